@@ -105,7 +105,7 @@ class RunningApp:
         return Letters(self._projection(projection.name), self.read_models, self.store)
 
     def stuck_instances(self, process: "Process[Any]") -> "StuckInstances":
-        """Returns what takes up parked instances of a process: `retry(key)`, `skip(key)`."""
+        """Returns what takes up parked instances of a process: `all()`, `retry(key)`, `skip(key)`."""
         from headrace.processes.stuck import StuckInstances
 
         return StuckInstances(process, self.read_models, self.store, self._serializer)

@@ -76,7 +76,7 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
-    # Aggregates that a projection parks before it stands still: as many poison events are no
+    # Aggregates, or instances, that one reader of events parks before it stands still: as many are no
     # accident but a fold that is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
     # How long one event may find away what its handler needs while the handler succeeds for others; then

@@ -10,9 +10,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import CommandLine
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Boolean, Connection, bindparam, inspect, select, text
 
 from headrace.errors import DefinitionError, SchemaOutOfDate
+from headrace.processes.instances import read_instances
 from headrace.stores.database.engines import create_engine
 from headrace.stores.database.parked import ParkedStore, new_row, read_live_letters
 from headrace.stores.database.schema import (
@@ -22,7 +23,14 @@ from headrace.stores.database.schema import (
     migrations_folder,
     upgrade,
 )
-from headrace.stores.database.tables import event_streams, metadata, parked_rows, projections
+from headrace.stores.database.tables import (
+    UtcDateTime,
+    event_streams,
+    metadata,
+    parked_rows,
+    process_journal,
+    projections,
+)
 from headrace.stores.open import open_command_letters
 from headrace.testing.conformance.letters import letter
 
@@ -202,6 +210,67 @@ async def test_letters_of_every_kind_come_into_the_one_table_and_go_back(databas
         left = (await connection.execute(text("SELECT number, message FROM command_letters"))).all()
         assert [(number, bytes(body)) for number, body in left] == [(6, message)]
     await letters.aclose()
+    await engine.dispose()
+
+
+async def test_parked_instances_come_into_the_one_table_and_go_back(database: str) -> None:
+    await upgrade(database, "0014")
+    engine = create_engine(database)
+    instance = (
+        "INSERT INTO process_instances (process, instance, state, state_version, undo, ended,"
+        " began_at, changed_at, last_event, last_aggregate_id, seen, sent, error, parked_at,"
+        " retries, traceback) VALUES ('packing', :key, '{}', 1, '[]', :ended,"
+        " '2026-01-30 12:00:00', '2026-01-31 12:00:00', 'Sold', 'o-1', 3, 0, :error, :parked_at,"
+        " :retries, :traceback)"
+    )
+    since = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    rows = [
+        {"key": key, "ended": ended, "error": error, "retries": retries, "traceback": traceback}
+        | {"parked_at": None if error is None else since}
+        for key, ended, error, retries, traceback in [
+            ("runs", False, None, 0, None),
+            ("stuck", False, "no box", 2, "line 1"),
+            ("oldest", False, "no box", 0, None),
+            ("over", True, "no box", 0, None),
+        ]
+    ]
+    typed = text(instance).bindparams(
+        bindparam("parked_at", type_=UtcDateTime()), bindparam("ended", type_=Boolean())
+    )
+    journal = process_journal.insert().values(process="packing", aggregate_id="o-1")
+    seen = [
+        {"instance": "stuck", "number": number, "command_id": f"c-{number}", "outcome": outcome}
+        for number, outcome in ((1, "done"), (2, "waits"), (3, "waits"))
+    ]
+    async with engine.begin() as connection:
+        await connection.execute(typed, rows)
+        await connection.execute(journal, seen)
+    await upgrade(database)
+    async with engine.begin() as connection:
+        found = await connection.run_sync(read_live_letters)
+        assert {name for name, _ in found} == {"instances:packing"}
+        letters = {each.aggregate_id: each for _, each in found}
+        assert set(letters) == {"stuck", "oldest"}
+        stuck = letters["stuck"]
+        assert (stuck.error, stuck.error_name, stuck.traceback) == ("no box", "", "line 1")
+        assert (stuck.parked_at, stuck.retries, stuck.held, stuck.queue) == (since, 2, 2, None)
+        instances = await connection.run_sync(
+            read_instances, "packing", ["runs", "stuck", "oldest", "over"]
+        )
+        parked = {key: one.parked for key, one in instances.items()}
+        assert parked == {"runs": False, "stuck": True, "oldest": True, "over": False}
+    await downgrade(database, "0014")
+    async with engine.begin() as connection:
+        left = await connection.execute(
+            text("SELECT instance, error, retries, traceback FROM process_instances")
+        )
+        assert set(left.all()) == {
+            ("runs", None, 0, None),
+            ("stuck", "no box", 2, "line 1"),
+            ("oldest", "no box", 0, ""),
+            ("over", None, 0, None),
+        }
+        assert (await connection.execute(text("SELECT COUNT(*) FROM parked"))).scalar_one() == 0
     await engine.dispose()
 
 

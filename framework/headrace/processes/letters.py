@@ -19,7 +19,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace.domain.stream import EventStream
 from headrace.errors import ProcessError
 from headrace.handlers.progress_letters import Failed, ReaderLetters
-from headrace.processes.instances import Outdated, lock, take
+from headrace.processes.instances import InstanceParking, Outdated, lock, take
 from headrace.processes.outbox import EnvelopeSender, Outbox
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
@@ -164,7 +164,7 @@ class ProcessLetters(_Rejections):
             streams=[stream],
             serializer=self._serializer,
             now=self._clock.now(),
-            park=True,
+            parking=InstanceParking(),
         )
         if isinstance(outcome, Lacking):
             return outcome

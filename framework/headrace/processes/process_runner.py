@@ -33,6 +33,7 @@ from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
 from headrace.errors import ProcessError
 from headrace.processes.instances import (
+    InstanceParking,
     Outdated,
     ReactionFailed,
     Taken,
@@ -113,7 +114,9 @@ class ProcessRunner(BatchReaction):
         self._letters_max = settings.projection_letters_max
         self._read_models = read_models
         self._store = store
-        self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
+        self._stuck = StuckInstances(
+            process, read_models, store, serializer, clock=clock, room=self._letters_max
+        )
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
@@ -185,6 +188,7 @@ class ProcessRunner(BatchReaction):
         )
         streams: list[EventStream] = []
         done: list[Incoming] = []
+        places: dict[tuple[str, str], tuple[str, int, int]] = {}
         errors: dict[str, Exception] = {}
         waiting: list[Incoming] = []
         for message in messages:
@@ -205,9 +209,11 @@ class ProcessRunner(BatchReaction):
             done.append(message)
             if stream is not None:
                 streams.append(stream)
+                places[stream.aggregate_id, stream.command_id] = (*message.queue, message.offset)
+        parking = InstanceParking(room=self._letters_max, places=places)
         while streams:
             try:
-                await self._react(streams)
+                await self._react(streams, parking)
                 break
             except _NotToBeFilled as error:
                 lacking = error.aggregate_id
@@ -249,18 +255,20 @@ class ProcessRunner(BatchReaction):
             letters_max=self._letters_max,
         )
 
-    async def _react(self, streams: Sequence[EventStream]) -> None:
+    async def _react(self, streams: Sequence[EventStream], parking: InstanceParking) -> None:
         try:
-            await self._send(await self._take(streams))
+            await self._send(await self._take(streams, parking))
         except ReactionFailed:
             for stream in streams:
-                await self._react_alone(stream)
+                await self._react_alone(stream, parking)
 
-    async def _react_alone(self, stream: EventStream) -> None:
+    async def _react_alone(self, stream: EventStream, parking: InstanceParking) -> None:
+        """Tries until a stream is taken, its instance parked or not; waits for room to park it."""
         faults = 0
 
         async def react() -> None:
-            await self._send(await self._take([stream], park=faults >= self._faults_max))
+            park = faults >= self._faults_max
+            await self._send(await self._take([stream], parking, park=park))
 
         def final(error: Exception) -> bool:
             nonlocal faults
@@ -269,18 +277,27 @@ class ProcessRunner(BatchReaction):
 
         await self.reader.attempt(react, "react", final=final, sparse=False)
 
-    async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
+    async def _take(
+        self, streams: Sequence[EventStream], parking: InstanceParking, *, park: bool = False
+    ) -> Any:
         """Returns the commands that follow from streams, which are kept by now."""
+        work = partial(
+            take,
+            process=self._process,
+            streams=streams,
+            serializer=self._serializer,
+            parking=parking if park else None,
+        )
         while True:
             outcome: Taken | Outdated | Lacking = await self._persist(
-                partial(self._read_models.transact, partial(self._transact, streams, park)),
+                lambda: self._read_models.transact(partial(work, now=self._clock.now())),
                 "keep the instances",
             )
             if isinstance(outcome, Taken):
                 return outcome.commands
             if isinstance(outcome, Lacking):
                 before = streams[: outcome.place]
-                await self._react([*before, *await self._missing(outcome)])
+                await self._react([*before, *await self._missing(outcome)], parking)
                 continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "rebuild a state")
@@ -308,16 +325,6 @@ class ProcessRunner(BatchReaction):
                 " event store; name the store that the application uses",
             )
         return found
-
-    def _transact(self, streams: Sequence[EventStream], park: bool, connection: Any) -> Any:
-        return take(
-            connection,
-            process=self._process,
-            streams=streams,
-            serializer=self._serializer,
-            now=self._clock.now(),
-            park=park,
-        )
 
     async def _send(self, commands: Sequence[CommandEnvelope]) -> None:
         """Sends commands, those to one aggregate one after another, and notes that.

@@ -11,6 +11,7 @@ from headrace.events.belief import Belief
 from headrace.events.publisher import event_topic
 from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.check import LineageCheck
+from headrace.processes.instances import parked_instances
 from headrace.processes.progress import ProcessProgress
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
@@ -73,6 +74,7 @@ class Watch:
                 *projections,
                 *(HandlerProgress(each).parked.name for each in processors),
                 *(ProcessProgress(each).parked.name for each in managers),
+                *(parked_instances(each).name for each in managers),
             ],
             read_models=read_models,
             settings=settings,

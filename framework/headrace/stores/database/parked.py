@@ -136,10 +136,9 @@ class ParkedStore:
         **columns: Any,
     ) -> None:
         """Notes that taking up what is parked has failed once more, and other columns with it."""
+        more = {"attempts": _columns.attempts + 1} | columns
         connection.execute(
-            self.changing(aggregate_id).values(
-                attempts=_columns.attempts + 1, **_reason_of(error, sentence), **columns
-            )
+            self.changing(aggregate_id).values(**_reason_of(error, sentence), **more)
         )
 
     def release(self, connection: Connection, letter: Letter) -> bool:

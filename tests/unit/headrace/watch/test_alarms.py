@@ -10,7 +10,7 @@ from sqlalchemy import delete
 
 from headrace.errors import ProjectionError
 from headrace.handlers.progress import HandlerProgress
-from headrace.processes.instances import take
+from headrace.processes.instances import InstanceParking, take
 from headrace.processes.progress import ProcessProgress
 from headrace.settings import Settings
 from headrace.stores.base import LetterState
@@ -151,7 +151,10 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     read_models: Any, clock: Any, make_process: Any, serializer: Any, domain: Any
 ) -> None:
     alarms = Alarms(
-        projections=["process:copies"], read_models=read_models, settings=SETTINGS, clock=clock
+        projections=["process:copies", "instances:copies"],
+        read_models=read_models,
+        settings=SETTINGS,
+        clock=clock,
     )
     await read_models.transact(
         partial(
@@ -160,7 +163,7 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
             streams=[domain.stream("a", 1), domain.stream("b", 1, domain.Added(amount=2))],
             serializer=serializer,
             now=clock.now(),
-            park=True,
+            parking=InstanceParking(),
         )
     )
     await alarms.look()
@@ -179,9 +182,21 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     clock.advance(55_000)
     await alarms.look()
     assert alarms.current == (
-        Alarm(projection="process:copies", kind="letters", value=2, bound=2),
-        Alarm(projection="process:copies", kind="oldest letter", value=60_000, bound=60_000),
+        Alarm(projection="instances:copies", kind="oldest letter", value=60_000, bound=60_000),
     )
+    alarms.check_room()
+    await read_models.transact(
+        partial(
+            take,
+            process=make_process(refuses=[1]),
+            streams=[domain.stream("d", 1)],
+            serializer=serializer,
+            now=clock.now(),
+            parking=InstanceParking(),
+        )
+    )
+    await alarms.look()
+    assert Alarm(projection="instances:copies", kind="letters", value=2, bound=2) in alarms.current
 
 
 async def test_those_who_wait_for_room_are_told_until_there_is_some(
