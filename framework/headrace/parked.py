@@ -31,9 +31,8 @@ from headrace.stores.base import CommandLetter, EventStore, LetterState
 from headrace.transports.base import Transport
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
-    from headrace.processes.stuck import ParkedInstance
-    from headrace.projections.letters import Letter
     from headrace.projections.tables.read_models import ReadModels
+    from headrace.stores.database.parked import Letter
 
 __all__ = ["COMMANDS", "KINDS", "Parked", "ParkedEntry", "ParkingApp", "open_parked"]
 
@@ -208,9 +207,6 @@ class Parked:
             left = await self._commands.retry(entry.letter.number, timeout_ms=timeout_ms)
             return None if left is None else _of_command(left)
         kind, _, name = entry.processor.partition(":")
-        if kind == "instances":
-            await self._instances(name).retry(entry.aggregate_id)
-            return await self._left(entry)
         letter = await self._letters(kind, name).retry(entry.aggregate_id)
         return None if letter is None else _of_letter(entry.processor, letter)
 
@@ -226,9 +222,6 @@ class Parked:
             await self._commands.skip(entry.letter.number)
             return None
         kind, _, name = entry.processor.partition(":")
-        if kind == "instances":
-            await self._instances(name).skip(entry.aggregate_id)
-            return await self._left(entry)
         letter = await self._letters(kind, name).skip(entry.aggregate_id)
         return None if letter is None else _of_letter(entry.processor, letter)
 
@@ -240,24 +233,19 @@ class Parked:
             found += page
         return [_of_command(each) for each in found]
 
-    async def _left(self, entry: ParkedEntry) -> ParkedEntry | None:
-        found = await self.read(processor=entry.processor, aggregate_id=entry.aggregate_id)
-        return found[0] if found else None
-
-    def _instances(self, name: str) -> Any:
-        from headrace.processes.stuck import StuckInstances
-
-        return StuckInstances(self._app.process(name), self._models, self._store, self._serializer)
-
     def _letters(self, kind: str, name: str) -> _Letters:
         from headrace.handlers.letters import HandlerLetters
         from headrace.processes.letters import ProcessLetters, ProcessManagerLetters
+        from headrace.processes.stuck import StuckInstances
         from headrace.projections.letters import Letters
 
         if kind == "projection":
             return Letters(self._app.projection(name), self._models, self._store)
         if kind == "handlers":
             return HandlerLetters(self._app.event_handlers(name), self._models, self._store)
+        if kind == "instances":
+            process = self._app.process(name)
+            return StuckInstances(process, self._models, self._store, self._serializer)
         if kind != "process":
             raise LetterNotFound(f"there is no processor {kind}:{name}")
         manager = self._app.process_manager(name)
@@ -310,11 +298,9 @@ async def open_parked(
 
 
 def _of_readers(connection: Any) -> list[ParkedEntry]:
-    from headrace.processes.stuck import read_parked_instances
-    from headrace.projections.letters import read_live_letters
+    from headrace.stores.database.parked import read_live_letters
 
-    letters = [_of_letter(_shown(name), each) for name, each in read_live_letters(connection)]
-    return letters + [_of_instance(each) for each in read_parked_instances(connection)]
+    return [_of_letter(_shown(name), each) for name, each in read_live_letters(connection)]
 
 
 def _shown(name: str) -> str:
@@ -345,21 +331,9 @@ def _of_letter(processor: str, letter: "Letter") -> ParkedEntry:
         parked_at=letter.parked_at,
         attempts=letter.retries + 1,
         waiting=letter.held,
-        version=letter.version,
-        place=(*letter.queue, letter.offset),
+        version=None if processor.startswith("instances:") else letter.version,
+        place=None if letter.queue is None else (*letter.queue, letter.offset or 0),
         error=letter.error_name,
         sentence=letter.error,
         traceback=letter.traceback,
-    )
-
-
-def _of_instance(instance: "ParkedInstance") -> ParkedEntry:
-    return ParkedEntry(
-        processor=f"instances:{instance.process}",
-        aggregate_id=instance.key,
-        parked_at=instance.parked_at,
-        attempts=instance.retries + 1,
-        waiting=instance.waiting,
-        sentence=instance.error,
-        traceback=instance.traceback,
     )

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from headrace.bus import HANDLED, CommandResult
 from headrace.errors import DefinitionError, EventHandlerError, ProcessError
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
 from headrace.processes.overview import Processes
-from headrace.processes.progress import ProcessStandings
+from headrace.processes.progress import ProcessProgress
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.transports.base import Transport
@@ -108,7 +108,7 @@ class Handling:
     async def _handled(
         self, processor: str, aggregate_id: str, version: int, timeout_ms: int
     ) -> None:
-        read = partial(Standings(processor).read, aggregate_ids=[aggregate_id])
+        read = partial(HandlerProgress(processor).read, aggregate_ids=[aggregate_id])
 
         async def reached() -> bool:
             async with self._read_models.snapshot() as connection:
@@ -152,7 +152,7 @@ class Handling:
                 f" --processor instances:{manager} --aggregate {parked}` tells why"
             )
         # What waits behind a letter of the aggregate is acknowledged, too.
-        read = partial(ProcessStandings(manager).letter, aggregate_id=result.aggregate_id)
+        read = partial(ProcessProgress(manager).parked.find, aggregate_id=result.aggregate_id)
         async with self._read_models.snapshot() as connection:
             letter = await connection.run_sync(read)
         if letter is not None and (result.version is None or letter.version < result.version):

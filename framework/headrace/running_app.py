@@ -29,7 +29,7 @@ from headrace.transports.local import LocalTransport
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.handlers.letters import HandlerLetters
-    from headrace.handlers.progress_letters import StandingLetters
+    from headrace.handlers.progress_letters import ReaderLetters
     from headrace.lineage.check import LineageCheck
     from headrace.processes.overview import Processes
     from headrace.processes.process import Process
@@ -160,12 +160,12 @@ class RunningApp:
         return Letters(self._projection(projection.name), self.read_models, self.store)
 
     def stuck_instances(self, process: "Process[Any]") -> "StuckInstances":
-        """Returns what takes up parked instances of a process: `retry(key)`, `skip(key)`."""
+        """Returns what takes up parked instances of a process: `all()`, `retry(key)`, `skip(key)`."""
         from headrace.processes.stuck import StuckInstances
 
         return StuckInstances(process, self.read_models, self.store, self._serializer)
 
-    def process_letters(self, manager: "ProcessManager | Process[Any]") -> "StandingLetters":
+    def process_letters(self, manager: "ProcessManager | Process[Any]") -> "ReaderLetters":
         """Returns the aggregates that a process manager has parked; `all()`, `retry(id)`, `skip(id)`.
 
         Those of a `Process` are aggregates with an event that it cannot read, or whose key it cannot

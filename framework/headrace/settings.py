@@ -76,8 +76,8 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
-    # Aggregates that a projection parks before it stands still: so many poison events mean that a fold
-    # is wrong.
+    # Aggregates, or instances, that one reader of events parks before it stands still: so many poison
+    # events mean that a fold or a handler is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
     # If a handler meets an outage for one event but succeeds for others, the event's aggregate is parked
     # after this time. Longer than a restart of the server that the handler calls; messages behind the event

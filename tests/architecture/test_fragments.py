@@ -24,7 +24,7 @@ FRAGMENTS: dict[str, dict[str, str]] = {
 # Public classes whose name stands for two things in one distribution.
 # Choose another name for the new class instead of adding it here.
 NAMESAKES: dict[str, set[str]] = {
-    "headrace": {"Verdict"},
+    "headrace": set(),
     "headrace_mq": set(),
 }
 

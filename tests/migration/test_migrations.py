@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,13 +10,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import CommandLine
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Boolean, Connection, bindparam, inspect, select, text
 
-from headrace.errors import SchemaOutOfDate
-from headrace.handlers.progress import Standings
-from headrace.projections.letters import new_row, read_letters, read_live_letters
+from headrace.errors import DefinitionError, SchemaOutOfDate
+from headrace.processes.instances import read_instances
 from headrace.stores.database.engines import create_engine
+from headrace.stores.database.parked import ParkedStore, new_row, read_live_letters
 from headrace.stores.database.schema import (
     VERSION_TABLE,
     check,
@@ -25,7 +23,14 @@ from headrace.stores.database.schema import (
     migrations_folder,
     upgrade,
 )
-from headrace.stores.database.tables import event_streams, metadata, parked_rows, projections
+from headrace.stores.database.tables import (
+    UtcDateTime,
+    event_streams,
+    metadata,
+    parked_rows,
+    process_journal,
+    projections,
+)
 from headrace.stores.open import open_command_letters
 from headrace.testing.conformance.letters import letter
 
@@ -137,9 +142,7 @@ async def test_letters_survive_the_way_to_the_newest_schema_and_back(database: s
         await connection.execute(text(OLD_LETTER))
     await upgrade(database)
     async with engine.begin() as connection:
-        (parked,) = await connection.run_sync(
-            partial(read_letters, name="handlers:mail", generation=0)
-        )
+        (parked,) = await connection.run_sync(ParkedStore("handlers:mail").read)
         place = {"name": f"process:{'x' * 100}", "generation": 0, "aggregate_id": "b"}
         where = {"topic": "t", "queue_id": 0, "message_offset": 7, "parked_at": parked.parked_at}
         row = place | where | new_row(ValueError("no"))
@@ -193,9 +196,9 @@ async def test_letters_of_every_kind_come_into_the_one_table_and_go_back(databas
         assert [name for name, _ in found] == list(names)
         assert {(each.aggregate_id, each.held, each.retries) for _, each in found} == {("a", 2, 1)}
         assert {(each.offset, each.error) for _, each in found} == {(7, "no")}
-        mail = Standings("mail")
-        await connection.run_sync(mail.note_failure, "a", KeyError("again"))
-        (again,) = await connection.run_sync(mail.letters)
+        mail = ParkedStore("handlers:mail")
+        await connection.run_sync(mail.fail, "a", KeyError("again"))
+        (again,) = await connection.run_sync(mail.read)
         assert (again.retries, again.error_name) == (2, "KeyError")
         assert await connection.run_sync(mail.release, again)
     await downgrade(database, "0013")
@@ -207,6 +210,67 @@ async def test_letters_of_every_kind_come_into_the_one_table_and_go_back(databas
         left = (await connection.execute(text("SELECT number, message FROM command_letters"))).all()
         assert [(number, bytes(body)) for number, body in left] == [(6, message)]
     await letters.aclose()
+    await engine.dispose()
+
+
+async def test_parked_instances_come_into_the_one_table_and_go_back(database: str) -> None:
+    await upgrade(database, "0014")
+    engine = create_engine(database)
+    instance = (
+        "INSERT INTO process_instances (process, instance, state, state_version, undo, ended,"
+        " began_at, changed_at, last_event, last_aggregate_id, seen, sent, error, parked_at,"
+        " retries, traceback) VALUES ('packing', :key, '{}', 1, '[]', :ended,"
+        " '2026-01-30 12:00:00', '2026-01-31 12:00:00', 'Sold', 'o-1', 3, 0, :error, :parked_at,"
+        " :retries, :traceback)"
+    )
+    since = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    rows = [
+        {"key": key, "ended": ended, "error": error, "retries": retries, "traceback": traceback}
+        | {"parked_at": None if error is None else since}
+        for key, ended, error, retries, traceback in [
+            ("runs", False, None, 0, None),
+            ("stuck", False, "no box", 2, "line 1"),
+            ("oldest", False, "no box", 0, None),
+            ("over", True, "no box", 0, None),
+        ]
+    ]
+    typed = text(instance).bindparams(
+        bindparam("parked_at", type_=UtcDateTime()), bindparam("ended", type_=Boolean())
+    )
+    journal = process_journal.insert().values(process="packing", aggregate_id="o-1")
+    seen = [
+        {"instance": "stuck", "number": number, "command_id": f"c-{number}", "outcome": outcome}
+        for number, outcome in ((1, "done"), (2, "waits"), (3, "waits"))
+    ]
+    async with engine.begin() as connection:
+        await connection.execute(typed, rows)
+        await connection.execute(journal, seen)
+    await upgrade(database)
+    async with engine.begin() as connection:
+        found = await connection.run_sync(read_live_letters)
+        assert {name for name, _ in found} == {"instances:packing"}
+        letters = {each.aggregate_id: each for _, each in found}
+        assert set(letters) == {"stuck", "oldest"}
+        stuck = letters["stuck"]
+        assert (stuck.error, stuck.error_name, stuck.traceback) == ("no box", "", "line 1")
+        assert (stuck.parked_at, stuck.retries, stuck.held, stuck.queue) == (since, 2, 2, None)
+        instances = await connection.run_sync(
+            read_instances, "packing", ["runs", "stuck", "oldest", "over"]
+        )
+        parked = {key: one.parked for key, one in instances.items()}
+        assert parked == {"runs": False, "stuck": True, "oldest": True, "over": False}
+    await downgrade(database, "0014")
+    async with engine.begin() as connection:
+        left = await connection.execute(
+            text("SELECT instance, error, retries, traceback FROM process_instances")
+        )
+        assert set(left.all()) == {
+            ("runs", None, 0, None),
+            ("stuck", "no box", 2, "line 1"),
+            ("oldest", "no box", 0, ""),
+            ("over", None, 0, None),
+        }
+        assert (await connection.execute(text("SELECT COUNT(*) FROM parked"))).scalar_one() == 0
     await engine.dispose()
 
 
@@ -230,11 +294,29 @@ async def test_a_number_of_a_command_that_is_gone_names_no_other_one(database: s
     await engine.dispose()
 
 
+@pytest.mark.parametrize("kind", ["TABLE parked (mine INTEGER)", "VIEW parked AS SELECT 1 AS mine"])
+async def test_a_table_or_view_of_a_user_that_is_in_the_way_is_named(
+    database: str, kind: str
+) -> None:
+    await upgrade(database, "0013")
+    engine = create_engine(database)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"CREATE {kind}"))
+    with pytest.raises(DefinitionError, match="has a table or view 'parked' that is not Headrace"):
+        await upgrade(database)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"DROP {kind.partition(' ')[0]} parked"))
+    await engine.dispose()
+    # Nothing was changed, and nothing is left in the way.
+    await upgrade(database)
+    await check(database)
+
+
 async def test_a_migration_that_fails_leaves_nothing(database: str) -> None:
     engine = create_engine(database)
     async with engine.begin() as connection:
         await connection.execute(text("CREATE TABLE projections (mine INTEGER)"))
-    with pytest.raises(DBAPIError, match="projections"):
+    with pytest.raises(DefinitionError, match="'projections'"):
         await upgrade(database)
     async with engine.connect() as connection:
         names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())

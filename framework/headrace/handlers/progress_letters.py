@@ -1,5 +1,5 @@
 """
-Letters of those who keep standings, event handlers and process managers: taken up again.
+What event handlers and process managers have parked: taken up again.
 
     retry ─▶ what waits, read from the event store, in order ─▶ the letter ends
                  └─ one fails again: the letter stands there   ─▶ skip: the same without that one
@@ -18,13 +18,12 @@ from sqlalchemy import Connection
 
 from headrace.domain.stream import EventStream
 from headrace.errors import HeadraceError, LetterNotFound
-from headrace.handlers.progress import Standings
-from headrace.projections.letters import Letter
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.base import EventStore
+from headrace.stores.database.parked import Letter, ParkedStore
 from headrace.subscriptions.outages import is_outage
 
-__all__ = ["Failed", "StandingLetters"]
+__all__ = ["Failed", "ReaderLetters"]
 
 # Looks at what came for an aggregate while its letter was being taken up, before giving way to
 # whatever keeps adding to it.
@@ -44,36 +43,33 @@ class Failed:
     pass_over: Callable[[Connection], Any]
 
 
-class StandingLetters(ABC):
+class ReaderLetters(ABC):
     """The letters of one reader of events; may be used while it runs, here or in another process.
 
     Args:
-        standings: what is kept of it.
+        parked: what it has parked.
         read_models: where that is.
         store: has the events that wait.
         restless: the error that says that events keep coming.
-        listing: the command that lists its letters, for sentences.
     """
 
     def __init__(
         self,
-        standings: Standings,
+        parked: ParkedStore,
         read_models: ReadModels,
         store: EventStore,
         *,
         restless: type[HeadraceError],
-        listing: str,
     ) -> None:
-        self._standings = standings
-        self._owner = standings.name.partition(":")[2]
+        self._parked = parked
+        self._owner = parked.name.partition(":")[2]
         self._models = read_models
         self._store = store
         self._restless = restless
-        self._listing = listing
 
     async def all(self) -> list[Letter]:
         """Returns the letters, the oldest first."""
-        return await self._models.transact(self._standings.letters)
+        return await self._models.transact(self._parked.read)
 
     async def retry(self, aggregate_id: str) -> Letter | None:
         """Handles what waits, in order; returns None, or the letter that is left where it failed.
@@ -99,21 +95,23 @@ class StandingLetters(ABC):
     async def _call(self, stream: EventStream) -> None:
         """Handles one stream; raises whatever is in its way."""
 
+    @abstractmethod
+    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+        """Returns the transaction after which a version counts as handled."""
+
     async def _take_up(self, aggregate_id: str, *, passing: int) -> Letter | None:
         for _ in range(_ROUNDS_MAX):
             letter = await self._find(aggregate_id)
             failed = await self._handle(letter)
             if failed is None:
-                if await self._models.transact(partial(self._standings.release, letter=letter)):
+                if await self._models.transact(partial(self._parked.release, letter=letter)):
                     return None
             elif passing:
                 passing -= 1
                 await self._models.transact(failed.pass_over)
             else:
-                note = partial(
-                    self._standings.note_failure, aggregate_id=aggregate_id, error=failed.error
-                )
-                await self._models.transact(note)
+                fail = partial(self._parked.fail, aggregate_id=aggregate_id, error=failed.error)
+                await self._models.transact(fail)
                 return await self._find(aggregate_id)
         raise self._restless(
             f"events of {aggregate_id} keep coming faster than {self._owner} handles them; try again"
@@ -136,16 +134,13 @@ class StandingLetters(ABC):
             return Failed(error, self._to(aggregate_id, version + 1))
         return None
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], Any]:
-        """Returns the transaction after which a version counts as handled."""
-        return partial(self._standings.advance, versions={aggregate_id: version})
-
     async def _find(self, aggregate_id: str) -> Letter:
-        found = await self._models.transact(
-            partial(self._standings.letters, aggregate_id=aggregate_id)
+        found: Letter | None = await self._models.transact(
+            partial(self._parked.find, aggregate_id=aggregate_id)
         )
-        if not found:
+        if found is None:
             raise LetterNotFound(
-                f"{self._owner} has not parked {aggregate_id!r}; `{self._listing}` lists what it has"
+                f"{self._owner} has not parked {aggregate_id!r}; `headrace parked list"
+                f" --processor {self._parked.name}` lists what it has"
             )
-        return found[0]
+        return found

@@ -24,18 +24,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
-
-from sqlalchemy import Connection
+from typing import Final
 
 from headrace._runtime.clock import Clock, SystemClock
-from headrace._runtime.tasks import FINISH_MS_MAX, finish
+from headrace._runtime.tasks import FINISH_MS_MAX
 from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
 from headrace.handlers.call import call_all
 from headrace.handlers.claims import Claim, Claims
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
+from headrace.handlers.transactions import ReaderTransactions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -90,8 +89,7 @@ class EventHandlerRunner(KeyReaction):
         clock: Clock | None = None,
     ) -> None:
         self._handlers = handlers
-        self._standings = Standings(handlers.name)
-        self._read_models = read_models
+        self._progress = HandlerProgress(handlers.name)
         self._store = store
         self._serializer = serializer
         self._settings = settings
@@ -105,6 +103,7 @@ class EventHandlerRunner(KeyReaction):
             about={"processor": handlers.name},
             clock=self._clock,
         )
+        self._transactions = ReaderTransactions(self.reader, read_models)
         # Of the aggregates that have messages under way.
         self._under_way: dict[str, _Standing] = {}
         # Messages that are done, but for storing the versions of their aggregates.
@@ -132,8 +131,8 @@ class EventHandlerRunner(KeyReaction):
         for key in counts.keys() & self._under_way.keys():
             self._under_way[key].pending += counts.pop(key)
         if counts:
-            versions, parked = await self._transact(
-                partial(self._standings.read, aggregate_ids=counts.keys()), "read versions"
+            versions, parked = await self._transactions.run(
+                partial(self._progress.read, aggregate_ids=counts.keys()), "read versions"
             )
             for key, count in counts.items():
                 self._under_way[key] = _Standing(
@@ -154,11 +153,11 @@ class EventHandlerRunner(KeyReaction):
 
     async def _hold(self, message: Incoming, standing: _Standing) -> bool:
         """Adds a message to those that wait; False: its aggregate is no longer parked."""
-        hold = partial(self._standings.hold, aggregate_id=message.key)
-        if await self._transact(hold, "hold an event"):
+        hold = partial(self._progress.parked.hold, aggregate_id=message.key)
+        if await self._transactions.run(hold, "hold an event"):
             return True
-        versions, parked = await self._transact(
-            partial(self._standings.read, aggregate_ids=[message.key]), "read a version"
+        versions, parked = await self._transactions.run(
+            partial(self._progress.read, aggregate_ids=[message.key]), "read a version"
         )
         standing.version = standing.stored = max(standing.version, versions.get(message.key, 0))
         standing.parked = message.key in parked
@@ -219,14 +218,14 @@ class EventHandlerRunner(KeyReaction):
 
     async def _park(self, message: Incoming, standing: _Standing, error: Exception) -> None:
         park = partial(
-            self._standings.park,
+            self._progress.park,
             message=message,
             version=standing.version,
             error=error,
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
-        await self.reader.park(message, error, partial(self._transact, park, "park an aggregate"))
+        await self._transactions.park(message, error, park)
         standing.parked, standing.stored = True, standing.version
 
     async def alongside(self) -> None:
@@ -250,8 +249,8 @@ class EventHandlerRunner(KeyReaction):
             key: each.version for key, each in standings.items() if each.version > each.stored
         }
         if versions:
-            await self._transact(
-                partial(self._standings.advance, versions=versions), "store versions"
+            await self._transactions.run(
+                partial(self._progress.advance, versions=versions), "store versions"
             )
         for key, version in versions.items():
             standings[key].stored = version
@@ -261,7 +260,3 @@ class EventHandlerRunner(KeyReaction):
             standing.pending -= 1
             if not standing.pending:
                 del self._under_way[message.key]
-
-    async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
-        """Runs a transaction; an outage is waited out."""
-        return await self.reader.persist(lambda: finish(self._read_models.transact(work)), what)

@@ -28,7 +28,7 @@ from headrace._runtime.tasks import finish
 from headrace.domain.stream_body import origin_of
 from headrace.errors import HeadraceError, LineageError
 from headrace.events.publisher import HEARTBEAT, event_topic
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
 from headrace.lineage.marks import Reader, begin_anew, read_kept, write_marks
 from headrace.lineage.topic_damage import TopicDamage
@@ -59,7 +59,7 @@ def reader_names(
     """Returns the name of each reader of an application's events, by its group."""
     return {
         **{f"{app_name}.projection.{name}": name for name in projections},
-        **{f"{app_name}.handlers.{name}": Standings(name).name for name in processors},
+        **{f"{app_name}.handlers.{name}": HandlerProgress(name).parked.name for name in processors},
         **{f"{app_name}.process.{name}": f"process:{name}" for name in managers},
     }
 

@@ -2,7 +2,7 @@
 One batch of streams into the instances of a process, in one database transaction.
 
     lock the process ─▶ version gate ─▶ instances of the batch's keys ─▶ seen before? ─▶ react
-      ─▶ states, journal, commands, versions, in bulk ─▶ the caller commits, then sends
+      ─▶ states, journal, commands, versions, what is parked, in bulk ─▶ the caller commits, then sends
 
 What an instance has seen, its state and what follows from it move together or not at all, so a
 stream that comes again changes nothing, and a command that was not sent before a crash is there to
@@ -12,25 +12,27 @@ Sits between: the loop of a process, and the tables. Must never know a subscript
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, select, tuple_, update
+from sqlalchemy import Connection, Select, literal, select, tuple_
 
 from headrace._runtime.ids import derived_id
 from headrace._runtime.log import get_logger
-from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.domain.stream import EventStream
 from headrace.errors import HeadraceError
-from headrace.processes.kept_commands import command_row
+from headrace.processes.kept_commands import command_row, find_senders, refuse
 from headrace.processes.process import Process, Progress
 from headrace.processes.versions import Lacking, admit, store_versions
 from headrace.projections.tables.statements import upsert_into
 from headrace.serialization import CommandEnvelope, Serializer
+from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.tables import (
+    parked_rows,
     process_commands,
     process_instances,
     process_journal,
@@ -39,16 +41,19 @@ from headrace.stores.database.tables import (
 
 __all__ = [
     "DONE",
-    "ERROR_CHARACTERS_MAX",
     "SKIPPED",
     "WAITS",
     "Instance",
+    "InstanceParking",
     "Outdated",
     "ReactionFailed",
     "Taken",
     "Work",
+    "failure_of",
     "instance_of",
+    "instances_query",
     "lock",
+    "parked_instances",
     "progress_of",
     "read_instances",
     "take",
@@ -63,13 +68,17 @@ DONE: Final = "done"
 WAITS: Final = "waits"
 SKIPPED: Final = "skipped"
 
-# Of a sentence kept with a parked instance.
-ERROR_CHARACTERS_MAX: Final = 2_000
+# What the name of a process has before it among the readers of the table `parked`.
+_PARKED_NAME: Final = "instances:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance as it is stored; the columns of its table without the process."""
+    """One instance as it is stored; the columns of its table without the process, and `parked`.
+
+    Attributes:
+        parked: whether what comes for it waits.
+    """
 
     instance: str
     state: str | None
@@ -82,10 +91,24 @@ class Instance:
     last_aggregate_id: str
     seen: int
     sent: int
-    error: str | None
-    parked_at: datetime | None
-    retries: int
-    traceback: str | None
+    parked: bool = False
+
+
+_STORED: Final = tuple(name for name in Instance.__dataclass_fields__ if name != "parked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceParking:
+    """How an instance is parked whose handler raises.
+
+    Attributes:
+        room: instances of the process that may be parked at once; None: any number.
+        places: topic, queue and offset of the message of each stream, by aggregate and command; of
+            one that came from the event store there is none.
+    """
+
+    room: int | None = None
+    places: Mapping[tuple[str, str], tuple[str, int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +146,7 @@ def take(
     streams: Sequence[EventStream],
     serializer: Serializer,
     now: datetime,
-    park: bool = False,
+    parking: InstanceParking | None = None,
 ) -> Taken | Outdated | Lacking:
     """Lets instances react to streams, within the caller's write transaction.
 
@@ -133,10 +156,10 @@ def take(
         streams: in the order in which they came, each aggregate's without a gap.
         serializer: keeps commands.
         now: what the instances note.
-        park: an instance whose handler raises is parked: it waits, with what comes for it.
+        parking: an instance whose handler raises is parked: it waits, with what comes for it.
 
     Raises:
-        ReactionFailed: a handler raised, unless `park`.
+        ReactionFailed: a handler raised, and its instance may not be parked, or there is no room.
         DefinitionError: an event has no usable key.
     """
     lock(connection, process.name)
@@ -153,13 +176,16 @@ def take(
     if outdated:
         return Outdated(keys=frozenset(outdated))
     seen = _read_seen(connection, process.name, turns)
-    work = Work(process, instances, serializer, now)
+    if parking is not None and parking.room is not None:
+        left = parking.room - parked_instances(process.name).count(connection)
+        parking = replace(parking, room=max(0, left))
+    work = Work(process, instances, serializer, now, parking)
     for key, stream in turns:
         mark = (key, stream.aggregate_id, stream.command_id)
         if mark in seen:
             continue
         seen.add(mark)
-        work.take(key, stream, park=park)
+        work.take(key, stream)
     work.write(connection)
     store_versions(connection, process.name, admitted.versions)
     return Taken(commands=tuple(work.commands))
@@ -173,6 +199,7 @@ class Work(Generic[S]):
         instances: those there are, by key; added to.
         serializer: keeps commands.
         now: what the instances note.
+        parking: how instances are parked, with the room that is left; None: none is.
 
     Attributes:
         commands: to be sent, in order.
@@ -184,7 +211,9 @@ class Work(Generic[S]):
         instances: dict[str, Instance],
         serializer: Serializer,
         now: datetime,
+        parking: InstanceParking | None = None,
     ) -> None:
+        self._parking = parking
         self._process = process
         self._instances = instances
         self._serializer = serializer
@@ -193,38 +222,40 @@ class Work(Generic[S]):
         self._journal: list[dict[str, Any]] = []
         self._rows: list[dict[str, Any]] = []
         self._refused: list[tuple[str, str]] = []
+        # By instance: what was parked here, and how many more streams wait.
+        self._failed: dict[str, tuple[EventStream, Exception]] = {}
+        self._held: Counter[str] = Counter()
         self.commands: list[CommandEnvelope] = []
 
-    def take(self, key: str, stream: EventStream, *, park: bool) -> None:
+    def take(self, key: str, stream: EventStream) -> None:
         """Lets an instance react to a stream that it has not seen."""
         before = self._instances.get(key)
         if before is not None and before.ended:
             return
-        if before is not None and before.error is not None:
+        if before is not None and before.parked:
+            self._held[key] += 1
             self._note(before, stream, WAITS)
             return
         try:
             handled = self.react(before, key, stream)
-        except Exception as error:
-            sentence = f"{_name_of(stream)} of {stream.aggregate_id}: {error!r}"
-            if not park:
-                raise ReactionFailed(key, stream.aggregate_id, sentence) from error
-            log.exception(
-                "process parks an instance",
-                process=self._process.name,
-                instance=key,
-                error=sentence,
-            )
-            parked = replace(
-                before or self._new(key, stream),
-                error=storable(sentence)[:ERROR_CHARACTERS_MAX],
-                traceback=traceback_of(error),
-                parked_at=self._now,
-            )
-            self._note(parked, stream, WAITS)
+        except Exception as error:  # noqa: BLE001 - user code raises what it likes; raised or kept
+            self._park(before or self._new(key, stream), stream, error)
         else:
             if handled is not None:
                 self._note(handled, stream, DONE)
+
+    def _park(self, instance: Instance, stream: EventStream, error: Exception) -> None:
+        key, sentence = instance.instance, failure_of(stream, error)
+        if self._parking is None:
+            raise ReactionFailed(key, stream.aggregate_id, sentence) from error
+        room = self._parking.room
+        if room is not None and len(self._failed) >= room:
+            full = f"as many instances as may be are parked, and now {key!r}: {sentence}"
+            raise ReactionFailed(key, stream.aggregate_id, full) from error
+        about = {"process": self._process.name, "instance": key, "error": sentence}
+        log.error("process parks an instance", **about, exc_info=error)
+        self._failed[key] = (stream, error)
+        self._note(replace(instance, parked=True), stream, WAITS)
 
     def react(self, before: Instance | None, key: str, stream: EventStream) -> Instance | None:
         """Returns an instance after a stream, with its commands among `commands`.
@@ -296,13 +327,24 @@ class Work(Generic[S]):
         ):
             if rows:
                 connection.execute(statement, rows)
-        columns = process_commands.c
         for command_id, sentence in self._refused:
-            connection.execute(
-                update(process_commands)
-                .where(columns.process == name, columns.command_id == command_id)
-                .values(refused=sentence[:ERROR_CHARACTERS_MAX])
+            refuse(connection, process=name, command_id=command_id, sentence=sentence)
+        self._write_parked(connection)
+
+    def _write_parked(self, connection: Connection) -> None:
+        parked = parked_instances(self._process.name)
+        for key, (stream, error) in self._failed.items():
+            assert self._parking is not None, "nothing is parked without"
+            parked.add(
+                connection,
+                key,
+                error,
+                now=self._now,
+                place=self._parking.places.get((stream.aggregate_id, stream.command_id)),
+                sentence=failure_of(stream, error),
             )
+        for key, streams in self._held.items():
+            parked.hold(connection, key, streams)
 
     def _note(self, instance: Instance, stream: EventStream, outcome: str) -> None:
         self._journal.append(
@@ -330,10 +372,6 @@ class Work(Generic[S]):
             last_aggregate_id=stream.aggregate_id,
             seen=0,
             sent=0,
-            error=None,
-            parked_at=None,
-            retries=0,
-            traceback=None,
         )
 
     def _encode_undo(self, commands: Iterable[Any]) -> str:
@@ -384,9 +422,32 @@ def read_instances(
         return {}
     columns = process_instances.c
     rows = connection.execute(
-        select(process_instances).where(columns.process == process, columns.instance.in_(keys))
+        instances_query().where(columns.process == process, columns.instance.in_(keys))
     ).mappings()
     return {row["instance"]: instance_of(row) for row in rows}
+
+
+def instances_query() -> Select[Any]:
+    """Selects instances, and of each whether it is parked."""
+    columns, parked = process_instances.c, parked_rows.c
+    return select(process_instances, parked.number.is_not(None).label("parked")).outerjoin_from(
+        process_instances,
+        parked_rows,
+        (parked.name == literal(_PARKED_NAME) + columns.process)
+        & (parked.generation == 0)
+        & (parked.aggregate_id == columns.instance)
+        & (parked.command_id == ""),
+    )
+
+
+def parked_instances(process: str) -> ParkedStore:
+    """Returns the instances of a process that are parked, each by its key."""
+    return ParkedStore(f"{_PARKED_NAME}{process}")
+
+
+def failure_of(stream: EventStream, error: Exception) -> str:
+    """Returns the sentence that says what an instance could not react to, and why."""
+    return f"{_name_of(stream)} of {stream.aggregate_id}: {error!r}"
 
 
 def instance_of(row: Any) -> Instance:
@@ -396,7 +457,7 @@ def instance_of(row: Any) -> Instance:
 
 def _values_of(instance: Instance) -> dict[str, Any]:
     # `asdict` copies every value, at a quarter of a batch's price.
-    return {name: getattr(instance, name) for name in Instance.__dataclass_fields__}
+    return {name: getattr(instance, name) for name in _STORED}
 
 
 def _turns(
@@ -404,15 +465,7 @@ def _turns(
 ) -> list[tuple[str, EventStream]]:
     """Returns each stream with the key of each instance that it concerns."""
     rejected = [stream.command_id for stream in streams if stream.rejection is not None]
-    senders: dict[tuple[str, str], str] = {}
-    if rejected:
-        columns = process_commands.c
-        rows = connection.execute(
-            select(columns.aggregate_id, columns.command_id, columns.instance).where(
-                columns.process == process.name, columns.command_id.in_(rejected)
-            )
-        )
-        senders = {(aggregate, command): key for aggregate, command, key in rows}
+    senders = find_senders(connection, process.name, rejected)
     turns: list[tuple[str, EventStream]] = []
     for stream in streams:
         if stream.rejection is None:

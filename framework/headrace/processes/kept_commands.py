@@ -14,11 +14,18 @@ from sqlalchemy import Connection, delete, or_, select, update
 from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import storable
 from headrace.errors import HeadraceError
-from headrace.projections.letters import ERROR_CHARACTERS_MAX
 from headrace.serialization import CommandEnvelope, Serializer
+from headrace.stores.database.parked import ERROR_CHARACTERS_MAX
 from headrace.stores.database.tables import process_commands, process_instances
 
-__all__ = ["command_row", "find_unsent", "mark_sent", "refuse", "try_again"]
+__all__ = [
+    "command_row",
+    "find_senders",
+    "find_unsent",
+    "mark_sent",
+    "refuse",
+    "try_again",
+]
 
 log = get_logger(__name__)
 
@@ -59,7 +66,7 @@ def find_unsent(
     due_before: datetime,
     serializer: Serializer,
 ) -> list[CommandEnvelope]:
-    """Returns commands that were made before a moment and that nobody has sent, the oldest first.
+    """Returns commands that were made before a moment and are not sent, the oldest first.
 
     Those that are due after `due_before` wait until they are near.
 
@@ -102,6 +109,21 @@ def refuse(connection: Connection, *, process: str, command_id: str, sentence: s
         .where(columns.process == process, columns.command_id == command_id)
         .values(refused=storable(sentence)[:ERROR_CHARACTERS_MAX])
     )
+
+
+def find_senders(
+    connection: Connection, process: str, command_ids: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """Returns the key of the instance that sent each of these commands, by aggregate and command."""
+    if not command_ids:
+        return {}
+    columns = process_commands.c
+    rows = connection.execute(
+        select(columns.aggregate_id, columns.command_id, columns.instance).where(
+            columns.process == process, columns.command_id.in_(command_ids)
+        )
+    )
+    return {(aggregate, command): key for aggregate, command, key in rows}
 
 
 def try_again(connection: Connection, *, process: str) -> None:

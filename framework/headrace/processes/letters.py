@@ -18,18 +18,18 @@ from sqlalchemy import Connection
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.domain.stream import EventStream
 from headrace.errors import ProcessError
-from headrace.handlers.progress_letters import Failed, StandingLetters
-from headrace.processes.instances import Outdated, lock, take
+from headrace.handlers.progress_letters import Failed, ReaderLetters
+from headrace.processes.instances import InstanceParking, Outdated, lock, take
 from headrace.processes.outbox import EnvelopeSender, Outbox
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
-from headrace.processes.progress import ProcessStandings
+from headrace.processes.progress import ProcessProgress
 from headrace.processes.stuck import StuckInstances
 from headrace.processes.versions import Lacking, store_versions
-from headrace.projections.letters import Letter
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.base import EventStore
+from headrace.stores.database.parked import Letter
 from headrace.subscriptions.outages import is_outage
 
 __all__ = ["ProcessLetters", "ProcessManagerLetters", "letters_of", "reactions"]
@@ -50,30 +50,27 @@ def reactions(manager: ProcessManager, stream: EventStream) -> list[CommandEnvel
         ) from error
 
 
-class _Rejections(StandingLetters):
+class _Rejections(ReaderLetters):
     """Letters behind which rejections wait, too; these are reacted to after the events that do."""
 
     def __init__(self, name: str, read_models: ReadModels, store: EventStore) -> None:
-        self._of_process = ProcessStandings(name)
-        super().__init__(
-            self._of_process,
-            read_models,
-            store,
-            restless=ProcessError,
-            listing=f"headrace parked list --processor process:{name}",
-        )
+        self._progress = ProcessProgress(name)
+        super().__init__(self._progress.parked, read_models, store, restless=ProcessError)
+
+    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+        return partial(self._progress.advance, versions={aggregate_id: version})
 
     async def _handle(self, letter: Letter) -> Failed | None:
         aggregate_id = letter.aggregate_id
         version, rejections = await self._models.transact(
-            partial(self._of_process.waiting, aggregate_id=aggregate_id)
+            partial(self._progress.waiting, aggregate_id=aggregate_id)
         )
         if version is not None:
             failed = await self._handle_after(aggregate_id, version)
             if failed is not None:
                 return failed
         for number, command_id in rejections:
-            done = partial(self._of_process.forget, aggregate_id=aggregate_id, number=number)
+            done = partial(self._progress.forget, aggregate_id=aggregate_id, number=number)
             stream = await self._store.find_command(aggregate_id, command_id)
             if stream is None:
                 return Failed(_not_there(aggregate_id, command_id), done)
@@ -167,17 +164,17 @@ class ProcessLetters(_Rejections):
             streams=[stream],
             serializer=self._serializer,
             now=self._clock.now(),
-            park=True,
+            parking=InstanceParking(),
         )
         if isinstance(outcome, Lacking):
             return outcome
         return outcome.keys if isinstance(outcome, Outdated) else frozenset()
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], Any]:
+    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         def transact(connection: Connection) -> None:
             lock(connection, self._process.name)
             store_versions(connection, self._process.name, {aggregate_id: version})
-            self._standings.advance(connection, {aggregate_id: version})
+            self._progress.advance(connection, {aggregate_id: version})
 
         return transact
 

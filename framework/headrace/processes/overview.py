@@ -18,9 +18,21 @@ from sqlalchemy import ColumnElement, Connection, exists, or_, select
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import InstanceNotFound
-from headrace.processes.instances import WAITS, Instance, instance_of
+from headrace.processes.instances import (
+    WAITS,
+    Instance,
+    instance_of,
+    instances_query,
+    parked_instances,
+)
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.database.tables import process_commands, process_instances, process_journal
+from headrace.stores.database.parked import Letter
+from headrace.stores.database.tables import (
+    parked_rows,
+    process_commands,
+    process_instances,
+    process_journal,
+)
 
 __all__ = ["OVERDUE_MS", "PendingCommand", "ProcessInstance", "Processes", "Stuck"]
 
@@ -128,7 +140,7 @@ class Processes:
             limit: how many at most; 1,000 is the most.
         """
         columns, now = process_instances.c, self._clock.now()
-        query = select(process_instances).order_by(columns.process, columns.instance)
+        query = instances_query().order_by(columns.process, columns.instance)
         if process is not None:
             query = query.where(columns.process == process)
         if not ended:
@@ -150,7 +162,7 @@ class Processes:
     async def get(self, process: str, key: str) -> ProcessInstance:
         """Returns an instance; raises `InstanceNotFound`."""
         columns = process_instances.c
-        query = select(process_instances).where(columns.process == process, columns.instance == key)
+        query = instances_query().where(columns.process == process, columns.instance == key)
         async with self._read_models.snapshot() as connection:
             found = await connection.run_sync(self._read, query, self._clock.now())
         if not found:
@@ -161,7 +173,7 @@ class Processes:
         columns, commands = process_instances.c, process_commands.c
         mine = (commands.process == columns.process) & (commands.instance == columns.instance)
         return or_(
-            columns.error.is_not(None),
+            parked_rows.c.number.is_not(None),
             exists().where(mine, commands.refused.is_not(None)),
             exists().where(
                 mine, commands.due < now - self._overdue, commands.due >= columns.changed_at
@@ -195,14 +207,9 @@ class Processes:
             .where(columns.process == process, columns.instance == instance.instance)
             .order_by(columns.number)
         ).all()
-        journal = process_journal.c
-        waiting = connection.scalars(
-            select(journal.number).where(
-                journal.process == process,
-                journal.instance == instance.instance,
-                journal.outcome == WAITS,
-            )
-        ).all()
+        letter = None
+        if instance.parked:
+            letter = parked_instances(process).find(connection, instance.instance)
         return ProcessInstance(
             process=process,
             key=instance.instance,
@@ -213,21 +220,21 @@ class Processes:
             last_event=instance.last_event,
             last_aggregate_id=instance.last_aggregate_id,
             seen=instance.seen,
-            waiting=len(waiting),
+            waiting=0 if letter is None else letter.held,
             pending=tuple(
                 PendingCommand(name=one.name, aggregate_id=one.aggregate_id, due=one.due)
                 for one in commands
                 if not one.sent or (one.due is not None and one.due > now)
             ),
-            stuck=() if instance.ended else tuple(self._reasons(instance, commands, now)),
+            stuck=() if instance.ended else tuple(self._reasons(instance, letter, commands, now)),
         )
 
-    def _reasons(self, instance: Instance, commands: Sequence[Any], now: datetime) -> list[Stuck]:
+    def _reasons(
+        self, instance: Instance, letter: Letter | None, commands: Sequence[Any], now: datetime
+    ) -> list[Stuck]:
         reasons = []
-        if instance.error is not None:
-            reasons.append(
-                Stuck(kind="parked", sentence=instance.error, traceback=instance.traceback or "")
-            )
+        if letter is not None:
+            reasons.append(Stuck(kind="parked", sentence=letter.error, traceback=letter.traceback))
         for one in commands:
             if one.refused is not None:
                 reasons.append(

@@ -14,19 +14,17 @@ Sits between: the reader of the event topic and the command bus. Must never know
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
-
-from sqlalchemy import Connection
+from typing import Final
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.tasks import finish
 from headrace.domain.stream import EventStream
+from headrace.handlers.transactions import ReaderTransactions
 from headrace.processes.letters import reactions
 from headrace.processes.outbox import EnvelopeSender, Outbox
 from headrace.processes.process_manager import ProcessManager
-from headrace.processes.progress import ProcessStandings, is_rejection, version_before
+from headrace.processes.progress import ProcessProgress, is_rejection, version_before
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -72,8 +70,7 @@ class ProcessManagerRunner(KeyReaction):
         sweep_ms: int = _SWEEP_MS,
     ) -> None:
         self._manager = manager
-        self._standings = ProcessStandings(manager.name)
-        self._read_models = read_models
+        self._progress = ProcessProgress(manager.name)
         self._serializer = serializer
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -87,6 +84,7 @@ class ProcessManagerRunner(KeyReaction):
             about={"process_manager": manager.name},
             clock=self._clock,
         )
+        self._transactions = ReaderTransactions(self.reader, read_models)
         # Of the aggregates that have come since the subscription began.
         self._parked: set[str] = set()
 
@@ -110,8 +108,8 @@ class ProcessManagerRunner(KeyReaction):
                 rest.append(message)
                 keys.add(message.key)
         if keys:
-            self._parked |= await self._transact(
-                partial(self._standings.parked, aggregate_ids=keys), "read what is parked"
+            self._parked |= await self._transactions.run(
+                partial(self._progress.parked.among, aggregate_ids=keys), "read what is parked"
             )
         return rest
 
@@ -142,8 +140,8 @@ class ProcessManagerRunner(KeyReaction):
         """Lets a message wait behind its aggregate's letter; False: it is no longer parked."""
         if self._is_no_concern(message):
             return True
-        kept: bool = await self._transact(
-            partial(self._standings.keep, message=message), "let an event wait"
+        kept: bool = await self._transactions.run(
+            partial(self._progress.keep, message=message), "let an event wait"
         )
         if not kept:
             self._parked.discard(message.key)
@@ -160,14 +158,14 @@ class ProcessManagerRunner(KeyReaction):
 
     async def _park(self, message: Incoming, error: Exception) -> None:
         park = partial(
-            self._standings.park_at,
+            self._progress.park_at,
             message=message,
             version=None if is_rejection(message) else version_before(message),
             error=error,
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
-        await self.reader.park(message, error, partial(self._transact, park, "park an aggregate"))
+        await self._transactions.park(message, error, park)
         self._parked.add(message.key)
 
     async def alongside(self) -> None:
@@ -178,7 +176,3 @@ class ProcessManagerRunner(KeyReaction):
                 lambda: finish(self._outbox.sweep()), "send what has come near"
             )
             await asyncio.sleep(self._sweep_ms / 1_000)
-
-    async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
-        """Runs a transaction; an outage is waited out."""
-        return await self.reader.persist(lambda: finish(self._read_models.transact(work)), what)

@@ -33,6 +33,7 @@ from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
 from headrace.errors import ProcessError
 from headrace.processes.instances import (
+    InstanceParking,
     Outdated,
     ReactionFailed,
     Taken,
@@ -41,7 +42,7 @@ from headrace.processes.instances import (
 from headrace.processes.kept_commands import find_unsent, mark_sent, refuse, try_again
 from headrace.processes.outbox import EnvelopeSender, near_until
 from headrace.processes.process import Process
-from headrace.processes.progress import ProcessStandings, is_rejection
+from headrace.processes.progress import ProcessProgress, is_rejection
 from headrace.processes.pruned import PRUNED_MAX, prune
 from headrace.processes.stuck import StuckInstances
 from headrace.processes.versions import Lacking, read_versions
@@ -109,11 +110,13 @@ class ProcessRunner(BatchReaction):
         sweep_ms: int = _SWEEP_MS,
     ) -> None:
         self._process = process
-        self._standings = ProcessStandings(process.name)
+        self._progress = ProcessProgress(process.name)
         self._letters_max = settings.projection_letters_max
         self._read_models = read_models
         self._store = store
-        self._stuck = StuckInstances(process, read_models, store, serializer, clock=clock)
+        self._stuck = StuckInstances(
+            process, read_models, store, serializer, clock=clock, room=self._letters_max
+        )
         self._bus = bus
         self._serializer = serializer
         self._faults_max = settings.error_retries_max
@@ -181,11 +184,12 @@ class ProcessRunner(BatchReaction):
 
     async def _handle(self, messages: Sequence[Incoming]) -> None:
         parked: set[str] = await self._within(
-            partial(self._standings.parked, aggregate_ids={each.key for each in messages}),
+            partial(self._progress.parked.among, aggregate_ids={each.key for each in messages}),
             "read what is parked",
         )
         streams: list[EventStream] = []
         done: list[Incoming] = []
+        places: dict[tuple[str, str], tuple[str, int, int]] = {}
         errors: dict[str, Exception] = {}
         waiting: list[Incoming] = []
         for message in messages:
@@ -206,9 +210,11 @@ class ProcessRunner(BatchReaction):
             done.append(message)
             if stream is not None:
                 streams.append(stream)
+                places[stream.aggregate_id, stream.command_id] = (*message.queue, message.offset)
+        parking = InstanceParking(room=self._letters_max, places=places)
         while streams:
             try:
-                await self._react(streams)
+                await self._react(streams, parking)
                 break
             except _NotToBeFilled as error:
                 lacking = error.aggregate_id
@@ -232,7 +238,7 @@ class ProcessRunner(BatchReaction):
                 )
                 self.reader.ack(message)
             elif await self._within(
-                partial(self._standings.keep, message=message), "let an event wait"
+                partial(self._progress.keep, message=message), "let an event wait"
             ):
                 self.reader.ack(message)
             else:
@@ -241,7 +247,7 @@ class ProcessRunner(BatchReaction):
 
     def _park_at(self, connection: Connection, message: Incoming, error: Exception) -> bool:
         name = self._process.name
-        return self._standings.park_at(
+        return self._progress.park_at(
             connection,
             message=message,
             version=read_versions(connection, name, {message.key}).get(message.key, 0),
@@ -250,18 +256,20 @@ class ProcessRunner(BatchReaction):
             letters_max=self._letters_max,
         )
 
-    async def _react(self, streams: Sequence[EventStream]) -> None:
+    async def _react(self, streams: Sequence[EventStream], parking: InstanceParking) -> None:
         try:
-            await self._send(await self._take(streams))
+            await self._send(await self._take(streams, parking))
         except ReactionFailed:
             for stream in streams:
-                await self._react_alone(stream)
+                await self._react_alone(stream, parking)
 
-    async def _react_alone(self, stream: EventStream) -> None:
+    async def _react_alone(self, stream: EventStream, parking: InstanceParking) -> None:
+        """Tries until a stream is taken, its instance parked or not; waits for room to park it."""
         faults = 0
 
         async def react() -> None:
-            await self._send(await self._take([stream], park=faults >= self._faults_max))
+            park = faults >= self._faults_max
+            await self._send(await self._take([stream], parking, park=park))
 
         def final(error: Exception) -> bool:
             nonlocal faults
@@ -270,18 +278,27 @@ class ProcessRunner(BatchReaction):
 
         await self.reader.attempt(react, "react", final=final, sparse=False)
 
-    async def _take(self, streams: Sequence[EventStream], *, park: bool = False) -> Any:
+    async def _take(
+        self, streams: Sequence[EventStream], parking: InstanceParking, *, park: bool = False
+    ) -> Any:
         """Returns the commands that follow from streams, which are kept by now."""
+        work = partial(
+            take,
+            process=self._process,
+            streams=streams,
+            serializer=self._serializer,
+            parking=parking if park else None,
+        )
         while True:
             outcome: Taken | Outdated | Lacking = await self._persist(
-                partial(self._read_models.transact, partial(self._transact, streams, park)),
+                lambda: self._read_models.transact(partial(work, now=self._clock.now())),
                 "keep the instances",
             )
             if isinstance(outcome, Taken):
                 return outcome.commands
             if isinstance(outcome, Lacking):
                 before = streams[: outcome.place]
-                await self._react([*before, *await self._missing(outcome)])
+                await self._react([*before, *await self._missing(outcome)], parking)
                 continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "rebuild a state")
@@ -309,16 +326,6 @@ class ProcessRunner(BatchReaction):
                 " event store; name the store that the application uses",
             )
         return found
-
-    def _transact(self, streams: Sequence[EventStream], park: bool, connection: Any) -> Any:
-        return take(
-            connection,
-            process=self._process,
-            streams=streams,
-            serializer=self._serializer,
-            now=self._clock.now(),
-            park=park,
-        )
 
     async def _send(self, commands: Sequence[CommandEnvelope]) -> None:
         """Sends commands, those to one aggregate one after another, and notes that.

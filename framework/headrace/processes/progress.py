@@ -8,21 +8,17 @@ Of what is not parked nothing is kept here. Sits between: the loops and the lett
 managers, which begin and commit, and the tables.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
 from sqlalchemy import Connection, delete, func, or_, select
 
-from headrace.handlers.progress import Standings
 from headrace.processes.instances import WAITS
-from headrace.projections.letters import Letter
+from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.tables import parked_rows, process_journal
 from headrace.transports.base import Incoming
 
-__all__ = ["ProcessStandings", "is_rejection", "version_before"]
-
-_KIND: Final = "process"
+__all__ = ["ProcessProgress", "is_rejection", "version_before"]
 
 
 def is_rejection(message: Incoming) -> bool:
@@ -40,30 +36,23 @@ def version_before(message: Incoming) -> int:
     return max(0, int(version) - 1) if version.isascii() and version.isdigit() else 0
 
 
-class ProcessStandings(Standings):
+class ProcessProgress:
     """What is kept of one process manager; every method works within the caller's transaction.
 
     Args:
         manager: its name.
+
+    Attributes:
+        parked: its aggregates that wait.
     """
 
     def __init__(self, manager: str) -> None:
-        super().__init__(manager, _KIND)
-
-    def parked(self, connection: Connection, aggregate_ids: Collection[str]) -> set[str]:
-        """Returns which of these aggregates are parked."""
-        if not aggregate_ids:
-            return set()
-        columns = parked_rows.c
-        query = select(columns.aggregate_id).where(
-            *self._letters, columns.aggregate_id.in_(aggregate_ids)
-        )
-        return set(connection.scalars(query))
+        self.parked = ParkedStore(f"process:{manager}")
 
     def advance(self, connection: Connection, versions: Mapping[str, int]) -> None:
         """Notes how far parked aggregates are; one that is not parked has no such note."""
         for aggregate_id, version in versions.items():
-            connection.execute(self.changing(aggregate_id).values(version=version))
+            connection.execute(self.parked.changing(aggregate_id).values(version=version))
 
     def park_at(
         self,
@@ -87,23 +76,26 @@ class ProcessStandings(Standings):
         """
         if self.keep(connection, message):
             return True
-        if self.is_full(connection, letters_max):
+        if self.parked.count(connection) >= letters_max:
             return False
-        self.insert(connection, message=message, error=error, now=now, version=version)
+        place = (*message.queue, message.offset)
+        self.parked.add(connection, message.key, error, now=now, place=place, version=version)
         if is_rejection(message):
             self._note(connection, message)
         return True
 
     def keep(self, connection: Connection, message: Incoming) -> bool:
         """Lets a message wait behind its aggregate's letter; False: there is none (any more)."""
-        if not self.hold(connection, message.key):
+        if not self.parked.hold(connection, message.key):
             return False
         if is_rejection(message):
             self._note(connection, message)
         else:
             # One that comes late must not be left out; one that comes again may be, and does no harm.
             version, before = parked_rows.c.version, version_before(message)
-            earlier = self.changing(message.key).where(or_(version.is_(None), version > before))
+            earlier = self.parked.changing(message.key).where(
+                or_(version.is_(None), version > before)
+            )
             connection.execute(earlier.values(version=before))
         return True
 
@@ -115,14 +107,11 @@ class ProcessStandings(Standings):
         The version behind which its events do, None: none do; and the rejections, each with its
         number in the journal and the id of its command, in order.
         """
-        columns = parked_rows.c
-        version = connection.scalar(
-            select(columns.version).where(*self._letters, columns.aggregate_id == aggregate_id)
-        )
+        version = self.parked.version(connection, aggregate_id)
         journal = process_journal.c
         rows = connection.execute(
             select(journal.number, journal.command_id)
-            .where(journal.process == self.name, journal.instance == aggregate_id)
+            .where(journal.process == self.parked.name, journal.instance == aggregate_id)
             .order_by(journal.number)
         )
         return version, [(number, command_id) for number, command_id in rows]
@@ -132,20 +121,15 @@ class ProcessStandings(Standings):
         journal = process_journal.c
         connection.execute(
             delete(process_journal).where(
-                journal.process == self.name,
+                journal.process == self.parked.name,
                 journal.instance == aggregate_id,
                 journal.number == number,
             )
         )
 
-    def letter(self, connection: Connection, aggregate_id: str) -> Letter | None:
-        """Returns the letter of an aggregate, or None."""
-        found = self.letters(connection, aggregate_id)
-        return found[0] if found else None
-
     def _note(self, connection: Connection, message: Incoming) -> None:
         journal, command_id = process_journal.c, message.headers.get("command", "")
-        mine = (journal.process == self.name, journal.instance == message.key)
+        mine = (journal.process == self.parked.name, journal.instance == message.key)
         # One that was delivered twice waits once.
         known = select(journal.number).where(*mine, journal.command_id == command_id)
         if connection.execute(known).first() is not None:
@@ -153,7 +137,7 @@ class ProcessStandings(Standings):
         last = connection.scalar(select(func.max(journal.number)).where(*mine))
         connection.execute(
             process_journal.insert().values(
-                process=self.name,
+                process=self.parked.name,
                 instance=message.key,
                 number=(last or 0) + 1,
                 aggregate_id=message.key,

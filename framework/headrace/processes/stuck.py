@@ -1,5 +1,5 @@
 """
-Instances that stand still: taken up again, or their state made anew.
+Instances that stand still: taken up again, or their state made again.
 
     parked ──retry──▶ what waits is handled, in order     └─skip──▶ handled without the first of it
     of another state version ──refold──▶ the state that today's code makes of what it has seen
@@ -11,100 +11,41 @@ Sits between: whoever repairs, the loop of a process, and the tables. Must never
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, select, update
 
 from headrace._runtime.clock import Clock, SystemClock
-from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.domain.stream import EventStream
 from headrace.errors import InstanceNotFound, ProcessError
 from headrace.processes.instances import (
     DONE,
-    ERROR_CHARACTERS_MAX,
     SKIPPED,
     WAITS,
     Instance,
+    ReactionFailed,
     Work,
+    failure_of,
     lock,
+    parked_instances,
     read_instances,
 )
 from headrace.processes.process import Process
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.stores.base import EventStore
-from headrace.stores.database.tables import process_instances, process_journal
+from headrace.stores.database.parked import Letter
+from headrace.stores.database.tables import parked_rows, process_journal
 
-__all__ = ["ParkedInstance", "StuckInstances", "read_parked_instances"]
+__all__ = ["StuckInstances"]
 
 # Looks at an instance that moves on while it is being repaired, before giving way.
 _ROUNDS_MAX: Final = 10
 
-_NOT_PARKED: Final[Any] = MappingProxyType(
-    {"error": None, "traceback": None, "parked_at": None, "retries": 0}
-)
-
 # Number in the journal, aggregate, command.
 _Entry = tuple[int, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParkedInstance:
-    """An instance whose handler raised.
-
-    Attributes:
-        process: the process's name.
-        key: the instance's.
-        parked_at: since when.
-        retries: how often it was retried since.
-        waiting: streams that wait for it.
-        error: a sentence about what raised.
-        traceback: where in the code.
-    """
-
-    process: str
-    key: str
-    parked_at: datetime
-    retries: int
-    waiting: int
-    error: str
-    traceback: str
-
-
-def read_parked_instances(connection: Connection) -> list[ParkedInstance]:
-    """Returns the parked instances of all processes, by process, the oldest first."""
-    instances, journal = process_instances.c, process_journal.c
-    waiting = (
-        select(func.count())
-        .where(
-            journal.process == instances.process,
-            journal.instance == instances.instance,
-            journal.outcome == WAITS,
-        )
-        .correlate(process_instances)
-        .scalar_subquery()
-    )
-    query = (
-        select(
-            instances.process,
-            instances.instance,
-            instances.parked_at,
-            instances.retries,
-            waiting,
-            instances.error,
-            func.coalesce(instances.traceback, ""),
-        )
-        .where(instances.parked_at.is_not(None), ~instances.ended)
-        .order_by(instances.process, instances.parked_at, instances.instance)
-    )
-    names = ("process", "key", "parked_at", "retries", "waiting", "error", "traceback")
-    return [
-        ParkedInstance(**dict(zip(names, row, strict=True))) for row in connection.execute(query)
-    ]
 
 
 class StuckInstances:
@@ -116,6 +57,7 @@ class StuckInstances:
         store: has the events.
         serializer: keeps commands.
         clock: dates instances.
+        room: instances that may be parked at once, where a state cannot be made; None: any number.
     """
 
     def __init__(
@@ -126,15 +68,22 @@ class StuckInstances:
         serializer: Serializer,
         *,
         clock: Clock | None = None,
+        room: int | None = None,
     ) -> None:
+        self._room = room
         self._process = process
         self._models = read_models
         self._store = store
         self._serializer = serializer
         self._clock = clock or SystemClock()
+        self._parked = parked_instances(process.name)
 
-    async def retry(self, key: str) -> str | None:
-        """Handles what waits, in order; returns None, or why it is still parked.
+    async def all(self) -> list[Letter]:
+        """Returns the instances that are parked, the oldest first."""
+        return await self._models.transact(self._parked.read)
+
+    async def retry(self, key: str) -> Letter | None:
+        """Handles what waits, in order; returns None, or what is still parked.
 
         Raises:
             InstanceNotFound: there is no such instance, or it is not parked.
@@ -143,7 +92,7 @@ class StuckInstances:
         """
         return await self._take_up(key, skip=False)
 
-    async def skip(self, key: str) -> str | None:
+    async def skip(self, key: str) -> Letter | None:
         """Like `retry`, but passes over the first stream that waits: it is never handled.
 
         Raises:
@@ -152,12 +101,14 @@ class StuckInstances:
         return await self._take_up(key, skip=True)
 
     async def refold(self, key: str) -> None:
-        """Makes an instance's state anew from what it has seen; sends nothing.
+        """Makes an instance's state again from what it has seen; sends nothing.
 
-        A state that cannot be made parks the instance.
+        A state that cannot be made parks the instance. If the instance has ended by today's code,
+        nothing waits for it any more.
 
         Raises:
             InstanceNotFound: there is no such instance.
+            ReactionFailed: its state cannot be made, and there is no room to park it.
             ProcessError: as `retry`.
         """
         for _ in range(_ROUNDS_MAX):
@@ -169,23 +120,30 @@ class StuckInstances:
                 return
         raise self._restless(key)
 
-    async def _take_up(self, key: str, *, skip: bool) -> str | None:
+    async def _take_up(self, key: str, *, skip: bool) -> Letter | None:
+        instance, _ = await self._models.transact(partial(self._read, key=key, outcome=WAITS))
+        if not instance.parked:
+            raise InstanceNotFound(
+                f"instance {key!r} of process {self._process.name} is not parked;"
+                " `headrace parked list` lists those that are"
+            )
         await self.refold(key)
         for _ in range(_ROUNDS_MAX):
             instance, entries = await self._models.transact(
                 partial(self._read, key=key, outcome=WAITS)
             )
-            if instance.error is None:
-                raise InstanceNotFound(
-                    f"instance {key!r} of process {self._process.name} is not parked;"
-                    " `headrace parked list` lists those that are"
-                )
+            if not instance.parked:
+                # It has ended by today's code, or somebody else has taken it up meanwhile.
+                return None
             streams = await self._streams(entries)
-            outcome = await self._models.transact(
-                partial(self._handle, before=instance, entries=entries, streams=streams, skip=skip)
+            handle = partial(
+                self._handle, before=instance, entries=entries, streams=streams, skip=skip
             )
-            if outcome is not False:
-                return outcome or None
+            if await self._models.transact(handle):
+                found: Letter | None = await self._models.transact(
+                    partial(self._parked.find, aggregate_id=key)
+                )
+                return found
         raise self._restless(key)
 
     def _handle(
@@ -196,45 +154,43 @@ class StuckInstances:
         entries: Sequence[_Entry],
         streams: Sequence[EventStream],
         skip: bool,
-    ) -> Any:
-        """Returns why the instance is parked, "" when it is not; False: it has moved meanwhile."""
+    ) -> bool:
+        """Handles what waits, up to what fails; False: the instance has moved meanwhile."""
         instance = self._locked(connection, before)
         if instance is None:
             return False
-        instances = {instance.instance: replace(instance, **_NOT_PARKED)}
-        work: Work[Any] = Work(self._process, instances, self._serializer, self._clock.now())
-        current, error = instances[instance.instance], ""
+        key, current = instance.instance, replace(instance, parked=False)
+        work: Work[Any] = Work(self._process, {key: current}, self._serializer, self._clock.now())
         for place, (entry, stream) in enumerate(zip(entries, streams, strict=True)):
             outcome = SKIPPED
             if not (skip and place == 0) and not current.ended:
                 try:
-                    handled = work.react(
-                        None if current.state is None else current, current.instance, stream
-                    )
-                except Exception as caught:  # noqa: BLE001 - user code raises what it likes; kept
-                    error = storable(repr(caught))[:ERROR_CHARACTERS_MAX]
-                    current = replace(
-                        current,
-                        error=error,
-                        traceback=traceback_of(caught),
-                        parked_at=instance.parked_at,
-                        retries=instance.retries + 1,
+                    handled = work.react(None if current.state is None else current, key, stream)
+                except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
+                    self._parked.fail(
+                        connection,
+                        key,
+                        error,
+                        sentence=failure_of(stream, error),
+                        held=len(entries) - place,
                     )
                     break
                 if handled is not None:
                     # `react` begins a new one where there is no state; its numbers go on.
-                    current, outcome = (
-                        replace(
-                            handled,
-                            seen=current.seen,
-                            began_at=current.began_at,
-                        ),
-                        DONE,
-                    )
-            self._set_outcome(connection, instance.instance, entry[0], outcome)
+                    current = replace(handled, seen=current.seen, began_at=current.began_at)
+                    outcome = DONE
+            self._set_outcome(connection, key, entry[0], outcome)
+        else:
+            self._release(connection, key)
         work.put(current)
         work.write(connection)
-        return error
+        return True
+
+    def _release(self, connection: Connection, key: str) -> None:
+        """Ends that an instance is parked; the process is locked, so nothing can come for it."""
+        letter = self._parked.find(connection, key)
+        if letter is not None:
+            self._parked.release(connection, letter)
 
     def _refold(
         self, connection: Connection, *, before: Instance, streams: Sequence[EventStream]
@@ -247,20 +203,35 @@ class StuckInstances:
         try:
             progress = self._process.refold(instance.instance, streams)
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
-            sentence = storable(f"its state cannot be rebuilt: {error!r}")[:ERROR_CHARACTERS_MAX]
-            work.put(
-                replace(
-                    instance,
-                    state_version=self._process.state_version,
-                    error=sentence,
-                    traceback=traceback_of(error),
-                    parked_at=instance.parked_at or now,
-                )
-            )
+            self._park(connection, instance, error)
+            work.put(replace(instance, state_version=self._process.state_version))
         else:
+            if progress.ended and instance.parked:
+                self._set_outcome(connection, instance.instance, None, SKIPPED)
+                self._release(connection, instance.instance)
             work.put(work.placed(instance, progress))
         work.write(connection)
         return True
+
+    def _park(self, connection: Connection, instance: Instance, error: Exception) -> None:
+        """Parks an instance whose state cannot be made; one that is parked keeps its attempts."""
+        key, sentence = instance.instance, f"its state cannot be rebuilt: {error!r}"
+        if instance.parked:
+            attempts = parked_rows.c.attempts
+            self._parked.fail(connection, key, error, sentence=sentence, attempts=attempts)
+        elif self._room is not None and self._parked.count(connection) >= self._room:
+            full = f"as many instances as may be are parked, and now {key!r}: {sentence}"
+            raise ReactionFailed(key, instance.last_aggregate_id, full) from error
+        else:
+            self._parked.add(
+                connection,
+                key,
+                error,
+                now=self._clock.now(),
+                place=None,
+                sentence=sentence,
+                held=0,
+            )
 
     def _locked(self, connection: Connection, before: Instance) -> Instance | None:
         """Locks the process and returns the instance, unless it has moved since it was read."""
@@ -298,14 +269,19 @@ class StuckInstances:
             streams.append(stream)
         return streams
 
-    def _set_outcome(self, connection: Connection, key: str, number: int, outcome: str) -> None:
+    def _set_outcome(
+        self, connection: Connection, key: str, number: int | None, outcome: str
+    ) -> None:
+        """Notes what became of one of the streams that wait for an instance; None: of all."""
         columns = process_journal.c
+        one = () if number is None else (columns.number == number,)
         connection.execute(
             update(process_journal)
             .where(
                 columns.process == self._process.name,
                 columns.instance == key,
-                columns.number == number,
+                columns.outcome == WAITS,
+                *one,
             )
             .values(outcome=outcome)
         )

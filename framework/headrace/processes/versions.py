@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from headrace.domain.stream import EventStream
 from headrace.projections.tables.statements import upsert
 from headrace.stores.database.tables import process_versions
-from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 
 __all__ = ["Admitted", "Lacking", "admit", "read_versions", "store_versions"]
 
@@ -49,10 +49,10 @@ def admit(
     next_ones = []
     for place, stream in enumerate(streams):
         if stream.version is not None:
-            verdict = gate.offer(stream.aggregate_id, stream.version)
-            if isinstance(verdict, Gap):
-                return Lacking(place=place, aggregate_id=stream.aggregate_id, gap=verdict)
-            if verdict is Verdict.SEEN:
+            arrival = gate.offer(stream.aggregate_id, stream.version)
+            if isinstance(arrival, Gap):
+                return Lacking(place=place, aggregate_id=stream.aggregate_id, gap=arrival)
+            if arrival is Arrival.DUPLICATE:
                 continue
         next_ones.append(stream)
     return Admitted(streams=tuple(next_ones), versions=gate.moved)

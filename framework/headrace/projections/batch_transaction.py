@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import Session
 
@@ -48,9 +48,8 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
-from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.foreign import stream_or_none
-from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 from headrace.subscriptions.outages import claims_outage
 from headrace.transports.base import Incoming, QueueId
 
@@ -63,7 +62,6 @@ __all__ = [
     "apply_through",
     "decode_batch",
     "fill_gap",
-    "hold",
 ]
 
 R = TypeVar("R", bound=BaseModel)
@@ -234,7 +232,8 @@ def _apply(
         return folded
     _store(connection, target, folded, batch.end, left)
     _call_handlers(connection, target.projection, folded.streams)
-    hold(connection, target, folded.held)
+    for aggregate_id, count in folded.held.items():
+        target.parked.hold(connection, aggregate_id, count)
     if recall is not None:
         for aggregate_id in parked:
             versions.pop(aggregate_id, None)
@@ -379,21 +378,6 @@ def _writes_alone(projection: Projection[Any]) -> bool:
     return projection.keyed_by_aggregate and not projection.has_handlers
 
 
-def hold(connection: Connection, target: Target[Any], held: Mapping[str, int]) -> None:
-    """Notes how many more messages of parked aggregates wait behind their letters."""
-    columns = parked_rows.c
-    for aggregate_id, count in held.items():
-        connection.execute(
-            update(parked_rows)
-            .where(
-                columns.name == target.projection.name,
-                columns.generation == target.generation,
-                columns.aggregate_id == aggregate_id,
-            )
-            .values(held=columns.held + count)
-        )
-
-
 async def _filled(
     target: Target[Any], batch: Batch, lacking: "_Lacking", missing: MissingReader
 ) -> Batch:
@@ -414,7 +398,7 @@ async def fill_gap(
     """
     found = await missing(aggregate_id, gap.after_version, gap.to_version)
     gate = VersionGate({aggregate_id: gap.after_version})
-    late = [each for each in found if _offer(gate, each) is Verdict.PASS]
+    late = [each for each in found if _offer(gate, each) is Arrival.NEXT]
     if len(late) != gap.to_version - gap.after_version:
         raise ProjectionError(
             f"projection {target.projection.name}: versions {gap.after_version + 1} to"
@@ -424,7 +408,7 @@ async def fill_gap(
     return late
 
 
-def _offer(gate: VersionGate, stream: EventStream) -> Verdict | Gap:
+def _offer(gate: VersionGate, stream: EventStream) -> Arrival | Gap:
     assert stream.version is not None, "rejections are left out of batches"
     return gate.offer(stream.aggregate_id, stream.version)
 

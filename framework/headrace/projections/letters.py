@@ -18,9 +18,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, delete, func, select, update
+from sqlalchemy import Connection
 
-from headrace._runtime.tracebacks import storable, traceback_of
 from headrace.domain.stream import EventStream
 from headrace.errors import LetterNotFound, ProjectionError
 from headrace.projections.batch_transaction import (
@@ -28,7 +27,6 @@ from headrace.projections.batch_transaction import (
     Batch,
     MissingReader,
     apply_through,
-    hold,
 )
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import (
@@ -40,58 +38,16 @@ from headrace.projections.tables.contents import (
     store_versions,
 )
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.base import EventStore, LetterState
-from headrace.stores.database.tables import parked_rows, projection_versions, projections
+from headrace.stores.base import EventStore
+from headrace.stores.database.parked import Letter
 from headrace.subscriptions.outages import is_outage
 from headrace.transports.base import Incoming, QueueId
 
-__all__ = [
-    "ERROR_CHARACTERS_MAX",
-    "Full",
-    "Letter",
-    "Letters",
-    "is_parked",
-    "new_row",
-    "park",
-    "read_letters",
-    "read_live_letters",
-    "reason_of",
-]
+__all__ = ["Full", "Letters", "park"]
 
-# Characters of an error kept with a letter: enough to name the event, the fold and the error's message.
-ERROR_CHARACTERS_MAX: Final = 2_000
 # How often a retry looks for events that came for the aggregate meanwhile. Then it ends with an error
 # and they stay parked, because events may keep coming faster than they are applied.
 _ROUNDS_MAX: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """An aggregate that a projection has parked.
-
-    Attributes:
-        aggregate_id: whose events wait.
-        version: the last one that was applied; the failure is behind it.
-        queue: where the message stands that could not be applied.
-        offset: its place there.
-        parked_at: since when.
-        held: messages that wait, the first one included.
-        retries: how often taking it up has failed since.
-        error: what went wrong last.
-        error_name: its name; empty where an older version has parked it.
-        traceback: where; empty where an older version has parked it.
-    """
-
-    aggregate_id: str
-    version: int
-    queue: QueueId
-    offset: int
-    parked_at: datetime
-    held: int
-    retries: int
-    error: str
-    error_name: str = ""
-    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,52 +77,15 @@ def park(
     elsewhere = begin_at(connection, target, begin)
     if elsewhere is not None:
         return elsewhere
-    if is_parked(connection, target, message.key):
-        hold(connection, target, {message.key: 1})
-    else:
-        of_target = _of(target)
-        count = connection.execute(
-            select(func.count()).select_from(parked_rows).where(*of_target)
-        ).scalar_one()
+    parked = target.parked
+    if not parked.hold(connection, message.key):
+        count = parked.count(connection)
         if count >= letters_max:
             return Full(letters=count)
-        topic, queue_id = message.queue
-        connection.execute(
-            parked_rows.insert().values(
-                name=target.projection.name,
-                generation=target.generation,
-                aggregate_id=message.key,
-                topic=topic,
-                queue_id=queue_id,
-                message_offset=message.offset,
-                parked_at=now,
-                **new_row(error),
-            )
-        )
+        place = (*message.queue, message.offset)
+        parked.add(connection, message.key, error, now=now, place=place)
     store_offsets(connection, target, {message.queue: message.offset + 1})
     return Applied(rows=0)
-
-
-def new_row(error: Exception) -> dict[str, Any]:
-    """Returns the columns of an aggregate that was just parked that are the same for all readers."""
-    waits = {"held": 1, "attempts": 1, "state": LetterState.PARKED.value}
-    return {"command_id": "", "command": "", **waits, **reason_of(error)}
-
-
-def reason_of(error: Exception) -> dict[str, str]:
-    """Returns the columns that say why something is parked: its name, a sentence, and a traceback."""
-    return {
-        "error": type(error).__name__,
-        "sentence": storable(str(error))[:ERROR_CHARACTERS_MAX],
-        "traceback": traceback_of(error),
-    }
-
-
-def is_parked(connection: Connection, target: Target[Any], aggregate_id: str) -> bool:
-    """Whether an aggregate waits behind a letter of a generation."""
-    columns = parked_rows.c
-    query = select(columns.held).where(*_of(target), columns.aggregate_id == aggregate_id)
-    return connection.execute(query).first() is not None
 
 
 class Letters:
@@ -190,7 +109,7 @@ class Letters:
     async def all(self) -> list[Letter]:
         """Returns the letters, the oldest first."""
         target = await self._target()
-        return await self._models.transact(partial(_read, target=target))
+        return await self._models.transact(target.parked.read)
 
     async def retry(self, aggregate_id: str) -> Letter | None:
         """Applies what waits, in order; returns None, or the letter that is left where it failed.
@@ -289,28 +208,20 @@ class Letters:
     async def _note_failure(
         self, target: Target[Any], aggregate_id: str, error: Exception
     ) -> Letter:
-        columns = parked_rows.c
-
-        def transact(connection: Connection) -> None:
-            connection.execute(
-                update(parked_rows)
-                .where(*_of(target), columns.aggregate_id == aggregate_id)
-                .values(attempts=columns.attempts + 1, **reason_of(error))
-            )
-
-        await self._models.transact(transact)
+        fail = partial(target.parked.fail, aggregate_id=aggregate_id, error=error)
+        await self._models.transact(fail)
         return await self._find(target, aggregate_id)
 
     async def _find(self, target: Target[Any], aggregate_id: str) -> Letter:
-        found = await self._models.transact(
-            partial(_read, target=target, aggregate_id=aggregate_id)
+        found: Letter | None = await self._models.transact(
+            partial(target.parked.find, aggregate_id=aggregate_id)
         )
-        if not found:
+        if found is None:
             raise LetterNotFound(
                 f"projection {self._projection.name} has not parked {aggregate_id!r};"
                 f" `headrace parked list --processor projection:{self._projection.name}` lists what it has"
             )
-        return found[0]
+        return found
 
     async def _target(self) -> Target[Any]:
         generation = await self._models.generation(self._projection.name)
@@ -324,77 +235,6 @@ class Letters:
             )
 
 
-def _of(target: Target[Any]) -> tuple[Any, Any]:
-    columns = parked_rows.c
-    return columns.name == target.projection.name, columns.generation == target.generation
-
-
-def read_letters(
-    connection: Connection, name: str, generation: int, aggregate_id: str | None = None
-) -> list[Letter]:
-    """Returns the letters of a generation, the oldest first; those of one aggregate if given."""
-    letters = parked_rows.c
-    query = _letters_query().where(letters.name == name, letters.generation == generation)
-    if aggregate_id is not None:
-        query = query.where(letters.aggregate_id == aggregate_id)
-    return [_letter_of(row) for row in connection.execute(query).mappings()]
-
-
-def read_live_letters(connection: Connection) -> list[tuple[str, Letter]]:
-    """Returns the letters of all readers, each with the reader's name; of projections the live ones."""
-    letters, live = parked_rows.c, projections.c
-    # Others have no row there, and letters of the generation 0.
-    generation = (
-        select(func.coalesce(func.max(live.generation), 0))
-        .where(live.name == letters.name)
-        .correlate(parked_rows)
-        .scalar_subquery()
-    )
-    query = _letters_query().where(letters.generation == generation, letters.command_id == "")
-    # The sort is stable: within a name the oldest is first.
-    rows = connection.execute(query).mappings().all()
-    return [(row["name"], _letter_of(row)) for row in sorted(rows, key=lambda row: row["name"])]
-
-
-def _letters_query() -> Select[Any]:
-    letters, versions = parked_rows.c, projection_versions.c
-    return (
-        select(
-            parked_rows,
-            func.coalesce(letters.version, versions.version, 0).label("done"),
-        )
-        .outerjoin_from(
-            parked_rows,
-            projection_versions,
-            (versions.name == letters.name)
-            & (versions.generation == letters.generation)
-            & (versions.aggregate_id == letters.aggregate_id),
-        )
-        .order_by(letters.parked_at, letters.aggregate_id)
-    )
-
-
-def _letter_of(row: RowMapping) -> Letter:
-    return Letter(
-        aggregate_id=row["aggregate_id"],
-        version=row["done"],
-        queue=(row["topic"], row["queue_id"]),
-        offset=row["message_offset"],
-        parked_at=row["parked_at"],
-        held=row["held"],
-        retries=row["attempts"] - 1,
-        error=row["sentence"],
-        error_name=row["error"],
-        traceback=row["traceback"],
-    )
-
-
-def _read(
-    connection: Connection, *, target: Target[Any], aggregate_id: str | None = None
-) -> list[Letter]:
-    return read_letters(connection, target.projection.name, target.generation, aggregate_id)
-
-
 def _release(
     connection: Connection, *, target: Target[Any], letter: Letter
 ) -> bool | Moved | Switched:
@@ -402,15 +242,7 @@ def _release(
     elsewhere = begin_at(connection, target, {})
     if elsewhere is not None:
         return elsewhere
-    columns = parked_rows.c
-    gone = connection.execute(
-        delete(parked_rows).where(
-            *_of(target),
-            columns.aggregate_id == letter.aggregate_id,
-            columns.held == letter.held,
-        )
-    )
-    return gone.rowcount == 1
+    return target.parked.release(connection, letter)
 
 
 def _missing_of(store: EventStore) -> MissingReader:

@@ -25,7 +25,7 @@ from headrace.projections.batch_transaction import (
     apply_through,
     decode_batch,
 )
-from headrace.projections.letters import Full, is_parked, park
+from headrace.projections.letters import Full, park
 from headrace.projections.tables.contents import Moved, OtherFields, Switched, Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
@@ -176,7 +176,7 @@ class BatchApplier(Generic[R]):
                 # A body that does not decode never will: those behind it need not wait for that.
                 final = isinstance(error.__cause__, SerializationError | UnknownMessageType)
                 if not final and faults <= self.settings.error_retries_max:
-                    known = partial(is_parked, target=target, aggregate_id=messages[0].key)
+                    known = partial(target.parked.among, aggregate_ids=[messages[0].key])
                     if not await self.read_models.transact(known):
                         raise
                 return await self._park(target, messages[0], positions, error)

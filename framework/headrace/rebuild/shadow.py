@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import func, insert, literal, select
+from sqlalchemy import insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._runtime.clock import SystemClock
@@ -32,9 +32,9 @@ from headrace.rebuild.owner import Kind, is_gone, kind_of, new_owner
 from headrace.rebuild.switch import RebuildOutcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits
+from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.schema import check
 from headrace.stores.database.tables import (
-    parked_rows,
     projection_offsets,
     projection_versions,
 )
@@ -136,14 +136,10 @@ class Building:
             ProjectionError: the live rows have other fields, or wait for parked events, which lie
                 before the offsets; or the shadow is no longer this owner's.
         """
-        name, letters = self._projection.name, parked_rows.c
+        name = self._projection.name
         async with self._read_models.begin() as connection:
             state = await self.check_owner(connection, shadow)
-            parked = await connection.scalar(
-                select(func.count()).where(
-                    letters.name == name, letters.generation == state.generation
-                )
-            )
+            parked = await connection.run_sync(ParkedStore(name, state.generation).count)
             if parked:
                 raise ProjectionError(
                     f"projection {name}: {parked} aggregates are parked; take them up with"

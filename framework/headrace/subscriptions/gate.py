@@ -1,9 +1,9 @@
 """
 The version gate: each version of an aggregate goes through once and in order, whatever comes.
 
-    offered version       verdict        the gate then
-    the next one          PASS           stands at it
-    at or below the last  SEEN           stays
+    offered version       answer         the gate then
+    the next one          NEXT           stands at it
+    at or below the last  DUPLICATE      stays
     beyond the next one   Gap(…)         stays; offer the missing ones first, then it again
 
 Sits between: the messages of the event topic, which may repeat, and the folds. Pure; must never
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-__all__ = ["Gap", "Verdict", "VersionGate"]
+__all__ = ["Arrival", "Gap", "VersionGate"]
 
 T = TypeVar("T")
 
 
-class Verdict(Enum):
-    """What becomes of an offered version; a `Gap` is the third answer."""
+class Arrival(Enum):
+    """How a version arrives, in its aggregate's order; a `Gap` is the third way."""
 
-    PASS = "pass"  # noqa: S105 - no password
-    SEEN = "seen"
+    NEXT = "next"
+    DUPLICATE = "duplicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +90,11 @@ class VersionGate:
             if version == last + 1:
                 versions[aggregate_id] = moved[aggregate_id] = version
                 passed += comes
-            elif isinstance(verdict := self.offer(aggregate_id, version), Gap):
-                return place, verdict
+            elif isinstance(arrival := self.offer(aggregate_id, version), Gap):
+                return place, arrival
         return len(offers), None
 
-    def offer(self, aggregate_id: str, version: int) -> Verdict | Gap:
+    def offer(self, aggregate_id: str, version: int) -> Arrival | Gap:
         """Answers whether a version is the next one of its aggregate, and moves on if it is.
 
         Raises:
@@ -104,9 +104,9 @@ class VersionGate:
             raise ValueError(f"versions begin at 1, not {version}")
         last = self._versions.get(aggregate_id, 0)
         if version <= last:
-            return Verdict.SEEN
+            return Arrival.DUPLICATE
         if version > last + 1:
             return Gap(after_version=last, to_version=version - 1)
         self._versions[aggregate_id] = version
         self._moved[aggregate_id] = version
-        return Verdict.PASS
+        return Arrival.NEXT

@@ -12,24 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, Final, Protocol
-
-from sqlalchemy import func, select
+from typing import Final, Protocol
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import finish
 from headrace.errors import ProjectionError
-from headrace.processes.progress import ProcessStandings
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetterStore
-from headrace.stores.database.tables import (
-    UtcDateTime,
-    parked_rows,
-    process_instances,
-    projections,
-)
+from headrace.stores.database.parked import read_parked_counts
 
 __all__ = ["Alarm", "Alarms"]
 
@@ -60,9 +52,9 @@ class Alarm:
 
     Attributes:
         projection: whose letters; "commands" for parked commands and those held behind them,
-            "handlers:NAME" for event handlers, "process:NAME" for process managers, with the parked
-            instances of a process; of foreign messages the topic; "topic:NAME"
-            for messages of a topic that were left out; "group:NAME" for a consumer group.
+            "handlers:NAME" for event handlers, "process:NAME" for process managers, "instances:NAME"
+            for the instances of a process; of foreign messages the topic; "topic:NAME" for messages
+            of a topic that were left out; "group:NAME" for a consumer group.
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over; "lineage": readers stand still, because the event
             store is another one, or an older one; "messages left out": nothing can decode them, or the
@@ -93,8 +85,8 @@ class Alarms:
     """Watches what is parked, and what else stands still.
 
     Args:
-        projections: their names; those of event handlers and process managers as `Standings` has
-            them.
+        projections: their names; those of event handlers and process managers as the table
+            `parked` has them.
         read_models: where the letters are.
         settings: the bounds.
         clock: tells ages.
@@ -214,41 +206,13 @@ class Alarms:
         return [(_COMMANDS, await self._commands.count(), oldest[0].parked_at)]
 
     async def _letters(self) -> list[tuple[str, int, datetime]]:
-        """Returns for each reader how many aggregates and instances are parked, and since when."""
-        letters, live, instances = parked_rows.c, projections.c, process_instances.c
-        aggregates = (
-            select(letters.name, func.count(), func.min(letters.parked_at, type_=UtcDateTime()))
-            .outerjoin(projections, live.name == letters.name)
-            # Others have no row there, and letters of the generation 0.
-            .where(
-                letters.name.in_(self._names),
-                letters.generation == func.coalesce(live.generation, 0),
-            )
-            .group_by(letters.name)
-        )
-        parked = (
-            select(
-                instances.process,
-                func.count(),
-                func.min(instances.parked_at, type_=UtcDateTime()),
-            )
-            .where(instances.parked_at.is_not(None), ~instances.ended)
-            .group_by(instances.process)
-        )
-        found: dict[str, tuple[int, datetime]] = {}
+        """Returns for each reader how many aggregates or instances are parked, and since when."""
         async with self._read_models.snapshot() as connection:
-            rows: list[Any] = [*(await connection.execute(aggregates)).all()]
-            most = self._settings.projection_letters_max
-            self._full = {name: most for name, n, _ in rows if ":" in name and n >= most}
-            rows += [
-                (ProcessStandings(name).name, count, oldest)
-                for name, count, oldest in (await connection.execute(parked)).all()
-            ]
-        for name, count, oldest in rows:
-            if name in self._names:
-                more, since = found.get(name, (0, oldest))
-                found[name] = (more + count, min(since, oldest))
-        return [(name, *found[name]) for name in sorted(found)]
+            counts = await connection.run_sync(read_parked_counts)
+        found = [each for each in counts if each[0] in self._names]
+        most = self._settings.projection_letters_max
+        self._full = {name: most for name, n, _ in found if ":" in name and n >= most}
+        return found
 
     def _age_ms(self, since: datetime) -> int:
         return (self._clock.now() - since) // timedelta(milliseconds=1)

@@ -20,7 +20,8 @@ from headrace.errors import ProjectionError
 from headrace.lineage.marks import WHOLE
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.database.tables import parked_rows, reader_marks
+from headrace.stores.database.parked import ParkedStore
+from headrace.stores.database.tables import reader_marks
 from headrace.transports.base import QueueId, Transport
 
 __all__ = ["Lags", "ParkedKey", "ProjectionLag", "QueueLag"]
@@ -194,17 +195,15 @@ class Lags:
         return None
 
     async def _parked(self, name: str, generation: int) -> tuple[ParkedKey, ...]:
-        columns = parked_rows.c
-        query = (
-            select(columns.aggregate_id, columns.held, columns.parked_at)
-            .where(columns.name == name, columns.generation == generation)
-            .order_by(columns.parked_at, columns.aggregate_id)
-        )
         async with self._read_models.snapshot() as connection:
-            rows = (await connection.execute(query)).all()
+            found = await connection.run_sync(ParkedStore(name, generation).read)
         return tuple(
-            ParkedKey(aggregate_id=key, messages=held, age_ms=self._age_ms(parked_at))
-            for key, held, parked_at in rows
+            ParkedKey(
+                aggregate_id=each.aggregate_id,
+                messages=each.held,
+                age_ms=self._age_ms(each.parked_at),
+            )
+            for each in found
         )
 
     def _age_ms(self, since: datetime | None) -> int:

@@ -9,9 +9,10 @@ from typing import Any
 
 from headrace.events.belief import Belief
 from headrace.events.publisher import event_topic
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.check import LineageCheck
-from headrace.processes.progress import ProcessStandings
+from headrace.processes.instances import parked_instances
+from headrace.processes.progress import ProcessProgress
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
@@ -71,8 +72,9 @@ class Watch:
         self.alarms = Alarms(
             projections=[
                 *projections,
-                *(Standings(each).name for each in processors),
-                *(ProcessStandings(each).name for each in managers),
+                *(HandlerProgress(each).parked.name for each in processors),
+                *(ProcessProgress(each).parked.name for each in managers),
+                *(parked_instances(each).name for each in managers),
             ],
             read_models=read_models,
             settings=settings,

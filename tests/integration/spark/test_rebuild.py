@@ -14,11 +14,11 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import ProjectionError, RebuildRunning
-from headrace.projections.letters import new_row
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.check import drop_built
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.spark.rebuild import rebuild
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
 from headrace.stores.open import open_event_store
 

@@ -138,7 +138,12 @@ async def test_letters_of_an_earlier_version_are_handled_after_the_repair(old: O
         handled = running.handler_letters(ledger.app.event_handlers("events"))
         assert [letter.aggregate_id for letter in await handled.all()] == ["a4"]
         assert await handled.retry("a4") is None
-        assert await running.stuck_instances(ledger.greetings).retry("a5") is None
+        (entry,) = await running.parked.read(processor="instances:greetings")
+        assert (entry.aggregate_id, entry.attempts, entry.waiting) == ("a5", 1, 1)
+        assert "ValueError('the process is broken')" in entry.sentence
+        (one,) = await running.processes.all("greetings", stuck=True)
+        assert (one.key, one.waiting, [each.kind for each in one.stuck]) == ("a5", 1, ["parked"])
+        assert await running.parked.retry(entry) is None
         states = [letter.state.value for letter in await running.letters.read()]
         assert states == ["holding", "held"]
         first = (await running.letters.read())[0]

@@ -30,6 +30,7 @@ from headrace.projections.tables.statements import (
     versions_among,
     write_together,
 )
+from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.tables import projection_offsets, projection_versions
 from headrace.transports.base import QueueId
 
@@ -75,6 +76,11 @@ class Target(Generic[R]):
     projection: Projection[R]
     generation: int
     table: Table
+
+    @property
+    def parked(self) -> ParkedStore:
+        """What it has parked."""
+        return ParkedStore(self.projection.name, self.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

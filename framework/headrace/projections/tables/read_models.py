@@ -21,7 +21,6 @@ from sqlalchemy import (
     Table,
     event,
     exists,
-    func,
     select,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -42,6 +41,7 @@ from headrace.stores.database.engines import (
     database_url,
     is_in_memory,
 )
+from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.schema import prepare
 from headrace.stores.database.tables import parked_rows, projection_versions
 from headrace.transports.base import QueueId
@@ -174,12 +174,9 @@ class ReadModels:
 
     async def parked(self, name: str) -> int:
         """Returns how many aggregates wait behind letters of the live generation."""
-        columns = parked_rows.c
-        query = select(func.count()).where(
-            columns.name == name, columns.generation == await self._live(name)
-        )
+        parked = ParkedStore(name, await self._live(name))
         async with self._read() as connection:
-            return (await connection.execute(query)).scalar_one()
+            return await connection.run_sync(parked.count)
 
     async def offsets(self, name: str, generation: int) -> dict[QueueId, int]:
         """Returns the next offset per queue that a generation will apply."""

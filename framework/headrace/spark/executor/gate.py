@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.domain.stream import EventStream
-from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 
 __all__ = ["FindStreams", "MissingVersions", "StreamGate"]
 
@@ -89,10 +89,10 @@ class StreamGate:
         for stream in streams:
             if stream.version is None:
                 continue
-            verdict = self._gate.offer(stream.aggregate_id, stream.version)
-            if verdict is Verdict.PASS:
+            arrival = self._gate.offer(stream.aggregate_id, stream.version)
+            if arrival is Arrival.NEXT:
                 self._pass(stream, passed)
-            elif verdict is Verdict.SEEN:
+            elif arrival is Arrival.DUPLICATE:
                 self.duplicates += 1
             else:
                 self._hold(stream)

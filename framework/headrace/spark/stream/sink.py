@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from pyspark.sql import DataFrame
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock
@@ -53,7 +53,6 @@ from headrace.spark.executor.fold import BASE, VERSION, Record
 from headrace.spark.job import Folded
 from headrace.spark.rows import RowCodec
 from headrace.spark.stream.batch import Span
-from headrace.stores.database.tables import parked_rows
 from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import say_parked
 from headrace.transports.base import Incoming, QueueId
@@ -385,11 +384,7 @@ def _find_place(connection: Connection, target: Target[Any]) -> tuple[dict[Queue
     place = {"name": target.projection.name, "generation": target.generation}
     found = connection.execute(offsets_of(), place)
     offsets = {(topic, queue_id): offset for topic, queue_id, offset in found}
-    columns = parked_rows.c
-    letters = select(func.count()).where(
-        columns.name == place["name"], columns.generation == place["generation"]
-    )
-    return offsets, connection.execute(letters).scalar_one()
+    return offsets, target.parked.count(connection)
 
 
 def _find_versions(

@@ -7,10 +7,12 @@ Used by the command line and by every module that opens a database.
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy import Connection, Engine, Table, event, func, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace.errors import DefinitionError, SchemaOutOfDate
@@ -95,7 +97,8 @@ async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> 
 
     Raises:
         DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory; for the
-            archive, not one of PostgreSQL. Or there is no such revision.
+            archive, not one of PostgreSQL. Or there is no such revision, or a table or view of
+            a table or view of yours has the name of a table that is to be made.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
     await _migrate(url, "upgrade", revision, tree)
@@ -202,7 +205,7 @@ def _out_of_date(engine: AsyncEngine, tree: Tree) -> str:
     )
 
 
-def _shown(engine: AsyncEngine) -> str:
+def _shown(engine: AsyncEngine | Engine) -> str:
     name = engine.url.drivername.partition("+")[0]
     return engine.url.set(drivername=name).render_as_string(hide_password=True)
 
@@ -236,7 +239,8 @@ async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) ->
         config = _config(tree)
         config.attributes["connection"] = connection
         if direction == "upgrade":
-            command.upgrade(config, revision)
+            with _names_are_free(connection):
+                command.upgrade(config, revision)
         else:
             command.downgrade(config, revision)
 
@@ -254,6 +258,29 @@ async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) ->
         ) from error
     finally:
         await engine.dispose()
+
+
+@contextmanager
+def _names_are_free(connection: Connection) -> Iterator[None]:
+    """Refuses to make a table where there is a table or view of its name.
+
+    Raises:
+        DefinitionError: there is one, which is not of these migrations.
+    """
+
+    def refuse(table: Table, bind: Connection, **_options: object) -> None:
+        if bind is connection and inspect(bind).has_table(table.name, table.schema):
+            raise DefinitionError(
+                f"{_shown(connection.engine)} has a table or view {table.name!r} that is not Headrace's,"
+                " which needs that name; give yours another name, a projection with the version"
+                " that it runs on, and upgrade again; nothing was changed"
+            )
+
+    event.listen(Table, "before_create", refuse)
+    try:
+        yield
+    finally:
+        event.remove(Table, "before_create", refuse)
 
 
 def _config(tree: Tree) -> "Config":

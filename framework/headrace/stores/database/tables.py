@@ -38,7 +38,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -183,10 +182,10 @@ parked_rows = Table(
         autoincrement=True,
     ),
     # Of a projection; "handlers:NAME" of event handlers, "process:NAME" of process managers,
-    # "commands:" of the command side.
+    # "instances:NAME" of a process's instances, "commands:" of the command side.
     Column("name", String(127), nullable=False),
     Column("generation", Integer, nullable=False),  # of a projection; 0 of all others
-    Column("aggregate_id", String(255), nullable=False),
+    Column("aggregate_id", String(255), nullable=False),  # of an instance its key
     Column("command_id", String(255), nullable=False),  # empty where events wait
     Column("command", Text, nullable=False),  # its name
     Column("state", String(7), nullable=False),  # parked; of commands also holding, held
@@ -199,7 +198,7 @@ parked_rows = Table(
     # The last version that a process manager handled; NULL: only rejections wait, or the version
     # is in projection_versions.
     Column("version", BigInteger),
-    # The place of the message with the event that failed.
+    # The place of the message with the event that failed; NULL: the event came from the event store.
     Column("topic", String(127)),
     Column("queue_id", Integer),
     Column("message_offset", BigInteger),
@@ -256,7 +255,7 @@ process_instances = Table(
     metadata,
     Column("process", String(127), nullable=False),
     Column("instance", String(255), nullable=False),
-    Column("state", Text),  # NULL: its first event could not be handled
+    Column("state", Text),  # NULL: no event of its has been handled
     Column("state_version", Integer, nullable=False),
     Column("undo", Text, nullable=False),
     Column("ended", Boolean, nullable=False),
@@ -266,20 +265,8 @@ process_instances = Table(
     Column("last_aggregate_id", String(255), nullable=False),
     Column("seen", BigInteger, nullable=False),
     Column("sent", BigInteger, nullable=False),
-    # Set: the instance is parked, and later events for it wait.
-    Column("error", Text),
-    Column("parked_at", UtcDateTime),
-    Column("retries", Integer, nullable=False),
-    Column("traceback", Text),
     PrimaryKeyConstraint("process", "instance"),
     Index("ix_process_instances_ended", "process", "ended", "changed_at"),
-    Index(
-        "ix_process_instances_parked",
-        "process",
-        "parked_at",
-        sqlite_where=text("parked_at IS NOT NULL"),
-        postgresql_where=text("parked_at IS NOT NULL"),
-    ),
 )
 
 process_journal = Table(

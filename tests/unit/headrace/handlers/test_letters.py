@@ -10,8 +10,8 @@ from headrace.domain.message import EventContext
 from headrace.errors import EventHandlerError, LetterNotFound
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.handlers.letters import HandlerLetters
-from headrace.handlers.progress import Standings
-from headrace.projections.letters import Letter
+from headrace.handlers.progress import HandlerProgress
+from headrace.stores.database.parked import Letter
 from headrace.transports.base import Incoming
 
 
@@ -39,7 +39,7 @@ class Mail:
         for _ in range(held):
             await self.models.transact(
                 partial(
-                    Standings("mail").park,
+                    HandlerProgress("mail").park,
                     message=message,
                     version=0,
                     error=ValueError("no"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
 from headrace.projections.tables.read_models import ReadModels
 from headrace.transports.base import Incoming
 
@@ -14,14 +14,15 @@ NOW = datetime(2026, 1, 31, tzinfo=UTC)
 
 
 class Kept:
-    """Standings in a database, a transaction per call."""
+    """The progress of a processor in a database, a transaction per call."""
 
     def __init__(self, models: ReadModels, processor: str = "mail") -> None:
         self._models = models
-        self._standings = Standings(processor)
+        self._progress = HandlerProgress(processor)
 
     async def __call__(self, name: str, *arguments: Any, **named: Any) -> Any:
-        method = getattr(self._standings, name)
+        owner = self._progress if hasattr(self._progress, name) else self._progress.parked
+        method = getattr(owner, name)
         return await self._models.transact(
             lambda connection: partial(method, connection)(*arguments, **named)
         )
@@ -56,29 +57,17 @@ async def test_processors_know_nothing_of_each_other(kept: Kept, read_models: Re
     await kept("advance", {"a": 3})
     await kept.park("b")
     assert await other("read", ["a", "b"]) == ({}, set())
-    assert await other("letters") == []
-    assert not await other("hold", "b")
+    assert (await other("count"), await kept("count")) == (0, 1)
 
 
 async def test_a_parked_aggregate_keeps_its_version_and_counts_what_waits(kept: Kept) -> None:
     await kept("advance", {"a": 1})
     assert await kept.park("a", version=2)
-    assert await kept("hold", "a")
     assert await kept.park("a", version=2)
-    assert not await kept("hold", "b")
     assert await kept("read", ["a"]) == ({"a": 2}, {"a"})
-    (letter,) = await kept("letters")
-    assert (letter.aggregate_id, letter.version, letter.queue, letter.offset) == (
-        "a",
-        2,
-        ("shop.events", 1),
-        42,
-    )
-    assert (letter.parked_at, letter.held, letter.retries, letter.error) == (NOW, 3, 0, "no")
-    await kept("note_failure", "a", ValueError("still no"))
-    (letter,) = await kept("letters", "a")
-    assert (letter.retries, letter.error) == (1, "still no")
-    assert await kept("letters", "b") == []
+    letter = await kept("find", "a")
+    assert (letter.version, letter.queue, letter.offset) == (2, ("shop.events", 1), 42)
+    assert (letter.parked_at, letter.held, letter.retries, letter.error) == (NOW, 2, 0, "no")
 
 
 async def test_no_more_are_parked_than_may_be(kept: Kept) -> None:
@@ -86,14 +75,3 @@ async def test_no_more_are_parked_than_may_be(kept: Kept) -> None:
     assert not await kept.park("b", letters_max=1)
     assert await kept.park("a", letters_max=1)
     assert await kept("read", ["a", "b"]) == ({}, {"a"})
-
-
-async def test_a_letter_ends_unless_a_message_came_for_it_meanwhile(kept: Kept) -> None:
-    await kept.park("a")
-    (letter,) = await kept("letters")
-    await kept("hold", "a")
-    assert not await kept("release", letter)
-    (letter,) = await kept("letters")
-    assert await kept("release", letter)
-    assert await kept("letters") == []
-    assert await kept("read", ["a"]) == ({}, set())

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from headrace.handlers.progress import Standings
+from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.adoption import adopt_store
 from headrace.lineage.marks import read_kept, write_marks
 from headrace.lineage.verdict import Mark
@@ -13,11 +13,11 @@ from headrace.stores.memory.store import MemoryEventStore
 
 
 async def test_versions_beyond_the_store_are_taken_back(domain: Any) -> None:
-    models, store, standings = ReadModels("sqlite://"), MemoryEventStore(), Standings("mail")
+    models, store, progress = ReadModels("sqlite://"), MemoryEventStore(), HandlerProgress("mail")
     await store.append([domain.stream("a", version) for version in (1, 2, 3)])
     await store.append([domain.stream("b", 1)])
     versions = {"a": 5, "b": 1, "gone": 2}
-    await models.transact(partial(standings.advance, versions=versions))
+    await models.transact(partial(progress.advance, versions=versions))
     await models.transact(partial(store_versions, process="orders", versions=versions))
     mark = {0: Mark(next_offset=1, message_id="m")}
     readers = {("handlers:mail", 0): mark, ("topic:t", 0): mark, ("totals", 1): mark}
@@ -26,7 +26,7 @@ async def test_versions_beyond_the_store_are_taken_back(domain: Any) -> None:
 
     assert await adopt_store(models, store, names=names, topic="topic:t") == 4
 
-    read = partial(standings.read, aggregate_ids=["a", "b", "gone"])
+    read = partial(progress.read, aggregate_ids=["a", "b", "gone"])
     assert await models.transact(read) == ({"a": 3, "b": 1}, set())
     # The second time there is nothing to take back, for the process either.
     assert await adopt_store(models, store, names=names, topic="topic:t") == 0

@@ -9,9 +9,11 @@ from sqlalchemy import select
 
 from headrace.processes.instances import (
     Instance,
+    InstanceParking,
     Outdated,
     ReactionFailed,
     Taken,
+    parked_instances,
     read_instances,
     take,
 )
@@ -24,7 +26,9 @@ from headrace.stores.database.tables import process_commands, process_journal
 def give(serializer: Any, clock: Any) -> Callable[..., Any]:
     """Gives streams to a process in one transaction."""
 
-    async def run(models: ReadModels, process: Any, *streams: Any, park: bool = False) -> Any:
+    async def run(
+        models: ReadModels, process: Any, *streams: Any, parking: InstanceParking | None = None
+    ) -> Any:
         return await models.transact(
             partial(
                 take,
@@ -32,7 +36,7 @@ def give(serializer: Any, clock: Any) -> Callable[..., Any]:
                 streams=streams,
                 serializer=serializer,
                 now=clock.now(),
-                park=park,
+                parking=parking,
             )
         )
 
@@ -108,16 +112,42 @@ async def test_a_parked_instance_keeps_what_comes_for_it_in_order(
     process = make_process([2])
     await give(read_models, process, domain.stream("a", 1))
     taken = await give(
-        read_models, process, domain.stream("a", 2), domain.stream("b", 1), park=True
+        read_models,
+        process,
+        domain.stream("a", 2),
+        domain.stream("b", 1),
+        domain.stream("a", 3),
+        parking=InstanceParking(places={("a", "a-2"): ("shop.events", 3, 42)}),
     )
     assert amounts(taken) == [1]
-    assert (await give(read_models, process, domain.stream("a", 3))).commands == ()
+    assert (await give(read_models, process, domain.stream("a", 4))).commands == ()
     found = await instance(read_models, "a")
     assert found is not None
-    assert (found.seen, found.parked_at) == (3, clock.now())
-    assert found.error is not None
-    assert "Added of a: RuntimeError('2 is not bearable')" in found.error
-    assert await outcomes(read_models, "a") == ["done", "waits", "waits"]
+    assert (found.seen, found.parked) == (4, True)
+    (letter,) = await read_models.transact(parked_instances("copies").read)
+    assert (letter.aggregate_id, letter.parked_at, letter.held) == ("a", clock.now(), 3)
+    assert (letter.queue, letter.offset, letter.retries) == (("shop.events", 3), 42, 0)
+    assert letter.error == "Added of a: RuntimeError('2 is not bearable')"
+    assert letter.error_name == "RuntimeError"
+    assert letter.traceback.endswith("RuntimeError: 2 is not bearable")
+    assert await outcomes(read_models, "a") == ["done", "waits", "waits", "waits"]
+
+
+async def test_no_more_instances_are_parked_than_may_be_and_nothing_is_written(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any
+) -> None:
+    process, parking = make_process([1]), InstanceParking(room=2)
+    await give(read_models, process, domain.stream("a", 1), parking=parking)
+    more = [domain.stream("b", 1), domain.stream("c", 1)]
+    with pytest.raises(ReactionFailed, match="as many instances as may be are parked, and now 'c'"):
+        await give(read_models, process, *more, parking=parking)
+    assert await instance(read_models, "b") is None
+    await give(read_models, process, more[0], parking=parking)
+    assert await read_models.transact(parked_instances("copies").count) == 2
+    # What is parked already waits for more.
+    await give(read_models, process, domain.stream("b", 2), parking=parking)
+    found = await read_models.transact(partial(parked_instances("copies").find, aggregate_id="b"))
+    assert found.held == 2
 
 
 async def test_an_instance_that_has_ended_is_left_alone(
@@ -195,6 +225,7 @@ async def test_commands_are_there_until_they_are_sent_and_go_when_their_instance
                 find_unsent,
                 process="copies",
                 made_before=clock.now(),
+                now=clock.now(),
                 due_before=clock.now(),
                 serializer=serializer,
             )

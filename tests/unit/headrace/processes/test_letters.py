@@ -20,7 +20,7 @@ from headrace.processes.letters import (
 from headrace.processes.overview import Processes
 from headrace.processes.process_manager import Later, ProcessManager
 from headrace.processes.process_runner import ProcessRunner
-from headrace.processes.progress import ProcessStandings
+from headrace.processes.progress import ProcessProgress
 from headrace.projections.tables.read_models import ReadModels
 from headrace.transports.base import Incoming
 
@@ -30,7 +30,7 @@ def park(sqlite_models: Any) -> Any:
     async def run(name: str, message: Incoming, version: int | None) -> None:
         await sqlite_models.transact(
             partial(
-                ProcessStandings(name).park_at,
+                ProcessProgress(name).park_at,
                 message=message,
                 version=version,
                 error=ValueError("no"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import InstanceNotFound
-from headrace.processes.instances import take
+from headrace.processes.instances import InstanceParking, take
 from headrace.processes.kept_commands import mark_sent
 from headrace.processes.overview import Processes
 
@@ -23,7 +23,7 @@ def give(read_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
                 streams=streams,
                 serializer=serializer,
                 now=clock.now(),
-                park=True,
+                parking=InstanceParking(),
             )
         )
         return [one.command_id for one in taken.commands]

@@ -5,16 +5,19 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace.errors import CommandRefused
 from headrace.processes import process_runner as instance_runner
+from headrace.processes.instances import parked_instances
 from headrace.processes.overview import Processes
 from headrace.processes.process_runner import ProcessRunner
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope
+from headrace.subscriptions.status import ReaderState
 from headrace.transports.base import Outgoing
 from headrace.transports.local import LocalTransport
 
@@ -170,6 +173,30 @@ async def test_a_handler_that_fails_parks_its_instance_and_no_other(
     async with running(make_runner(make_process([2]), sqlite_models)):
         await until(lambda: acked(transport) == 6)
     assert Counter(bus.amounts) == Counter([1, 10, 30, 60])
+    (letter,) = await sqlite_models.transact(parked_instances("copies").read)
+    assert (letter.aggregate_id, letter.held) == ("a", 2)
+    # Where the message of the event stands that failed: the second of its queue.
+    assert (letter.queue, letter.offset) == (("shop.events", 1), 1)
+
+
+async def test_an_instance_that_finds_no_room_is_tried_again_until_there_is_some(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any
+) -> None:
+    for key in ("a", "b", "c"):
+        transport.put(domain.stream(key, 1, domain.Added(amount=3 if key == "c" else 2)))
+    runner = make_runner(make_process([2]), sqlite_models)
+    runner._letters_max = 1
+    parked = parked_instances("copies")
+    async with running(runner):
+        await until(lambda: "as may be are parked, and now" in str(runner.reader.status.error))
+        assert runner.reader.status.state is ReaderState.RETRYING
+        (letter,) = await sqlite_models.transact(parked.read)
+        assert acked(transport) < 3
+        await sqlite_models.transact(partial(parked.release, letter=letter))
+        await until(lambda: acked(transport) == 3)
+    assert bus.amounts == [3]
+    (other,) = await sqlite_models.transact(parked.read)
+    assert {letter.aggregate_id, other.aggregate_id} == {"a", "b"}
 
 
 async def test_a_handler_that_fails_less_often_than_it_is_tried_parks_nothing(

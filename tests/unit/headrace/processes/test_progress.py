@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.processes.progress import (
-    ProcessStandings,
+    ProcessProgress,
     is_rejection,
     version_before,
 )
@@ -28,12 +28,14 @@ def rejection(command_id: str) -> Incoming:
 
 @pytest.fixture
 def kept(read_models: Any) -> Any:
-    """Calls a method of standings, a transaction per call."""
-    standings = ProcessStandings("copying")
+    """Calls a method, a transaction per call."""
+    progress = ProcessProgress("copying")
 
     async def call(method: str, *arguments: Any, **named: Any) -> Any:
         return await read_models.transact(
-            lambda connection: getattr(standings, method)(connection, *arguments, **named)
+            lambda connection: getattr(
+                progress if hasattr(progress, method) else progress.parked, method
+            )(connection, *arguments, **named)
         )
 
     return call
@@ -54,11 +56,10 @@ def test_a_message_tells_the_version_before_it_or_the_beginning() -> None:
 async def test_an_aggregate_is_parked_once_and_what_follows_waits(kept: Any, park: Any) -> None:
     assert not await kept("keep", event(5))
     assert await park(message=event(5), version=4)
-    assert await kept("parked", {"a", "b"}) == {"a"}
-    assert await kept("parked", set()) == set()
+    assert await kept("among", {"a", "b"}) == {"a"}
     assert await kept("keep", event(6))
     assert await park(message=event(6), version=5)  # delivered twice
-    letter = await kept("letter", "a")
+    letter = await kept("find", "a")
     assert (letter.version, letter.held, letter.error) == (4, 3, "no")
     assert "ValueError: no" in letter.traceback
     assert not await park(message=event(1, "b"), version=0)
@@ -67,7 +68,7 @@ async def test_an_aggregate_is_parked_once_and_what_follows_waits(kept: Any, par
     assert await kept("waiting", "a") == (5, [])
     assert await kept("keep", event(3))  # late
     assert await kept("waiting", "a") == (2, [])
-    assert await kept("letter", "b") is None
+    assert await kept("find", "b") is None
 
 
 async def test_rejections_wait_in_order_each_once_and_events_behind_them_by_version(

@@ -1,13 +1,20 @@
 """Parked instances taken up again, states made anew, both from the event store."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace.errors import InstanceNotFound, ProcessError
-from headrace.processes.instances import read_instances, take
+from headrace.processes.instances import (
+    InstanceParking,
+    ReactionFailed,
+    parked_instances,
+    read_instances,
+    take,
+)
 from headrace.processes.kept_commands import find_unsent, mark_sent
 from headrace.processes.stuck import StuckInstances
 
@@ -25,7 +32,7 @@ def give(sqlite_models: Any, serializer: Any, clock: Any, store: Any) -> Callabl
                 streams=streams,
                 serializer=serializer,
                 now=clock.now(),
-                park=True,
+                parking=InstanceParking(),
             )
         )
         ids = [one.command_id for one in taken.commands]
@@ -36,12 +43,18 @@ def give(sqlite_models: Any, serializer: Any, clock: Any, store: Any) -> Callabl
 
 @pytest.fixture
 def stuck(sqlite_models: Any, serializer: Any, clock: Any, store: Any) -> Callable[..., Any]:
-    return lambda process: StuckInstances(process, sqlite_models, store, serializer, clock=clock)
+    return partial(
+        StuckInstances,
+        read_models=sqlite_models,
+        store=store,
+        serializer=serializer,
+        clock=clock,
+    )
 
 
 @pytest.fixture
 def look(sqlite_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
-    """Returns the instance `a` and the amounts of the commands to be sent."""
+    """Returns the instance `a`, what is parked of it, and the amounts of the commands to be sent."""
 
     async def run() -> Any:
         unsent = await sqlite_models.transact(
@@ -49,12 +62,17 @@ def look(sqlite_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
                 find_unsent,
                 process="copies",
                 made_before=clock.now(),
+                now=clock.now(),
                 due_before=clock.now(),
                 serializer=serializer,
             )
         )
         found = await sqlite_models.transact(partial(read_instances, process="copies", keys=["a"]))
-        return found["a"], [one.command.model_dump()["amount"] for one in unsent]
+        letter = await sqlite_models.transact(
+            partial(parked_instances("copies").find, aggregate_id="a")
+        )
+        assert found["a"].parked == (letter is not None)
+        return found["a"], letter, [one.command.model_dump()["amount"] for one in unsent]
 
     return run
 
@@ -64,8 +82,8 @@ async def test_a_retry_after_a_repair_handles_what_waits_in_order(
 ) -> None:
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
     assert await stuck(make_process()).retry("a") is None
-    found, unsent = await look()
-    assert (found.error, found.parked_at, found.state) == (None, None, '{"sum":6,"trouble":""}')
+    found, letter, unsent = await look()
+    assert (letter, found.state) == (None, '{"sum":6,"trouble":""}')
     assert unsent == [3, 6]
 
 
@@ -75,12 +93,16 @@ async def test_a_retry_that_fails_keeps_what_it_could_handle(
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3, 4)))
     since = clock.now()
     clock.advance(1_000)
-    assert "3 is not bearable" in await stuck(make_process([3])).retry("a")
-    found, unsent = await look()
-    assert (found.retries, found.parked_at, found.state) == (1, since, '{"sum":3,"trouble":""}')
+    left = await stuck(make_process([3])).retry("a")
+    assert left.error == "Added of a: RuntimeError('3 is not bearable')"
+    assert left.traceback.endswith("RuntimeError: 3 is not bearable")
+    found, letter, unsent = await look()
+    assert (letter, await stuck(make_process()).all()) == (left, [left])
+    assert (letter.retries, letter.held, letter.parked_at) == (1, 2, since)
+    assert found.state == '{"sum":3,"trouble":""}'
     assert unsent == [3]
     assert await stuck(make_process()).retry("a") is None
-    assert (await look())[1] == [3, 6, 10]
+    assert (await look())[2] == [3, 6, 10]
 
 
 async def test_skipping_passes_over_one_stream_for_good(
@@ -88,8 +110,8 @@ async def test_skipping_passes_over_one_stream_for_good(
 ) -> None:
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
     assert await stuck(make_process([2])).skip("a") is None
-    found, unsent = await look()
-    assert (found.error, unsent) == (None, [4])
+    _, letter, unsent = await look()
+    assert (letter, unsent) == (None, [4])
     # Not even a state that is made anew sees it.
     await stuck(make_process(state_version=2)).refold("a")
     assert (await look())[0].state == '{"sum":4,"trouble":""}'
@@ -101,7 +123,7 @@ async def test_an_instance_whose_first_event_failed_begins_with_the_retry(
     await give(make_process([1]), domain.stream("a", 1), domain.stream("a", 2))
     assert (await look())[0].state is None
     assert await stuck(make_process()).retry("a") is None
-    assert (await look())[1] == [1, 3]
+    assert (await look())[2] == [1, 3]
 
 
 async def test_an_instance_that_ends_among_what_waits_leaves_the_rest(
@@ -114,7 +136,7 @@ async def test_an_instance_that_ends_among_what_waits_leaves_the_rest(
         domain.stream("a", 3),
     )
     assert await stuck(make_process()).retry("a") is None
-    found, unsent = await look()
+    found, _, unsent = await look()
     assert (found.ended, unsent) == (True, [1, -1])
 
 
@@ -123,7 +145,7 @@ async def test_a_state_is_made_anew_of_what_was_seen_and_nothing_is_sent(
 ) -> None:
     await give(make_process(), *(domain.stream("a", version) for version in (1, 2)))
     await stuck(make_process(state_version=2, factor=10)).refold("a")
-    found, unsent = await look()
+    found, _, unsent = await look()
     assert (found.state, found.state_version, unsent) == ('{"sum":30,"trouble":""}', 2, [])
 
 
@@ -132,10 +154,48 @@ async def test_a_state_that_cannot_be_made_anew_parks_the_instance(
 ) -> None:
     await give(make_process(), domain.stream("a", 1))
     await stuck(make_process([1], state_version=2)).refold("a")
-    found, _ = await look()
-    assert "its state cannot be rebuilt: RuntimeError('1 is not bearable')" in found.error
+    _, letter, _ = await look()
+    assert "its state cannot be rebuilt: RuntimeError('1 is not bearable')" in letter.error
+    assert (letter.held, letter.retries, letter.error_name) == (0, 0, "RuntimeError")
+    # The second time it is the same failure, and no attempt more.
+    await stuck(make_process([1], state_version=2)).refold("a")
+    assert (await look())[1].retries == 0
     assert await stuck(make_process(state_version=2)).retry("a") is None
-    assert (await look())[0].error is None
+    assert (await look())[1] is None
+
+
+async def test_a_state_that_cannot_be_made_waits_while_there_is_no_room(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
+) -> None:
+    await give(make_process(), domain.stream("a", 1))
+    full = stuck(make_process([1], state_version=2), room=0)
+    with pytest.raises(ReactionFailed, match="as many instances as may be are parked, and now 'a'"):
+        await full.refold("a")
+    found, letter, _ = await look()
+    assert (letter, found.state_version) == (None, 1)
+
+
+async def test_an_instance_that_has_ended_by_the_code_of_now_waits_for_nothing(
+    make_process: Any,
+    domain: Any,
+    give: Any,
+    stuck: Any,
+    look: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
+    process = make_process([2])
+    refold = process.refold
+
+    def ended(key: str, streams: Any) -> Any:
+        return replace(refold(key, streams), ended=True)
+
+    monkeypatch.setattr(process, "refold", ended)
+    assert await stuck(process).retry("a") is None
+    found, letter, _ = await look()
+    assert (found.ended, letter) == (True, None)
+    with pytest.raises(InstanceNotFound, match="is not parked"):
+        await stuck(process).retry("a")
 
 
 async def test_what_is_not_parked_and_what_is_not_there_are_told_apart(

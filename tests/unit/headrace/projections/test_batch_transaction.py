@@ -17,10 +17,10 @@ from headrace.projections.batch_transaction import (
     apply_through,
     decode_batch,
 )
-from headrace.projections.letters import new_row
 from headrace.projections.tables.contents import Moved, Switched, read_offsets
 from headrace.projections.tables.generations import lock_state
 from headrace.projections.written_cache import Recall
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows, projection_versions, projections
 from headrace.transports.base import Incoming
 

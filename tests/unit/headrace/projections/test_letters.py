@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import LetterNotFound, ProjectionError
-from headrace.projections.letters import ERROR_CHARACTERS_MAX, Letters
+from headrace.projections.letters import Letters
 from headrace.projections.runner import ProjectionRunner
 from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.parked import ERROR_CHARACTERS_MAX
 
 WAIT_MS = 100_000
 

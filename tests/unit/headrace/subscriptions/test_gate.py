@@ -4,30 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.subscriptions.gate import Gap, Verdict, VersionGate
+from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 
 
 def test_an_aggregate_never_seen_begins_at_version_1() -> None:
     gate = VersionGate({})
     assert gate.offer("a", 2) == Gap(after_version=0, to_version=1)
-    assert gate.offer("a", 1) is Verdict.PASS
-    assert gate.offer("a", 2) is Verdict.PASS
+    assert gate.offer("a", 1) is Arrival.NEXT
+    assert gate.offer("a", 2) is Arrival.NEXT
 
 
 def test_a_known_aggregate_goes_on_after_its_last_version() -> None:
     gate = VersionGate({"a": 3})
-    assert gate.offer("a", 4) is Verdict.PASS
+    assert gate.offer("a", 4) is Arrival.NEXT
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_version_at_or_below_the_last_was_seen(version: int) -> None:
-    assert VersionGate({"a": 3}).offer("a", version) is Verdict.SEEN
+    assert VersionGate({"a": 3}).offer("a", version) is Arrival.DUPLICATE
 
 
 def test_a_gap_says_which_versions_are_missing_and_leaves_the_gate_where_it_was() -> None:
     gate = VersionGate({"a": 3})
     assert gate.offer("a", 7) == Gap(after_version=3, to_version=6)
-    assert gate.offer("a", 4) is Verdict.PASS
+    assert gate.offer("a", 4) is Arrival.NEXT
 
 
 def test_only_aggregates_that_let_something_pass_have_moved() -> None:
@@ -42,11 +42,11 @@ def test_only_aggregates_that_let_something_pass_have_moved() -> None:
 def test_what_has_moved_is_taken_once_and_what_is_learned_has_not() -> None:
     gate = VersionGate({})
     gate.learn({"a": 3})
-    assert gate.offer("a", 3) is Verdict.SEEN
+    assert gate.offer("a", 3) is Arrival.DUPLICATE
     gate.offer("a", 4)
     assert gate.take_moved() == {"a": 4}
     assert gate.take_moved() == gate.moved == {}
-    assert gate.offer("a", 5) is Verdict.PASS
+    assert gate.offer("a", 5) is Arrival.NEXT
 
 
 def test_a_version_below_1_is_a_programmers_error() -> None:
@@ -70,13 +70,13 @@ def test_any_delivery_with_duplicates_applies_each_version_once_and_in_order(
     gate = VersionGate(known)
     applied: dict[str, list[int]] = {}
     for aggregate_id, version in deliveries:
-        verdict = gate.offer(aggregate_id, version)
-        if isinstance(verdict, Gap):
-            for late in range(verdict.after_version + 1, verdict.to_version + 1):
-                assert gate.offer(aggregate_id, late) is Verdict.PASS
+        arrival = gate.offer(aggregate_id, version)
+        if isinstance(arrival, Gap):
+            for late in range(arrival.after_version + 1, arrival.to_version + 1):
+                assert gate.offer(aggregate_id, late) is Arrival.NEXT
                 applied.setdefault(aggregate_id, []).append(late)
-            verdict = gate.offer(aggregate_id, version)
-        if verdict is Verdict.PASS:
+            arrival = gate.offer(aggregate_id, version)
+        if arrival is Arrival.NEXT:
             applied.setdefault(aggregate_id, []).append(version)
     for aggregate_id, versions in applied.items():
         first = known.get(aggregate_id, 0) + 1
@@ -99,7 +99,7 @@ def test_many_offers_at_once_are_answered_as_one_by_one(
         place, gap = at_once.admit(offers, passed, place + 1)
     assert place == len(offers)
     for name, version, comes in offers:
-        if one_by_one.offer(name, version) is Verdict.PASS:
+        if one_by_one.offer(name, version) is Arrival.NEXT:
             wanted += comes
     assert passed == wanted
     assert at_once.take_moved() == one_by_one.take_moved()

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import delete
 
 from headrace.errors import ProjectionError
-from headrace.handlers.progress import Standings
-from headrace.processes.instances import take
-from headrace.processes.progress import ProcessStandings
-from headrace.projections.letters import new_row
+from headrace.handlers.progress import HandlerProgress
+from headrace.processes.instances import InstanceParking, take
+from headrace.processes.progress import ProcessProgress
 from headrace.settings import Settings
 from headrace.stores.base import LetterState
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
 from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.testing.conformance.letters import letter
@@ -116,7 +116,7 @@ async def test_event_handlers_have_alarms_too(read_models: Any, clock: Any) -> N
     for aggregate_id in ("a", "b"):
         await read_models.transact(
             partial(
-                Standings("mail").park,
+                HandlerProgress("mail").park,
                 message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
                 version=0,
                 error=ValueError("no"),
@@ -151,7 +151,10 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     read_models: Any, clock: Any, make_process: Any, serializer: Any, domain: Any
 ) -> None:
     alarms = Alarms(
-        projections=["process:copies"], read_models=read_models, settings=SETTINGS, clock=clock
+        projections=["process:copies", "instances:copies"],
+        read_models=read_models,
+        settings=SETTINGS,
+        clock=clock,
     )
     await read_models.transact(
         partial(
@@ -160,7 +163,7 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
             streams=[domain.stream("a", 1), domain.stream("b", 1, domain.Added(amount=2))],
             serializer=serializer,
             now=clock.now(),
-            park=True,
+            parking=InstanceParking(),
         )
     )
     await alarms.look()
@@ -168,7 +171,7 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     clock.advance(5_000)
     await read_models.transact(
         partial(
-            ProcessStandings("copies").park_at,
+            ProcessProgress("copies").park_at,
             message=Incoming(("shop.events", 0), 1, "c", "", {}, b""),
             version=0,
             error=ValueError("no"),
@@ -179,9 +182,21 @@ async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     clock.advance(55_000)
     await alarms.look()
     assert alarms.current == (
-        Alarm(projection="process:copies", kind="letters", value=2, bound=2),
-        Alarm(projection="process:copies", kind="oldest letter", value=60_000, bound=60_000),
+        Alarm(projection="instances:copies", kind="oldest letter", value=60_000, bound=60_000),
     )
+    alarms.check_room()
+    await read_models.transact(
+        partial(
+            take,
+            process=make_process(refuses=[1]),
+            streams=[domain.stream("d", 1)],
+            serializer=serializer,
+            now=clock.now(),
+            parking=InstanceParking(),
+        )
+    )
+    await alarms.look()
+    assert Alarm(projection="instances:copies", kind="letters", value=2, bound=2) in alarms.current
 
 
 async def test_readers_that_wait_for_room_are_an_alarm_until_there_is_room(
@@ -193,13 +208,13 @@ async def test_readers_that_wait_for_room_are_an_alarm_until_there_is_room(
         settings=SETTINGS.model_copy(update={"projection_letters_max": 2}),
         clock=clock,
     )
-    standings = ProcessStandings("copies")
+    progress = ProcessProgress("copies")
     for aggregate_id in ("a", "b"):
         await alarms.look()
         alarms.check_room()
         await read_models.transact(
             partial(
-                standings.park_at,
+                progress.park_at,
                 message=Incoming(("shop.events", 0), 1, aggregate_id, "", {}, b""),
                 version=0,
                 error=ValueError("no"),
@@ -210,8 +225,8 @@ async def test_readers_that_wait_for_room_are_an_alarm_until_there_is_room(
     await alarms.look()
     with pytest.raises(ProjectionError, match=r"the next one waits: process:copies \(2\)"):
         alarms.check_room()
-    letter = await read_models.transact(partial(standings.letter, aggregate_id="a"))
-    assert await read_models.transact(partial(standings.release, letter=letter))
+    letter = await read_models.transact(partial(progress.parked.find, aggregate_id="a"))
+    assert await read_models.transact(partial(progress.parked.release, letter=letter))
     await alarms.look()
     alarms.check_room()
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ProjectionError
 from headrace.lineage.marks import write_marks
-from headrace.projections.letters import new_row
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
 from headrace.transports.base import Outgoing
 from headrace.transports.local import LocalTransport

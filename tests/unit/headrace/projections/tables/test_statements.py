@@ -17,7 +17,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from headrace.projections.letters import new_row
 from headrace.projections.tables.statements import (
     PARKED,
     delete_by,
@@ -28,6 +27,7 @@ from headrace.projections.tables.statements import (
     upsert_into,
     versions_among,
 )
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import (
     parked_rows,
     projection_offsets,

@@ -11,13 +11,13 @@ from sqlalchemy import delete, insert, update
 
 from headrace import App, Projection
 from headrace.errors import ProjectionError
-from headrace.projections.letters import new_row
 from headrace.projections.tables.contents import store_offsets, store_rows, store_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.local import partial_rebuild as mending_module
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.local.rebuild import rebuild
+from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
 from headrace.stores.open import open_event_store
 
