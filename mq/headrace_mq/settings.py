@@ -56,10 +56,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush: Literal["always", "interval"] = "always"
     # RocketMQ's timer: what a power cut may take in "interval" mode.
     flush_interval_ms: int = 500
-    # Recent batches kept in memory for readers at the tail, over all queues. Others come from what
-    # the system keeps of the file: 64 MiB here read a backlog a sixth faster at best, and nothing else.
-    # Of 64, 8, 4 and 1 MiB, 4 cost the broker least for each message.
-    tail_cache_bytes: int = 4 * MIB
     # Age of a segment's last message above which it may go (RocketMQ: 72 h); topics kept forever
     # have no limit of any kind.
     transient_age_ms: int = 72 * HOUR_MS
@@ -107,7 +103,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         require_types(self)
         require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
         require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
-        require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
         require(
             self.compact_segment_bytes >= 64 * KIB, "compact_segment_bytes must be at least 64 KiB"
         )

@@ -5,7 +5,7 @@ Reads top to bottom: `message_store` (what the broker sees) -> `log.recovery` (w
 the files) and `log.flusher` (when bytes become durable) -> `log.index_writer` (when an index is written) ->
 `log.lookup` (messages by key) and `compaction.compaction` (the last message of each key: `compaction.plan`,
 `compaction.latest_keys` and `compaction.rewrite`) -> `log.commit_log` (segments in order), `index.sequences` (what producers sent),
-`log.tail_cache` and `segment.checkpoint` -> `index.log_index` -> `index.segment_index` (one index file), `index.queue_index`
+`segment.checkpoint` -> `index.log_index` -> `index.segment_index` (one index file), `index.queue_index`
 (offset and time to position), `keys.log_keys` -> `keys.key_file` (one file of keys), `segment.block_file` (what both
 files have in common), `index.page` and `segment.log_walk` -> `segment.segment` (one file). `FORMAT.md` beside this
 file draws every file to the byte.

@@ -35,10 +35,9 @@ from headrace_mq.store.log.lookup import Finder
 from headrace_mq.store.log.queues import Queue, Queues
 from headrace_mq.store.log.recovery import recover
 from headrace_mq.store.log.stretch import Stretch, stretch_from
-from headrace_mq.store.log.tail_cache import TailCache
 from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
 from headrace_mq.store.segment.log_walk import Damage
-from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SyncFailed
+from headrace_mq.store.segment.segment import Segment, SyncFailed
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 
@@ -106,8 +105,7 @@ class MessageStore:
         }
         self._queues = Queues(self._logs)
         self.find = Finder(self._logs, self._queues).find
-        self._cache = TailCache(settings.tail_cache_bytes)
-        self._reader = BatchReader(self._cache, self._arrived)
+        self._reader = BatchReader(self._arrived)
         self._flusher = Flusher(
             flush=settings.flush,
             interval_ms=settings.flush_interval_ms,
@@ -443,7 +441,6 @@ class MessageStore:
             visible |= dict.fromkeys(self._queues.commit(group))
             # What is not synced yet may keep a block waiting that was cut before.
             due = index.grown(group.end) or due or group.log.synced < group.end
-            self._cache.put(group.log.name, group.start + MARK_BYTES, group.blocks)
         self._fresh = fresh_of(groups)
         if self.on_visible is not None:
             self.on_visible(visible.keys())
@@ -455,14 +452,13 @@ class MessageStore:
         if self.on_visible is not None:
             self.on_visible(sorted(queues))
 
-    def _exchange(self, segment: Segment, replace: Callable[[], Sequence[Segment]]) -> None:
+    def _exchange(self, replace: Callable[[], Sequence[Segment]]) -> None:
         # They may be busy with the files of a segment that goes.
         self._writer.wait()
         self._reader.wait()
         for gone in replace():
             gone.close()
         self._reader.forget(COMPACT)
-        self._cache.forget(COMPACT, segment.base, segment.limit)
 
     def _leave_out(self, queue: QueueRef, known: Queue, entry: IndexEntry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""

@@ -31,7 +31,6 @@ def test_the_defaults_are_valid() -> None:
     [
         (StoreSettings, "segment_bytes", (64 << 10) - 1),
         (StoreSettings, "flush_interval_ms", 0),
-        (StoreSettings, "tail_cache_bytes", -1),
         (StoreSettings, "transient_age_ms", 0),
         (StoreSettings, "transient_bytes_max", -1),
         (StoreSettings, "unconsumed_ms_max", -1),
@@ -156,7 +155,7 @@ def test_the_words_of_every_kind_of_settings_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
-    [(ConsumerSettings, "heartbeat_ms", "1s"), (StoreSettings, "tail_cache_bytes", 1.5)],
+    [(ConsumerSettings, "heartbeat_ms", "1s"), (StoreSettings, "segment_bytes", 65_536.5)],
 )
 def test_a_value_of_another_type_is_refused(kind: Any, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name} is .* wrong type"):

@@ -92,7 +92,7 @@ class Compaction:
         settings: StoreSettings,
         *,
         clock: Clock,
-        exchange: Callable[[Segment, Callable[[], Sequence[Segment]]], None],
+        exchange: Callable[[Callable[[], Sequence[Segment]]], None],
     ) -> None:  # fmt: skip
         self._files = files
         self._directory = directory
@@ -247,7 +247,7 @@ class Compaction:
             self._queues.replace(self._log.name, segment, rewritten.rows)
             return gone
 
-        self._exchange(segment, replace)
+        self._exchange(replace)
         figures = self._figures
         self._figures = figures._replace(
             kept=figures.kept + rewritten.kept,

@@ -1,11 +1,11 @@
 """
-Whole, sound batches from memory or from the segments, without holding up whoever may not wait.
+Reads batches from the segments and checks them, without making the event loop wait for the disk.
 
-    tail cache ──▶ what memory holds of the file ──▶ the disk, in a thread: "not now"
-        hit                   hit                       and a call when it has come
+    what the page cache holds of the file ──▶ the disk, in a thread: "not now"
+                     hit                       and a call once it has been read
 
-Sits between: `message_store`, which knows offsets, and the segments. Every batch is checked here
-before it is served; what is done about a damaged one, and what a queue is, its owner knows.
+`message_store` asks for batches by their index entries. This module reads and checks every batch;
+`message_store` decides what to do about a damaged one.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from headrace_mq.protocol.batch import sound_batch
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import CommitLog, SegmentRun
 from headrace_mq.store.log.recovery import check_batch
-from headrace_mq.store.log.tail_cache import TailCache
 
 __all__ = ["Batch", "BatchReader", "ReadFigures"]
 
@@ -43,15 +42,11 @@ _Key = tuple[str, int]
 
 
 class ReadFigures(NamedTuple):
-    """Where batches came from since the start, and what is held for readers now.
+    """What threads read from the disk since the start, and what is held for readers now.
 
-    `tail_hits` counts batches from the tail cache, `tail_misses` all others. `disk_reads` counts
-    the runs of batches that neither it nor the page cache held, and that a thread read.
+    `disk_reads` counts the runs of batches that the page cache did not hold.
     """
 
-    tail_hits: int
-    tail_misses: int
-    tail_bytes: int
     disk_reads: int
     disk_bytes_held: int
 
@@ -60,12 +55,10 @@ class BatchReader:
     """Reads batches that an index names; used on the event loop only.
 
     Args:
-        tail: the most recent batches.
         arrived: called on the loop with queues of which something has come from the disk.
     """
 
-    def __init__(self, tail: TailCache, arrived: Callable[[Collection[QueueRef]], None]) -> None:
-        self._tail = tail
+    def __init__(self, arrived: Callable[[Collection[QueueRef]], None]) -> None:
         self._arrived = arrived
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="headrace-read")
         self._jobs: dict[_Key, Future[bytes | bytearray]] = {}
@@ -74,14 +67,12 @@ class BatchReader:
         self._held_bytes = 0
         self._put_off: set[QueueRef] = set()
         self._can_tell = True
-        self._hits = self._misses = self._disk_reads = 0
+        self._disk_reads = 0
 
     @property
     def figures(self) -> ReadFigures:
         """What was read until now."""
-        return ReadFigures(
-            self._hits, self._misses, self._tail.held_bytes, self._disk_reads, self._held_bytes
-        )
+        return ReadFigures(self._disk_reads, self._held_bytes)
 
     def fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
@@ -110,31 +101,20 @@ class BatchReader:
     def _fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry], *, wait: bool
     ) -> tuple[list[Batch | str], SegmentRun | None]:
-        cached = self._tail.find(log.name, entries)
-        missing = [number for number, batch in enumerate(cached) if batch is None]
-        self._hits += len(entries) - len(missing)
-        if not missing:
-            return list(cached), None  # type: ignore[arg-type]  # none of them is None
-        self._misses += len(missing)
-        fetched: list[Batch | str] = [b"" if batch is None else batch for batch in cached]
+        found: list[Batch | str] = []
         topic = queue.topic.encode()
-        at = 0
-        for run in log.runs([entries[number] for number in missing]):
+        for run in log.runs(entries):
             data = self._read(log, run, wait=wait)
             if data is None:
-                return fetched[: missing[at]], run
-            view = memoryview(data)
-            for number in missing[at : at + len(run.places)]:
-                entry = entries[number]
-                if (
-                    entry.position > run.position
-                    and entry.position + entry.length > run.position + len(data)
-                ):
+                return found, run
+            view, start = memoryview(data), run.position
+            read_end = start + len(data)
+            for entry in entries[len(found) : len(found) + len(run.places)]:
+                if entry.position > start and entry.position + entry.length > read_end:
                     # The disk was asked before these were appended: they are next.
-                    return fetched[:number], None
-                fetched[number] = _checked(view, run.position, queue, topic, entry)
-            at += len(run.places)
-        return fetched, None
+                    return found, None
+                found.append(_checked(view, start, queue, topic, entry))
+        return found, None
 
     def _read(self, log: CommitLog, run: SegmentRun, *, wait: bool) -> bytes | bytearray | None:
         """Returns what stands in a run, or in its beginning; None where that would mean to wait."""
