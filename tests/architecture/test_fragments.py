@@ -18,13 +18,11 @@ FRAGMENTS: dict[str, dict[str, str]] = {
         "headrace.testing.conformance.stored": "the event store's suite is full",
     },
     "headrace_mq": {
-        "headrace_mq.archive.window": "pure, with tests of its own",
         "headrace_mq.broker.handlers.lookup": "handlers stand one subject to a module; the dispatcher is their table",
         "headrace_mq.broker.handlers.schedule": "handlers stand one subject to a module; the dispatcher is their table",
         "headrace_mq.budgets": "pure values with tests of their own; the settings are full",
         "headrace_mq.client.fetch.fetch_delay": "a part with tests of its own; the fetcher is nearly full",
         "headrace_mq.connections": "pure values with tests of their own; the settings are full",
-        "headrace_mq.store.log.stretch": "the message store is full",
         "headrace_mq.testing.embedded": "a door for users: `headrace_mq.testing.broker`",
     },
 }

@@ -20,10 +20,10 @@ from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
 from headrace_mq.archive.past import Past
-from headrace_mq.archive.window import beyond_window
 from headrace_mq.errors import ArchiveUnavailable, StoreFull
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
+from headrace_mq.store.retention.retention import beyond_window
 
 __all__ = ["Archive", "KeptArchive"]
 

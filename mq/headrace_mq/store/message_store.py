@@ -32,9 +32,8 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Durable, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
-from headrace_mq.store.log.queues import Queue, Queues
+from headrace_mq.store.log.queues import Queue, Queues, Stretch
 from headrace_mq.store.log.recovery import recover
-from headrace_mq.store.log.stretch import Stretch, stretch_from
 from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment, SyncFailed
@@ -319,9 +318,9 @@ class MessageStore:
     def stretch_from(
         self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
     ) -> Stretch | None:
-        """Says in which file the batches from an offset on are; see `stretch`."""
+        """Returns which file holds the batches from an offset on; see `Queue.stretch_from`."""
         known = self._queues.get(queue)
-        return None if known is None else stretch_from(known, offset, bytes_max, batches_max)
+        return None if known is None else known.stretch_from(offset, bytes_max, batches_max)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset held and the next one to become visible; (0, 0) if unknown."""
