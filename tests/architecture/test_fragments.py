@@ -20,9 +20,7 @@ FRAGMENTS: dict[str, dict[str, str]] = {
     "headrace_mq": {
         "headrace_mq.broker.handlers.lookup": "handlers stand one subject to a module; the dispatcher is their table",
         "headrace_mq.broker.handlers.schedule": "handlers stand one subject to a module; the dispatcher is their table",
-        "headrace_mq.budgets": "pure values with tests of their own; the settings are full",
         "headrace_mq.client.fetch.fetch_delay": "a part with tests of its own; the fetcher is nearly full",
-        "headrace_mq.connections": "pure values with tests of their own; the settings are full",
         "headrace_mq.testing.embedded": "a door for users: `headrace_mq.testing.broker`",
     },
 }

@@ -9,9 +9,9 @@ acknowledged with is its number, by which it can be cancelled.
 Sits between: frames, and both sides of a schedule. Pure.
 """
 
+from headrace_mq.client_settings import DELAY_LEVELS
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Body
-from headrace_mq.settings import DELAY_LEVELS
 
 __all__ = [
     "AHEAD_MS_MAX",
