@@ -123,7 +123,7 @@ class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
         require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
 
 
-# More levels than anybody tells apart, and each needs a queue.
+# More levels than people tell apart, and each needs a queue.
 PRIORITIES_MAX = 10
 
 
@@ -161,7 +161,7 @@ class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
     # Where a group without a committed offset begins: a number is a time, in milliseconds since 1970
     # UTC. Queues that appear later are always read from their first offset.
     start: Literal["earliest", "latest"] | int = "earliest"
-    # Broadcast: the consumer gets all queues, whoever else is there, and keeps its offsets in this
+    # Broadcast: the consumer gets all queues, also where others are, and keeps its offsets in this
     # file instead of the broker. One file for each consumer.
     broadcast_file: Path | None = None
     # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
@@ -179,7 +179,7 @@ class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
     # First and longest pause before a failed record is handled again; doubled in between.
     retry_ms_min: int = 100
     retry_ms_max: int = 10_000
-    # Share of the messages, 0 to 1, whose every step is told in the topic %TRACE%; which they are is
+    # Share of the messages, 0 to 1, whose every step is written to the topic %TRACE%; which they are is
     # the same for all consumers. A step is a message: 1 costs more than the work of small handlers.
     trace_share: float = 0.0
     # Anything but a fetch is answered at once; this long means that the broker is gone.
@@ -220,7 +220,7 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...] = tuple(DELAY_LEVELS)[2:]
     # Of the retry topic (RocketMQ: 1).
     queues: int = 1
-    # A letter that is deleted by age is a message lost; choose that where nobody reads them.
+    # A letter that is deleted by age is a message lost; choose that where you do not read them.
     dead_letters: Literal["forever", "transient"] = "forever"
 
     def __post_init__(self) -> None:

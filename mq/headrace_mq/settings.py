@@ -65,7 +65,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How often what was seen to age is written down: a machine that loses its power forgets so much of
     # it, and messages stay that much longer. Restarts of the broker alone forget nothing.
     timeline_keep_ms: int = 60_000
-    # A clock that is set by more is an alarm for a day: somebody, or a battery, was wrong. Smaller steps
+    # A clock that is set by more is an alarm for a day: a person, or a battery, was wrong. Smaller steps
     # are those of a time server; they are in the log.
     clock_jump_ms_min: int = 60_000
     # How often the rules are applied (EQueue: 10 s).
@@ -78,7 +78,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     compact_dirty_percent: int = 50
     # How often that is looked at (Kafka: 15 s).
     compact_interval_ms: int = 15_000
-    # A message stays this long whatever supersedes it: who follows a topic sees every change.
+    # A message stays this long even if another supersedes it: a consumer that keeps up sees every change.
     compact_lag_ms: int = 60_000
     # How long a message without a body is kept, once what it deletes is gone, so that who reads slowly
     # hears of it too (Kafka: 24 h).
@@ -125,7 +125,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # postgresql://USER@HOST/DATABASE; `headrace archive upgrade` makes the tables.
     url: str
-    # Of each log, kept on the disk beside what is not archived yet: readers that are hours behind
+    # Of each log, kept on the disk besides what is not archived yet: readers that are hours behind
     # need no database.
     window_bytes: int = 4 * GIB
     # Log that goes into one transaction: some 30,000 small messages, a tenth of a second.
@@ -138,12 +138,12 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Longest wait for a connection, and for one statement or the copy of one transaction.
     connect_timeout_ms: int = 10_000
     statement_timeout_ms: int = 60_000
-    # Messages that are read back at a time (EQueue: 10,000), and their bytes beside the last one.
+    # Messages that are read back at a time (EQueue: 10,000), and their bytes besides the last one.
     block_messages_max: int = 10_000
     block_bytes_max: int = 8 * MIB
     # Memory for blocks that were read back, over all queues.
     cache_bytes: int = 64 * MIB
-    # Somebody is told when the oldest message has waited for this long, or this much waits.
+    # An alarm says when the oldest message has waited for this long, or this much waits.
     alarm_age_ms: int = 60_000
     alarm_bytes: int = GIB
     # New messages are refused while more than this waits: hours of a database that is away, and not
@@ -193,7 +193,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
     parked_queues_max: int = 262_144
     # New queues, and offsets of groups in further queues, that the clients of one address may make in a
     # minute; 0: as many as they will. A broker has 65,536 and 200,000: one client that goes wild needs a
-    # quarter of an hour to use them up, and somebody can look.
+    # quarter of an hour to use them up, and an operator can look.
     address_queues_per_minute: int = 4_200
     address_offsets_per_minute: int = 18_000
     # File descriptors kept for segments, indexes and other files, which no connection gets.
@@ -211,7 +211,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
 
     # Where the files are, and how they are kept.
     store: StoreSettings
-    # Reachable from this machine alone until somebody decides otherwise.
+    # Reachable from this machine alone until you change it.
     host: str = "127.0.0.1"
     # 0 takes a free port, printed in the ready line.
     port: int = 9876
@@ -240,7 +240,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # What one fetch looks at of topics of which it wants some messages: about 35,000 messages of
     # 100 bytes, so that it needs few answers to find one of millions.
     scan_bytes_max: int = 4 * MIB
-    # Processes that look through backlogs of which little is wanted, so that nobody waits for that. Two
+    # Processes that look through backlogs of which little is wanted, so that other clients do not wait. Two
     # use both processors of a small machine; 35 MiB each while there is such a backlog. 0: none.
     filter_processes_max: int = 2
     # Parked fetches over all connections; each costs about 1 KiB.
@@ -260,7 +260,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # From one question to the next (RocketMQ: 30 s); if the producer that prepared it is connected
     # and silent, any other of its group is asked after as long.
     transaction_check_ms: int = 30_000
-    # Questions that were put to somebody; after the last one the messages are kept aside (RocketMQ: 15).
+    # Questions that reached a producer; after the last one the messages are kept aside (RocketMQ: 15).
     transaction_checks_max: int = 15
     # Undecided at a time; a few hundred bytes each where they come one by one, so 80 MB.
     transactions_max: int = 200_000
@@ -322,7 +322,7 @@ class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     # No answer for this long: stuck. As long as a silent consumer may stay in its group; a disk
     # that stalls for seconds is no reason to restart.
     stuck_after_ms: int = 30_000
-    # A recovery may read a terabyte of log anew; ending it would only make it begin again.
+    # A recovery may read a terabyte of log again; ending it would only make it begin again.
     start_ms_max: int = HOUR_MS
     # From SIGTERM on: what is appended becomes durable, clients take their last answers.
     stop_ms_max: int = 60_000
@@ -332,7 +332,7 @@ class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     # upper half. Clients go on retrying meanwhile, so that a short one is worth most.
     pause_ms_min: int = 500
     pause_ms_max: int = 60_000
-    # A broker that served this long ran well: the pauses begin anew.
+    # A broker that served this long ran well: the pauses start from the first again.
     well_after_ms: int = 600_000
     # Enough to see a pattern; a broker that ends all night must not fill the disk.
     reports_max: int = 20

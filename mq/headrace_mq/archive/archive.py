@@ -1,10 +1,10 @@
 """
-The archive of one broker, wired together: whose it is, how it starts, and what it tells.
+Wires the archive of one broker together: checks whose it is, starts it, and describes it.
 
     open    schema fits -> the database holds this store's archive, or nothing yet -> firsts
     close   copying stops -> questions are given up -> connections close
 
-Sits between: the broker, which makes one if its settings name a database, and the parts.
+Used by the broker, which makes one if its settings name a database.
 """
 
 import uuid

@@ -1,9 +1,9 @@
 """
 What the broker sees of the disk: append a batch, wait until it is durable, read batches.
 
-Sits between: `broker`, which knows topics and connections, and the logs, the index and the
-flusher. All methods but `open` belong to the event loop's thread. Only `find` and `index_keys`
-decode a payload, for the keys.
+Used by `broker`, which knows topics and connections; uses the logs, the index and the flusher. Call all
+methods but `open` on the event loop's thread. Only `find` and `index_keys` decode a payload, for the
+keys.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -349,7 +349,7 @@ class MessageStore:
     def index_keys(self, bytes_max: int) -> bool:
         """Reads on for the key index, about so many bytes; whether there is more to read.
 
-        Nothing depends on it but the speed of `find`; whoever has time to spare calls it.
+        Only the speed of `find` depends on it; the broker calls it when it has time to spare.
         """
         more = [log.keys.step(log.end, bytes_max) for log in self._logs.values()]
         self._writer.step()
@@ -367,7 +367,7 @@ class MessageStore:
         """Deletes the sealed segments that end at or below a log position; returns their number.
 
         First offsets move up; the next offsets of queues stay, even of queues that become empty.
-        What was read before stays readable to whoever holds it. Blocks for one sync.
+        Batches that were read before stay readable. Blocks for one sync.
 
         Raises:
             StoreReadOnly: the disk failed, or the store is closed.
@@ -386,7 +386,7 @@ class MessageStore:
         try:
             self._write_checkpoint()
         except OSError as error:
-            # Should the new checkpoint stand after all, the next start deletes: nobody is harmed.
+            # If the new checkpoint reached the disk after all, the next start deletes: no harm.
             self._starts[log] = earlier
             raise StoreFull(f"nothing was deleted: {error}; make room on the disk") from error
         # They may be busy with the files of a segment that goes.

@@ -28,10 +28,10 @@ __all__ = ["Batch", "BatchReader", "ReadFigures"]
 
 _log = get_logger(__name__)
 
-# Disks answer a few requests side by side; more threads would only take turns at the interpreter.
+# Disks answer a few requests at a time; more threads would only take turns at the interpreter.
 THREADS_MAX = 2
 # What was read from the disk and not been asked for again, and what is being read: eight answers
-# of 4 MiB. Whoever comes when it is full is told again when something has been read.
+# of 4 MiB. A reader that comes when it is full gets a call once something has been read.
 HELD_BYTES_MAX = 32 << 20
 
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -154,7 +154,7 @@ class BatchReader:
     def _make_room(self, length: int) -> None:
         room = HELD_BYTES_MAX - self._loading_bytes - length
         while self._held and self._held_bytes > room:
-            # Whoever waited for the oldest has not asked again.
+            # The reader that waited for the oldest has not asked again.
             self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def _loaded(
@@ -180,7 +180,7 @@ class BatchReader:
     def forget(self, log: str) -> None:
         """Drops what was read of a log, because positions in it mean something else now.
 
-        Also what is being read: whoever waits for it is told all the same, and asks again.
+        Also what is being read: `arrived` is still called for its queue, and the reader asks again.
         """
         for key in [key for key in self._held if key[0] == log]:
             self._held_bytes -= len(self._held.pop(key))
@@ -209,7 +209,7 @@ def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
             error=str(error),
         )
     data = bytearray(run.length)
-    # One bad sector must not cost the batches beside it.
+    # One bad sector must not cost the batches next to it.
     for place in run.places:
         with suppress(OSError):
             batch = run.segment.read(place.position, place.length)

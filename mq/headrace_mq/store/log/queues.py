@@ -1,9 +1,8 @@
 """
 Every queue of the store by name: where its messages stand, and what producers sent to it.
 
-One owner for what an append changes beside bytes, so that taking an append back is one call. Sits
-between: `message_store` and `recovery` above, the index and the sequences below. Pure: no clock,
-no I/O.
+This module owns everything that an append changes except the bytes, so that one call undoes an append.
+Used by `message_store` and `recovery`; uses the index and the sequences. Pure: no clock, no I/O.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -4,8 +4,8 @@ Batches of one log that are written with one call and synced together.
     mark │ block: many small batches │ block: a large batch │ block …
          └───────────── pieces of whole batches ─────────────
 
-Sits between: `message_store`, which adds batches, and `flusher`, which writes them. Must never know
-what a batch means, or when it becomes durable. Pure: no clock, no I/O.
+Used by `message_store`, which adds batches, and by `flusher`, which writes them. This module must never
+know what a batch means, or when it becomes durable. Pure: no clock, no I/O.
 """
 
 from collections.abc import Sequence
