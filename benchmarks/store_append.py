@@ -240,7 +240,6 @@ async def take_turns(
     stores = {"tasks": TaskWaiters(store, batches), "store": Waiters(store, batches)}
     wave_bytes = len(batches[0]) * waiters
     waves = max(20, min(WAVES_MAX, BYTES_MAX // wave_bytes))
-    await fill_cache(store, settings.tail_cache_bytes, waiters)
     await stores["tasks"].run(WARM_UP, lambda: None)
     found: dict[str, list[Taken]] = {name: [] for name in (*stores, *raws)}
     for _ in range(rounds):
@@ -256,15 +255,6 @@ async def take_turns(
         raw.close()
     await store.aclose()
     return found
-
-
-async def fill_cache(store: MessageStore, size: int, waiters: int) -> None:
-    """Appends as much as the cache of recent batches holds, in groups of batches of 11 KiB."""
-    batch = template(100)
-    for _ in range(size // (len(batch) * waiters) + 1):
-        for _ in range(waiters):
-            store.append(batch, retention="forever")
-        await store.durable()
 
 
 def compare(

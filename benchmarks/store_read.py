@@ -3,7 +3,7 @@ How fast the store reads a queue in order, beside a raw pread loop over the same
 
     python -m benchmarks.store_read [DIRECTORY] [--rounds 5] [--megabytes 256]
 
-The files are in the page cache, the store's own tail cache is off. A read through the store,
+The files are in the page cache. A read through the store,
 checksums and all, and a pread of as many bytes take turns; `now` is the read of a broker, which
 never waits for the disk. Rates are those of the median read and, as `best`, of the one that only a
 tenth of all reads were faster than: what remains where other programs keep the machine busy.
@@ -102,9 +102,7 @@ def compare(store: MessageStore, fds: list[int], bytes_max: int, rounds: int) ->
 async def run(folder: Path, asked: argparse.Namespace) -> None:
     for records in (100, 1_000):
         directory = folder / str(records)
-        store = MessageStore(
-            StoreSettings(directory=directory, segment_bytes=128 << 20, tail_cache_bytes=0)
-        )
+        store = MessageStore(StoreSettings(directory=directory, segment_bytes=128 << 20))
         store.open()
         await filled(store, records, asked.megabytes << 20)
         paths = sorted((directory / "forever").glob("*.log"))

@@ -26,7 +26,6 @@ from benchmarks.peers.ratios import (
     why,
 )
 from benchmarks.plots import bars
-from headrace_mq.settings import StoreSettings
 
 __all__ = ["text", "write"]
 
@@ -49,7 +48,6 @@ COLUMNS = (
 )  # fmt: skip
 BACKLOG = "backlog"
 PROFILE = "../performance.md#why-a-target-is-missed"
-TAIL_CACHE_MIB = StoreSettings(directory=Path()).tail_cache_bytes >> 20
 
 
 def write(folder: Path, lines: Sequence[Line]) -> None:
@@ -186,8 +184,8 @@ def _backlog(results: Sequence[Line]) -> list[str]:
         if not is_met:
             said = said.rstrip("\n") + (
                 f" Why: of ours {mib(ours['empty_bytes'])} MiB are there with nothing stored, the interpreter and its "
-                f"libraries; nearly all of the other {mib(ours['server_bytes'] - ours['empty_bytes'])} are recent "
-                f"batches, of which it keeps up to {TAIL_CACHE_MIB} MiB for readers at the tail.\n"
+                f"libraries; the other {mib(ours['server_bytes'] - ours['empty_bytes'])} came with the backlog: its "
+                "indexes, and what the allocator keeps of requests.\n"
             )
     head = ("System", "Messages", "Empty, MiB", "With them, MiB")
     return ["## The memory of a server that holds a backlog\n", table(head, rows) + said]

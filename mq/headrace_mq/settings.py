@@ -1,23 +1,33 @@
 """
 Every setting of the queue with its default, its unit and its reason, validated once.
 
-Values only: nothing here reads the environment or a file; the command line does.
+The settings of clients are defined in `client_settings`; import them from here too. Values only:
+nothing here reads the environment or a file; the command line does.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 import msgspec
 
-from headrace_mq._runtime.checks import require, require_pauses, require_types, require_vanished
-from headrace_mq.budgets import BudgetSettings
-from headrace_mq.connections import ConnectionSettings, require_busy_poll
+from headrace_mq._runtime.checks import (
+    require,
+    require_busy_poll,
+    require_pauses,
+    require_types,
+    require_vanished,
+)
+from headrace_mq.client_settings import (
+    ConsumerSettings,
+    ProducerSettings,
+    RetrySettings,
+    TransactionSettings,
+)
 
 __all__ = [
     "ArchiveSettings",
     "BrokerSettings",
+    "BudgetSettings",
     "ConsumerSettings",
     "ProducerSettings",
     "RetrySettings",
@@ -31,19 +41,6 @@ MIB = 1 << 20
 GIB = 1 << 30
 HOUR_MS = 3_600_000
 
-_SECOND_MS, _MINUTE_MS = 1_000, 60_000
-# RocketMQ's 18 levels of delay, by name, in its order.
-DELAY_LEVELS: Mapping[str, int] = MappingProxyType(
-    {
-        **{f"{n}s": n * _SECOND_MS for n in (1, 5, 10, 30)},
-        **{f"{n}m": n * _MINUTE_MS for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)},
-        **{f"{n}h": n * HOUR_MS for n in (1, 2)},
-    }
-)
-
-# Half of what a client accepts as one answer: it may be exceeded by one batch.
-FETCH_BYTES_MAX = 32 * MIB
-
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the broker keeps messages on disk."""
@@ -56,10 +53,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush: Literal["always", "interval"] = "always"
     # RocketMQ's timer: what a power cut may take in "interval" mode.
     flush_interval_ms: int = 500
-    # Recent batches kept in memory for readers at the tail, over all queues. Others come from what
-    # the system keeps of the file: 64 MiB here read a backlog a sixth faster at best, and nothing else.
-    # Of 64, 8, 4 and 1 MiB, 4 cost the broker least for each message.
-    tail_cache_bytes: int = 4 * MIB
     # Age of a segment's last message above which it may go (RocketMQ: 72 h); topics kept forever
     # have no limit of any kind.
     transient_age_ms: int = 72 * HOUR_MS
@@ -72,7 +65,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How often what was seen to age is written down: a machine that loses its power forgets so much of
     # it, and messages stay that much longer. Restarts of the broker alone forget nothing.
     timeline_keep_ms: int = 60_000
-    # A clock that is set by more is an alarm for a day: somebody, or a battery, was wrong. Smaller steps
+    # A clock that is set by more is an alarm for a day: a person, or a battery, was wrong. Smaller steps
     # are those of a time server; they are in the log.
     clock_jump_ms_min: int = 60_000
     # How often the rules are applied (EQueue: 10 s).
@@ -85,7 +78,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     compact_dirty_percent: int = 50
     # How often that is looked at (Kafka: 15 s).
     compact_interval_ms: int = 15_000
-    # A message stays this long whatever supersedes it: who follows a topic sees every change.
+    # A message stays this long even if another supersedes it: a consumer that keeps up sees every change.
     compact_lag_ms: int = 60_000
     # How long a message without a body is kept, once what it deletes is gone, so that who reads slowly
     # hears of it too (Kafka: 24 h).
@@ -107,7 +100,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         require_types(self)
         require(self.segment_bytes >= 64 * KIB, "segment_bytes must be at least 64 KiB")
         require(self.flush_interval_ms >= 1, "flush_interval_ms must be at least 1")
-        require(self.tail_cache_bytes >= 0, "tail_cache_bytes must not be negative")
         require(
             self.compact_segment_bytes >= 64 * KIB, "compact_segment_bytes must be at least 64 KiB"
         )
@@ -133,7 +125,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # postgresql://USER@HOST/DATABASE; `headrace archive upgrade` makes the tables.
     url: str
-    # Of each log, kept on the disk beside what is not archived yet: readers that are hours behind
+    # Of each log, kept on the disk besides what is not archived yet: readers that are hours behind
     # need no database.
     window_bytes: int = 4 * GIB
     # Log that goes into one transaction: some 30,000 small messages, a tenth of a second.
@@ -146,12 +138,12 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Longest wait for a connection, and for one statement or the copy of one transaction.
     connect_timeout_ms: int = 10_000
     statement_timeout_ms: int = 60_000
-    # Messages that are read back at a time (EQueue: 10,000), and their bytes beside the last one.
+    # Messages that are read back at a time (EQueue: 10,000), and their bytes besides the last one.
     block_messages_max: int = 10_000
     block_bytes_max: int = 8 * MIB
     # Memory for blocks that were read back, over all queues.
     cache_bytes: int = 64 * MIB
-    # Somebody is told when the oldest message has waited for this long, or this much waits.
+    # An alarm says when the oldest message has waited for this long, or this much waits.
     alarm_age_ms: int = 60_000
     alarm_bytes: int = GIB
     # New messages are refused while more than this waits: hours of a database that is away, and not
@@ -171,12 +163,55 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
         require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
 
 
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what all clients together, and those of one address, may take up of a broker.
+
+    The part of `BrokerSettings` about budgets. What one address may take is less than all of it.
+    """
+
+    # One file descriptor each; far below the usual 65,536 of a service. Fewer, with a warning, where
+    # the system grants the broker fewer open files.
+    connections_max: int = 4_096
+    # Connections of one address (this machine's too), so that one cannot take them all; a quarter.
+    connections_per_address_max: int = 1_024
+    # Connections that have not said HELLO yet; above it the one that is silent for longest goes. Clients
+    # say it at once.
+    connections_before_hello_max: int = 256
+    # Bytes of requests that have not arrived as a whole, or wait for their turn, over all connections;
+    # above it the connection that has waited longest with one is closed. Sixty of the largest frames.
+    requests_bytes_max: int = 256 * MIB
+    # Bytes of answers that clients do not read, over all connections; above it the connection with
+    # most of them is closed. Sixteen clients that take nothing at all.
+    answers_bytes_max: int = 256 * MIB
+    # Memory for members of groups, their topics and what they hold, over all connections; above it
+    # no member joins. Some 100,000 members with a topic.
+    memberships_bytes_max: int = 64 * MIB
+    # Of that, what the members of one connection take: a thousand with a few topics each.
+    memberships_bytes_per_connection_max: int = 4 * MIB
+    # Queues that parked fetches wait at, over all connections; above it a fetch is answered at once.
+    # Some 300 bytes each.
+    parked_queues_max: int = 262_144
+    # New queues, and offsets of groups in further queues, that the clients of one address may make in a
+    # minute; 0: as many as they will. A broker has 65,536 and 200,000: one client that goes wild needs a
+    # quarter of an hour to use them up, and an operator can look.
+    address_queues_per_minute: int = 4_200
+    address_offsets_per_minute: int = 18_000
+    # File descriptors kept for segments, indexes and other files, which no connection gets.
+    descriptors_reserved: int = 256
+
+    def __post_init__(self) -> None:
+        for name in BudgetSettings.__struct_fields__:
+            least = 0 if name.startswith("address_") else 1
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}")
+
+
 class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     """How a broker listens, and where every one of its limits stands; budgets are in the base."""
 
     # Where the files are, and how they are kept.
     store: StoreSettings
-    # Reachable from this machine alone until somebody decides otherwise.
+    # Reachable from this machine alone until you change it.
     host: str = "127.0.0.1"
     # 0 takes a free port, printed in the ready line.
     port: int = 9876
@@ -205,7 +240,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # What one fetch looks at of topics of which it wants some messages: about 35,000 messages of
     # 100 bytes, so that it needs few answers to find one of millions.
     scan_bytes_max: int = 4 * MIB
-    # Processes that look through backlogs of which little is wanted, so that nobody waits for that. Two
+    # Processes that look through backlogs of which little is wanted, so that other clients do not wait. Two
     # use both processors of a small machine; 35 MiB each while there is such a backlog. 0: none.
     filter_processes_max: int = 2
     # Parked fetches over all connections; each costs about 1 KiB.
@@ -225,7 +260,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # From one question to the next (RocketMQ: 30 s); if the producer that prepared it is connected
     # and silent, any other of its group is asked after as long.
     transaction_check_ms: int = 30_000
-    # Questions that were put to somebody; after the last one the messages are kept aside (RocketMQ: 15).
+    # Questions that reached a producer; after the last one the messages are kept aside (RocketMQ: 15).
     transaction_checks_max: int = 15
     # Undecided at a time; a few hundred bytes each where they come one by one, so 80 MB.
     transactions_max: int = 200_000
@@ -279,163 +314,6 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
 
 
-class ProducerSettings(ConnectionSettings, frozen=True, kw_only=True):
-    """How a producer batches, waits and retries; its connection is in the base."""
-
-    # Over all attempts; RocketMQ's 3 s is shorter than a broker restart.
-    send_timeout_ms: int = 30_000
-    # A batch leaves when it holds this many messages or bytes, or when the link is free.
-    batch_messages_max: int = 1_000
-    batch_bytes_max: int = MIB
-    # Unacknowledged bytes a producer holds before `send` waits.
-    buffer_bytes_max: int = 32 * MIB
-    # About 100 ns per message for lz4: pays for large messages and slow networks.
-    codec: Literal["none", "lz4", "zstd"] = "none"
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        super().__post_init__()
-        require(self.send_timeout_ms >= 1, "send_timeout_ms must be at least 1")
-        require(self.batch_messages_max >= 1, "batch_messages_max must be at least 1")
-        require(self.batch_bytes_max >= 1, "batch_bytes_max must be at least 1")
-        require(self.buffer_bytes_max >= 1, "buffer_bytes_max must be at least 1")
-
-
-class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a transactional producer gathers transactions, and how it answers checks."""
-
-    # A bundle leaves when it holds this many transactions or bytes, or when the link is free: a
-    # quarter of a thousand that begin together is at the broker while the others are made.
-    bundle_transactions_max: int = 250
-    bundle_bytes_max: int = MIB
-    # How long a request for checks stays at the broker.
-    check_wait_ms: int = 15_000
-    # Checks that are answered at a time: connections to the database that they may take.
-    checkers_max: int = 8
-    # A checker that takes longer is cancelled, and asked again later.
-    checker_timeout_ms: int = 10_000
-    # How soon queues that were added to a topic are used, as by every producer.
-    route_refresh_ms: int = 5_000
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for name in self.__struct_fields__:
-            require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        require(self.bundle_transactions_max <= 4_096, "bundle_transactions_max is at most 4096")
-        require(self.bundle_bytes_max <= 2 * MIB, "bundle_bytes_max is at most 2 MiB")
-
-
-# More levels than anybody tells apart, and each needs a queue.
-PRIORITIES_MAX = 10
-
-
-class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
-    """How a consumer fetches, keeps its place and reports its offsets; its connection is in the base."""
-
-    # Many within the broker's expiry, so that one lost is no departure.
-    heartbeat_ms: int = 1_000
-    # How long the group keeps the queues of a consumer with a name for it when that is gone, stopped or
-    # killed, at most the broker's `member_expiry_ms`: time for a restart, while they stand still. 0: the
-    # others take them over at once, as those of a consumer without a name.
-    away_ms: int = 30_000
-    # How a topic's queues are divided; all members of a group must use the same (RocketMQ's
-    # default). "sticky" moves the fewest queues when members come and go.
-    allocation: Literal["average", "circle", "consistent_hash", "sticky"] = "average"
-    # How soon queues that were added to a topic are found, give or take a heartbeat: within 3 s;
-    # missing topics are looked for at every heartbeat.
-    topics_refresh_ms: int = 2_000
-    # How long a fetch that finds nothing stays at the broker, and how much one may bring.
-    fetch_wait_ms: int = 15_000
-    fetch_bytes_max: int = MIB
-    # After an answer of few records nothing is asked for until a `poll` finds nothing here, or for so
-    # long: one answer then brings what came meanwhile, where each record would cost a round trip. For
-    # applications that do not poll all the time. 0: asks on at once.
-    fetch_gather_ms: int = 0
-    # Records handed over and not yet acknowledged, per queue (RocketMQ: 1,000); others wait here.
-    in_flight_max: int = 1_000
-    # Bytes of bodies held, handed over or not, per queue (RocketMQ: 100 MiB); one fetch may exceed it.
-    in_flight_bytes_max: int = 100 * MIB
-    # From the lowest unfinished offset to the highest one handed over, per queue (RocketMQ: 2,000):
-    # what a crash may deliver again because of one slow record.
-    in_flight_span_max: int = 2_000
-    # What a crash delivers again, at most.
-    commit_interval_ms: int = 1_000
-    # Where a group without a committed offset begins: a number is a time, in milliseconds since 1970
-    # UTC. Queues that appear later are always read from their first offset.
-    start: Literal["earliest", "latest"] | int = "earliest"
-    # Broadcast: the consumer gets all queues, whoever else is there, and keeps its offsets in this
-    # file instead of the broker. One file for each consumer.
-    broadcast_file: Path | None = None
-    # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
-    handling: Literal["per_key", "per_queue", "parallel"] = "per_key"
-    # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers
-    # that wait for others.
-    handlers_max: int = 64
-    # Levels of priority of its topics: queues of higher levels are handed out first (JMS has 10). 1: all
-    # queues are alike.
-    priorities: int = 1
-    # One of so many times the lowest level comes first, so that it is never left alone for long.
-    priority_turns: int = 8
-    # A handler that takes longer is cancelled and has failed (RocketMQ: 15 min).
-    handler_timeout_ms: int = 900_000
-    # First and longest pause before a failed record is handled again; doubled in between.
-    retry_ms_min: int = 100
-    retry_ms_max: int = 10_000
-    # Share of the messages, 0 to 1, whose every step is told in the topic %TRACE%; which they are is
-    # the same for all consumers. A step is a message: 1 costs more than the work of small handlers.
-    trace_share: float = 0.0
-    # Anything but a fetch is answered at once; this long means that the broker is gone.
-    request_timeout_ms: int = 10_000
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        super().__post_init__()
-        require(self.away_ms >= 0, "away_ms must be 0 or more")
-        for name in (
-            "heartbeat_ms", "topics_refresh_ms", "fetch_wait_ms", "fetch_bytes_max", "in_flight_max",
-            "in_flight_bytes_max", "in_flight_span_max", "commit_interval_ms", "handlers_max",
-            "handler_timeout_ms", "request_timeout_ms",
-        ):  # fmt: skip
-            require(getattr(self, name) >= 1, f"{name} must be at least 1")
-        require(self.fetch_gather_ms >= 0, "fetch_gather_ms must be 0 or more")
-        require(1 <= self.priorities <= PRIORITIES_MAX, f"priorities must be 1 to {PRIORITIES_MAX}")
-        require(self.priority_turns > 1, "priority_turns must be at least 2")
-        require(0 <= self.trace_share <= 1, "trace_share must be 0 to 1")
-        require(
-            self.fetch_bytes_max <= FETCH_BYTES_MAX,
-            f"fetch_bytes_max must be at most {FETCH_BYTES_MAX}",
-        )
-        require(
-            not isinstance(self.start, int) or self.start >= 0,
-            "start must be earliest, latest, or a time of 0 or more",
-        )
-        require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
-
-
-class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When records that failed are handled again, and how often."""
-
-    # After the first attempt; then a record goes to the dead letters (RocketMQ: 16).
-    retries_max: int = 16
-    # The delay before each retry by its level, the last one for all further ones (RocketMQ's: the
-    # first after 10 s, the sixteenth after 2 h, 4 h 45 min 40 s in all).
-    levels: tuple[str, ...] = tuple(DELAY_LEVELS)[2:]
-    # Of the retry topic (RocketMQ: 1).
-    queues: int = 1
-    # A letter that is deleted by age is a message lost; choose that where nobody reads them.
-    dead_letters: Literal["forever", "transient"] = "forever"
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.retries_max >= 0, "retries_max must not be negative")
-        require(self.queues >= 1, "queues must be at least 1")
-        unknown = [level for level in self.levels if level not in DELAY_LEVELS]
-        require(
-            bool(self.levels) and not unknown,
-            f"levels must be one or more of {', '.join(DELAY_LEVELS)}",
-        )
-
-
 class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a supervisor asks, ends and restarts its broker, and what it keeps of an end."""
 
@@ -444,7 +322,7 @@ class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     # No answer for this long: stuck. As long as a silent consumer may stay in its group; a disk
     # that stalls for seconds is no reason to restart.
     stuck_after_ms: int = 30_000
-    # A recovery may read a terabyte of log anew; ending it would only make it begin again.
+    # A recovery may read a terabyte of log again; ending it would only make it begin again.
     start_ms_max: int = HOUR_MS
     # From SIGTERM on: what is appended becomes durable, clients take their last answers.
     stop_ms_max: int = 60_000
@@ -454,7 +332,7 @@ class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):
     # upper half. Clients go on retrying meanwhile, so that a short one is worth most.
     pause_ms_min: int = 500
     pause_ms_max: int = 60_000
-    # A broker that served this long ran well: the pauses begin anew.
+    # A broker that served this long ran well: the pauses start from the first again.
     well_after_ms: int = 600_000
     # Enough to see a pattern; a broker that ends all night must not fill the disk.
     reports_max: int = 20

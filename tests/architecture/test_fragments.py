@@ -13,12 +13,7 @@ LINES_MIN = 60
 # Join a module with its importer instead of adding it here.
 FRAGMENTS: dict[str, dict[str, str]] = {
     "headrace": {},
-    "headrace_mq": {
-        "headrace_mq.archive.window": "pure, with tests of its own",
-        "headrace_mq.budgets": "pure values with tests of their own; the settings are full",
-        "headrace_mq.connections": "pure values with tests of their own; the settings are full",
-        "headrace_mq.store.log.stretch": "the message store is full",
-    },
+    "headrace_mq": {},
 }
 
 # Public classes whose name stands for two things in one distribution.

@@ -17,7 +17,6 @@ PURE = [
     "headrace_mq.archive.backlog",
     "headrace_mq.archive.rebuilt",
     "headrace_mq.archive.rows",
-    "headrace_mq.archive.window",
     "headrace_mq.broker.transactions.checkers",
     "headrace_mq.broker.groups.members",
     "headrace_mq.broker.groups.locks",

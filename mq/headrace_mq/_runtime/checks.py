@@ -12,7 +12,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-__all__ = ["is_loopback", "require", "require_pauses", "require_types", "require_vanished"]
+__all__ = [
+    "BUSY_POLL_US_MAX",
+    "is_loopback",
+    "require",
+    "require_busy_poll",
+    "require_pauses",
+    "require_types",
+    "require_vanished",
+]
+
+# A process that waits longer than this between two messages gains nothing by staying awake.
+BUSY_POLL_US_MAX = 100_000
 
 
 def is_loopback(host: str) -> bool:
@@ -68,3 +79,8 @@ def require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
 def require_vanished(vanished_ms: int) -> None:
     """Raises ValueError for less than the kernel's probes can tell, which count in whole seconds."""
     require(vanished_ms >= 4_000, "vanished_ms_max must be at least 4000")
+
+
+def require_busy_poll(busy_poll_us: int) -> None:
+    """Raises ValueError for a time that is too long to stay awake."""
+    require(0 <= busy_poll_us <= BUSY_POLL_US_MAX, f"busy_poll_us must be 0 to {BUSY_POLL_US_MAX}")

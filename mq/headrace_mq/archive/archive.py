@@ -1,10 +1,10 @@
 """
-The archive of one broker, wired together: whose it is, how it starts, and what it tells.
+Wires the archive of one broker together: checks whose it is, starts it, and describes it.
 
     open    schema fits -> the database holds this store's archive, or nothing yet -> firsts
     close   copying stops -> questions are given up -> connections close
 
-Sits between: the broker, which makes one if its settings name a database, and the parts.
+Used by the broker, which makes one if its settings name a database.
 """
 
 import uuid
@@ -20,10 +20,10 @@ from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
 from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
 from headrace_mq.archive.past import Past
-from headrace_mq.archive.window import beyond_window
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
+from headrace_mq.store.retention.retention import beyond_window
 
 __all__ = ["Archive", "KeptArchive"]
 

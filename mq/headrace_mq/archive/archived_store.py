@@ -4,8 +4,8 @@ A message store whose oldest messages are in the archive: the same port, a longe
     offset ─▶  │ archive                          │ log                    │
                first                              held                     end
 
-Sits between: the broker, which reads it like any store, and `past`. What the log still holds comes
-from the log. The broker's own journals are never archived: they hold messages nobody may see yet.
+Used by the broker, which reads it like any store; uses `past`. What the log still holds comes from the
+log. The broker's own journals are never archived: they hold messages that no reader may see yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,13 +1,13 @@
 """
-Copies the log into the archive behind the producers, transaction after transaction.
+Copies the log into the archive after producers wrote it, transaction after transaction.
 
     position ─▶ rows of about 4 MiB of log ─▶ COPY ─▶ position and rows commit together ─▶ …
 
 After a failure, and after every start, the database says where to go on. Batches are decoded on the
 event loop in steps of about a millisecond, so that requests wait for none of it longer than that.
 
-Sits between: the store, whose log it reads, and `database`. Must never know a connection of the
-broker or a request.
+Used by `archive`; reads the store's log and writes to `database`. This module must never know a
+connection of the broker or a request.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ __all__ = ["Archiver", "LogRows"]
 
 # Rows made before others have their turn: about a millisecond, and a packet worth sending.
 _STEP_BYTES = 128 << 10
-# Batches looked at before that, where they are small or nobody's.
+# Batches looked at before that, where they are small or are not archived.
 _STEP_BATCHES = 64
 
 _log = get_logger(__name__)
@@ -42,8 +42,8 @@ class Archiver:
     Args:
         store: whose log is copied.
         database: where to.
-        past: is told what has been archived.
-        backlog: is told how that goes.
+        past: learns what has been archived.
+        backlog: learns how far the archive is.
         settings: how much at a time, and the pauses.
         clock: the time.
         claim: makes sure that the database is this store's archive; returns how far each log is.

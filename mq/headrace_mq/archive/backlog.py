@@ -1,8 +1,8 @@
 """
-How far the archive is behind, when somebody is to know, and when no more may come. PURE.
+Says how far the archive is behind, when that is an alarm, and when the broker refuses messages. PURE.
 
-Sits between: the archiver, which tells what it did, and the broker, which asks before it takes a
-message and shows the rest. Must never know the database, and is told the time.
+Used by the archiver, which reports what it did, and by the broker, which asks before it takes a message.
+This module must never know the database or the clock: callers pass in the time.
 """
 
 from headrace_mq.settings import ArchiveSettings
@@ -20,7 +20,7 @@ class Backlog:
 
     Attributes:
         failure: why the last attempt failed, or empty.
-        alarm: why somebody should look, or empty.
+        alarm: why an operator should look, or empty.
     """
 
     def __init__(self, settings: ArchiveSettings) -> None:
@@ -30,7 +30,7 @@ class Backlog:
         self.alarm = ""
 
     def age_ms(self, now_ms: int) -> int:
-        """For how long, at least, the oldest message has waited, on a clock nobody sets."""
+        """For how long, at least, the oldest message has waited, on a clock that cannot be set."""
         return 0 if self._behind_since_ms is None else max(0, now_ms - self._behind_since_ms)
 
     def seen(self, waiting_bytes: int, now_ms: int) -> None:

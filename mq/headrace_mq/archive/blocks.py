@@ -1,11 +1,11 @@
 """
-Messages that were read back from the archive: blocks of up to 10,000, and the newest of them kept.
+Reads messages back from the archive in blocks of up to 10,000, and keeps the newest blocks.
 
     read ─▶ a block that holds the offset ─▶ its batches; at its end the next block is asked for
         └─▶ none: "not now", and a call when it has come
 
-Sits between: `past`, whose readers these are, and `database`. All of it belongs to the event loop's
-thread; what waits for the database is a task. Bounded: bytes kept, and blocks on their way.
+Used by `past`; reads `database`. All of it runs on the event loop's thread; tasks wait for the database.
+Bounded: bytes kept, and blocks on their way.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ __all__ = ["JOBS_MAX", "Blocks"]
 
 # Blocks on their way: more than the connections that fetch them, so that none of these is idle.
 JOBS_MAX = 16
-# What a batch takes beside its bytes.
+# What a batch takes besides its bytes.
 _BATCH_COST_BYTES = 200
 
 _log = get_logger(__name__)
@@ -46,7 +46,7 @@ class Blocks:
         load: rows of a queue from an offset on, at most so many and about so many bytes.
         arrived: called with queues of which something has come.
         messages_max: of one block.
-        block_bytes_max: of one block, beside its last message.
+        block_bytes_max: of one block, besides its last message.
         cache_bytes: of all blocks; the newest one may exceed it.
     """
 
@@ -147,7 +147,7 @@ class Blocks:
         if error is None:
             self._arrived(waiting)
         elif isinstance(error, ArchiveUnavailable):
-            # Whoever waits is answered with nothing when its time is over, and asks again.
+            # A waiting fetch gets an empty answer when its time is over, and asks again.
             _log.warning("old messages cannot be read", topic=key[0].topic, error=str(error))
         else:
             _log.error("old messages cannot be read", topic=key[0].topic, exc_info=error)

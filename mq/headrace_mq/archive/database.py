@@ -1,11 +1,11 @@
 """
 The archive's tables in PostgreSQL: what is written to them in one transaction, and what is read.
 
-Rows and the position they bring a log to commit together, so that what a crash or a lost answer
-leaves is told by the position alone, and nothing is ever written twice.
+Rows commit together with the log position up to which they go. So after a crash or a lost answer the
+position alone says what is archived, and nothing is ever written twice.
 
-Sits between: `archiver` and `past`, which decide, and asyncpg. Knows no store and no connection of
-the broker. Every wait is bounded; every failure of the database is `ArchiveUnavailable`.
+Used by `archiver` and `past`; uses asyncpg. It knows no store and no connection of the broker. Every wait
+is bounded; every failure of the database is `ArchiveUnavailable`.
 """
 
 import asyncio
@@ -231,7 +231,7 @@ class Database:
         asyncpg = _driver()
         try:
             if self._pool is None:
-                # Nothing is connected by it, so that nobody waits here for a server that is away.
+                # This opens no connection, so that no caller waits here for a server that is away.
                 self._pool = await asyncpg.create_pool(
                     self._url,
                     min_size=0,

@@ -1,9 +1,8 @@
 """
-What readers may ask about messages that the log holds no longer.
+Answers readers about messages that the log no longer holds.
 
-Sits between: `archived_store`, which asks, and `database`. While it is not known what the archive
-holds, every queue is taken to begin at its first message: nobody may conclude that a message is
-gone because a database is away.
+Used by `archived_store`; reads `database`. Until the broker knows what the archive holds, it takes every
+queue to begin at offset 0: no reader may conclude that a message is gone because a database is away.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -122,7 +121,7 @@ class Past:
     ) -> list[Sequence[Any]]:
         rows = await self._database.block(queue, offset, messages_max, bytes_max)
         self.away = False
-        # The rows begin before the offset, unless somebody deleted all that stood there.
+        # The rows begin before the offset, unless all rows there were deleted.
         if self._firsts is not None:
             if not rows:
                 self._firsts.pop(queue, None)

@@ -1,11 +1,11 @@
 """
-Questions that only the database can answer, asked in the midst of a request that cannot wait.
+Lets a request that cannot wait ask the database.
 
-The first time a question is asked, it is put to the database and `Coming` ends the request; when the
-answer is there, the whole request is served again and finds it. So what serves requests stays as it
-is, and only requests about the past take longer.
+The first time a request asks a question, the question goes to the database and `Coming` ends the request.
+When the answer is there, the dispatcher serves the whole request again, which finds it. So handlers need
+not wait, and only requests about the past take longer.
 
-Sits between: `past`, which asks, and the dispatcher, which catches `Coming`. Knows no question.
+Used by `past`, which asks, and by the dispatcher, which catches `Coming`. It does not know what is asked.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ __all__ = ["RUNNING_MAX", "Coming", "Questions"]
 
 T = TypeVar("T")
 
-# At a time; whoever asks more is told to come back.
+# At a time; a request that asks more is refused and may come back.
 RUNNING_MAX = 256
 
 

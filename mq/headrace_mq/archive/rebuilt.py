@@ -1,11 +1,11 @@
 """
-Rows of the archive as record batches again, as a fetch answers them. PURE.
+Makes record batches of the archive's rows, as a fetch answers them. PURE.
 
 Rows that came in one batch and follow each other become one, with the offsets, the producer, the
 sequences and the times they had; nothing is compressed. Long runs are cut, so that every answer can
 carry a batch.
 
-Sits between: `database`, which read the rows, and `blocks`, which keeps the batches.
+Used by `blocks`, which keeps the batches; `database` read the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from headrace_mq.protocol.batch import Columns, assign, encode_batch
 
 __all__ = ["BATCH_BYTES", "ArchivedRow", "Rebuilt", "rebuilt"]
 
-# Of bodies in one batch, beside one message: what a reader takes in one go.
+# Of bodies in one batch, besides one message: what a reader takes in one go.
 BATCH_BYTES = 256 << 10
 _BATCH_RECORDS_MAX = 2_000
 

@@ -1,14 +1,14 @@
 """
-Record batches as rows of PostgreSQL's binary COPY: a row for each message. PURE.
+Makes rows of PostgreSQL's binary COPY of record batches: a row for each message. PURE.
 
     file   ┌ signature ┬ flags ┬ extension ┬ row ┬ row ┬ … ┬ -1 ┐
     row    ┌ u16 fields ┬ i32 bytes │ field ┬ i32 bytes │ field ┬ …      big-endian; -1 bytes: NULL
 
-A batch that rows cannot say all of becomes one row that holds it as it is: a payload that does not
-decode, text that PostgreSQL cannot hold, a message too large to be sent without its compression. So
-whatever was acknowledged can be archived, and comes back to the byte or as equal messages.
+Rows cannot hold every batch: a payload may not decode, PostgreSQL may not hold a text, or a message may be
+too large to send without its compression. Such a batch becomes one row that holds it as it is. So every
+acknowledged message can be archived, and comes back to the byte or as an equal message.
 
-Sits between: the log's batches and `database`, which sends the rows. Must never know a connection.
+Used by `archiver`; `database` sends the rows. This module must never know a connection.
 """
 
 import struct

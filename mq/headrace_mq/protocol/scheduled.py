@@ -9,9 +9,9 @@ acknowledgement is the number of the scheduled message; a client cancels the mes
 Used by the producer and by the broker's schedule. Pure.
 """
 
+from headrace_mq.client_settings import DELAY_LEVELS
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import Body
-from headrace_mq.settings import DELAY_LEVELS
 
 __all__ = [
     "AHEAD_MS_MAX",

@@ -1,9 +1,9 @@
 """
 What the broker sees of the disk: append a batch, wait until it is durable, read batches.
 
-Sits between: `broker`, which knows topics and connections, and the logs, the index and the
-flusher. All methods but `open` belong to the event loop's thread. Only `find` and `index_keys`
-decode a payload, for the keys.
+Used by `broker`, which knows topics and connections; uses the logs, the index and the flusher. Call all
+methods but `open` on the event loop's thread. Only `find` and `index_keys` decode a payload, for the
+keys.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,13 +32,11 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
-from headrace_mq.store.log.queues import Queue, Queues
+from headrace_mq.store.log.queues import Queue, Queues, Stretch
 from headrace_mq.store.log.recovery import recover
-from headrace_mq.store.log.stretch import Stretch, stretch_from
-from headrace_mq.store.log.tail_cache import TailCache
 from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
 from headrace_mq.store.segment.log_walk import Damage
-from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SyncFailed
+from headrace_mq.store.segment.segment import Segment, SyncFailed
 
 __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "SegmentInfo"]
 
@@ -108,8 +106,7 @@ class MessageStore:
         }
         self._queues = Queues(self._logs)
         self.find = Finder(self._logs, self._queues).find
-        self._cache = TailCache(settings.tail_cache_bytes)
-        self._reader = BatchReader(self._cache, self._arrived)
+        self._reader = BatchReader(self._arrived)
         self._flusher = Flusher(
             flush=settings.flush,
             interval_ms=settings.flush_interval_ms,
@@ -315,9 +312,9 @@ class MessageStore:
     def stretch_from(
         self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
     ) -> Stretch | None:
-        """Says in which file the batches from an offset on are; see `stretch`."""
+        """Returns which file holds the batches from an offset on; see `Queue.stretch_from`."""
         known = self._queues.get(queue)
-        return None if known is None else stretch_from(known, offset, bytes_max, batches_max)
+        return None if known is None else known.stretch_from(offset, bytes_max, batches_max)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset held and the next one to become visible; (0, 0) if unknown."""
@@ -346,7 +343,7 @@ class MessageStore:
     def index_keys(self, bytes_max: int) -> bool:
         """Reads on for the key index, about so many bytes; whether there is more to read.
 
-        Nothing depends on it but the speed of `find`; whoever has time to spare calls it.
+        Only the speed of `find` depends on it; the broker calls it when it has time to spare.
         """
         more = [log.keys.step(log.end, bytes_max) for log in self._logs.values()]
         self._writer.step()
@@ -364,7 +361,7 @@ class MessageStore:
         """Deletes the sealed segments that end at or below a log position; returns their number.
 
         First offsets move up; the next offsets of queues stay, even of queues that become empty.
-        What was read before stays readable to whoever holds it. Blocks for one sync.
+        Batches that were read before stay readable. Blocks for one sync.
 
         Raises:
             StoreReadOnly: the disk failed, or the store is closed.
@@ -383,7 +380,7 @@ class MessageStore:
         try:
             self._write_checkpoint()
         except OSError as error:
-            # Should the new checkpoint stand after all, the next start deletes: nobody is harmed.
+            # If the new checkpoint reached the disk after all, the next start deletes: no harm.
             self._starts[log] = earlier
             raise StoreFull(f"nothing was deleted: {error}; make room on the disk") from error
         # They may be busy with the files of a segment that goes.
@@ -437,7 +434,6 @@ class MessageStore:
             visible |= dict.fromkeys(self._queues.commit(group))
             # What is not synced yet may keep a block waiting that was cut before.
             due = index.grown(group.end) or due or group.log.synced < group.end
-            self._cache.put(group.log.name, group.start + MARK_BYTES, group.blocks)
         self._fresh = fresh_of(groups)
         if self.on_visible is not None:
             self.on_visible(visible.keys())
@@ -449,14 +445,13 @@ class MessageStore:
         if self.on_visible is not None:
             self.on_visible(sorted(queues))
 
-    def _exchange(self, segment: Segment, replace: Callable[[], Sequence[Segment]]) -> None:
+    def _exchange(self, replace: Callable[[], Sequence[Segment]]) -> None:
         # They may be busy with the files of a segment that goes.
         self._writer.wait()
         self._reader.wait()
         for gone in replace():
             gone.close()
         self._reader.forget(COMPACT)
-        self._cache.forget(COMPACT, segment.base, segment.limit)
 
     def _leave_out(self, queue: QueueRef, known: Queue, entry: IndexEntry, reason: str) -> None:
         """Forgets a batch that cannot be read, or the page that was wrong about it."""

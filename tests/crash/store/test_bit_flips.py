@@ -126,7 +126,7 @@ class Image(NamedTuple):
 
 
 def store_in(directory: Path, files: SystemFiles) -> MessageStore:
-    settings = StoreSettings(directory=directory, segment_bytes=SEGMENT_BYTES, tail_cache_bytes=0)
+    settings = StoreSettings(directory=directory, segment_bytes=SEGMENT_BYTES)
     return MessageStore(settings, files=files)
 
 

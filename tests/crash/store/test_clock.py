@@ -41,7 +41,7 @@ class JumpingClock:
 
 
 def store_in(directory: Path, files: Any, clock: Any) -> MessageStore:
-    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024, tail_cache_bytes=0)
+    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024)
     return MessageStore(settings, files=files, clock=clock)
 
 
@@ -123,7 +123,7 @@ class Machine:
         """Starts a broker's parts on what the disk holds."""
         directory = self._folder / str(self._copies)
         settings = StoreSettings(
-            directory=directory, segment_bytes=64 << 10, tail_cache_bytes=0,
+            directory=directory, segment_bytes=64 << 10,
             transient_age_ms=AGE_MS, unconsumed_ms_max=UNCONSUMED_MS,
         )  # fmt: skip
         self.files = self._disk(directory)

@@ -70,7 +70,7 @@ class Machine:
         settings = StoreSettings(
             directory=DIRECTORY, compact_segment_bytes=SEGMENT_BYTES, compact_lag_ms=0,
             compact_bytes_per_s=0, tombstone_ms=TOMBSTONE_MS,
-            compact_memory_bytes=self.memory_bytes, tail_cache_bytes=20_000,
+            compact_memory_bytes=self.memory_bytes,
         )  # fmt: skip
         store = MessageStore(settings, clock=self.clock, files=self.files)
         store.open()

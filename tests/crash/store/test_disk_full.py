@@ -38,8 +38,8 @@ class Full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def store_in(directory: Path, files: Any = None, cache: int = 0) -> MessageStore:
-    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024, tail_cache_bytes=cache)
+def store_in(directory: Path, files: Any = None) -> MessageStore:
+    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024)
     return MessageStore(settings, files=files)
 
 
@@ -74,7 +74,7 @@ async def test_a_disk_that_is_full_at_any_write_costs_nothing_but_time(
         full, promised = Full(at), ledger(at)
         files = faulty_files(full)
         files.torn_bytes = 50 * at
-        store = store_in(tmp_path / str(at), files, cache=at % 3 * 10_000)
+        store = store_in(tmp_path / str(at), files)
         store.open()
         faults += await fill(store, promised, full)
         full.room = True

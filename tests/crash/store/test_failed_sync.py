@@ -43,14 +43,14 @@ class Failing:
             raise OSError(self._error, errno.errorcode[self._error])
 
 
-def store_in(directory: Path, files: Any, cache: int = 0) -> MessageStore:
-    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024, tail_cache_bytes=cache)
+def store_in(directory: Path, files: Any) -> MessageStore:
+    settings = StoreSettings(directory=directory, segment_bytes=64 * 1024)
     return MessageStore(settings, files=files)
 
 
-async def fail(directory: Path, files: Any, ledger: Any, cache: int) -> Counter[str]:
+async def fail(directory: Path, files: Any, ledger: Any) -> Counter[str]:
     """Appends until the store refuses; counts what must not be, there and after a restart."""
-    store = store_in(directory, files, cache)
+    store = store_in(directory, files)
     faults: Counter[str] = Counter()
     try:
         store.open()
@@ -65,7 +65,7 @@ async def fail(directory: Path, files: Any, ledger: Any, cache: int) -> Counter[
     except MessageQueueError:
         faults["acks_at_refused_start"] += ledger.messages
     await store.aclose()
-    again = store_in(directory, type(files)(), cache)
+    again = store_in(directory, type(files)())
     again.open()
     faults += ledger.judge(again)
     await ledger.send(again)
@@ -90,7 +90,6 @@ async def acks_after_failure(store: MessageStore) -> int:
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("sticky", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("cache", [0, 1 << 20], ids=["uncached", "cached"])
 async def test_no_failed_sync_is_ever_acknowledged_or_retried(
     tmp_path: Path,
     faulty_files: Any,
@@ -98,7 +97,6 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
     rounds: Callable[..., int],
     figures: Callable[..., None],
     *,
-    cache: int,
     sticky: bool,
 ) -> None:
     faults: Counter[str] = Counter()
@@ -106,10 +104,10 @@ async def test_no_failed_sync_is_ever_acknowledged_or_retried(
     for at in range(1, rounds(QUICK, share=2 / 3) + 1):
         failing = Failing(SYNCS, at, errno.EIO, sticky=sticky)
         promised = ledger(at)
-        faults += await fail(tmp_path / str(at), faulty_files(failing), promised, cache)
+        faults += await fail(tmp_path / str(at), faulty_files(failing), promised)
         failures += failing.happened > 0
     figures(
-        f"EIO at the n-th sync, {'for good' if sticky else 'once'}, cache of {cache} bytes",
+        f"EIO at the n-th sync, {'for good' if sticky else 'once'}",
         failed_syncs=failures, **faults,
     )  # fmt: skip
     assert failures == rounds(QUICK, share=2 / 3)
@@ -221,5 +219,5 @@ async def test_a_store_that_hides_failed_syncs_is_noticed(
     faults: Counter[str] = Counter()
     for at in range(5, 15):
         files = Hiding(Failing(frozenset({"sync"}), at, errno.EIO, sticky=False))
-        faults += await fail(tmp_path / str(at), files, ledger(at), 0)
+        faults += await fail(tmp_path / str(at), files, ledger(at))
     assert faults["never_refused"] > 0

@@ -97,7 +97,6 @@ class StoreModel(RuleBasedStateMachine):
                 segment_bytes=SEGMENT_BYTES,
                 flush=self.flush,  # type: ignore[arg-type]  # one of the two words
                 flush_interval_ms=3_600_000,
-                tail_cache_bytes=20_000,
             ),
             files=self.files,
         )

@@ -18,7 +18,6 @@ def store_in(directory: Path, files: Any, flush: Any = "always") -> MessageStore
     settings = StoreSettings(
         directory=directory,
         segment_bytes=SEGMENT_BYTES,
-        tail_cache_bytes=10_000,
         flush=flush,
         flush_interval_ms=3_600_000,
     )

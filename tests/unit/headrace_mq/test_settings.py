@@ -3,11 +3,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from headrace_mq.connections import BUSY_POLL_US_MAX
+from headrace_mq._runtime.checks import BUSY_POLL_US_MAX
+from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.settings import (
-    FETCH_BYTES_MAX,
     ArchiveSettings,
     BrokerSettings,
+    BudgetSettings,
     ConsumerSettings,
     ProducerSettings,
     RetrySettings,
@@ -31,7 +32,6 @@ def test_the_defaults_are_valid() -> None:
     [
         (StoreSettings, "segment_bytes", (64 << 10) - 1),
         (StoreSettings, "flush_interval_ms", 0),
-        (StoreSettings, "tail_cache_bytes", -1),
         (StoreSettings, "transient_age_ms", 0),
         (StoreSettings, "transient_bytes_max", -1),
         (StoreSettings, "unconsumed_ms_max", -1),
@@ -156,8 +156,20 @@ def test_the_words_of_every_kind_of_settings_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
-    [(ConsumerSettings, "heartbeat_ms", "1s"), (StoreSettings, "tail_cache_bytes", 1.5)],
+    [(ConsumerSettings, "heartbeat_ms", "1s"), (StoreSettings, "segment_bytes", 65_536.5)],
 )
 def test_a_value_of_another_type_is_refused(kind: Any, name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name} is .* wrong type"):
         kind(**needed_by(kind), **{name: value})
+
+
+def test_a_broker_has_all_budgets() -> None:
+    assert issubclass(BrokerSettings, BudgetSettings)
+
+
+@pytest.mark.parametrize("name", BudgetSettings.__struct_fields__)
+def test_a_budget_of_nothing_is_refused_where_nothing_could_be_done(name: str) -> None:
+    least = 0 if name.startswith("address_") else 1
+    assert getattr(BudgetSettings(**{name: least}), name) == least
+    with pytest.raises(ValueError, match=f"{name} must be at least {least}"):
+        BudgetSettings(**{name: least - 1})

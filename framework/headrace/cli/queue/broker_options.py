@@ -52,7 +52,6 @@ OPTIONS: Final = (
         "With --flush interval: sync this often; a power cut may lose what came since."),
     OptionRow("--segment-size", "store.segment_bytes",
         "Size of a log segment; the broker deletes whole segments."),
-    OptionRow("--tail-cache", "store.tail_cache_bytes", "Memory for the newest messages of all queues."),
     OptionRow("--transient-age", "store.transient_age_ms",
         "Delete messages older than this, unless their topic is kept forever."),
     OptionRow("--transient-size", "store.transient_bytes_max",

@@ -42,6 +42,10 @@ SetPairs = Annotated[
 # Settings of this part are named without a prefix; the others begin with the part and a dot.
 MAIN = "broker"
 _WORDS = {"true": True, "false": False}
+# Settings of earlier versions, and what to do where one is still given.
+REMOVED = {
+    "store.tail_cache_bytes": "delete it: recent messages are read from the system's page cache",
+}
 
 
 def gather(
@@ -122,6 +126,8 @@ def _find(name: str, known: Mapping[str, Mapping[str, Any]], where: str) -> tupl
     part = part or MAIN
     if own in known.get(part, {}):
         return part, known[part][own]
+    if name in REMOVED:
+        raise typer.BadParameter(f"{where}: the setting {name!r} was removed; {REMOVED[name]}")
     names = [
         one if part == MAIN else f"{part}.{one}" for part, some in known.items() for one in some
     ]

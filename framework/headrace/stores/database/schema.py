@@ -98,7 +98,7 @@ async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> 
     Raises:
         DefinitionError: the URL is not one of SQLite or PostgreSQL, or is in memory; for the
             archive, not one of PostgreSQL. Or there is no such revision, or a table or view of
-            a table or view of yours has the name of a table that is to be made.
+            yours has the name of a table that is to be made.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
     await _migrate(url, "upgrade", revision, tree)

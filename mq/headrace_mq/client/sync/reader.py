@@ -17,6 +17,7 @@ from typing import TypeVar
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
 from headrace_mq._net.link import hello_for, parse_address, unreachable
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,
@@ -59,7 +60,6 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.sparse import dense_runs, removed_before
-from headrace_mq.settings import FETCH_BYTES_MAX
 
 __all__ = ["BlockingReader"]
 

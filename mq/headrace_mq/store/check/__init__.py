@@ -1,5 +1,5 @@
 """
 Checks, repairs and tries out a data directory; never part of a running broker.
 
-Sits between: the command line and the files of a store.
+Used by the command line. Reads the files of a store.
 """

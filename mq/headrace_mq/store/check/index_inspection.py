@@ -1,9 +1,9 @@
 """
-Compares what the files beside a segment say with the segment itself. Reads only.
+Compares the index and key files of a segment with the segment itself. Reads only.
 
-Sits between: `inspection` and the block files. A file that fails a checksum, or ends early, is made
-again by itself; one that is sound and says something else than the log would be believed, so it is
-told apart.
+Used by `inspection`; reads the block files. The broker itself replaces a file that fails a checksum or
+ends early. It would believe a sound file that contradicts the log, so a check reports that one as another
+kind of damage.
 """
 
 from bisect import bisect_right

@@ -1,9 +1,9 @@
 """
 Checks a store's directory: every checksum of every file, without changing a byte.
 
-Sits between: the command line and the files of a store that no broker uses at the time. What it
-calls damage is what a start would call damage, by the same `recovery.judge`; it knows the broker's
-own files only by the kinds that it is told of.
+Used by the command line and by `repair`; reads the files of a store while no broker uses it. It calls
+damage what a start would call damage, by the same `recovery.judge`. It knows the broker's own files only
+by the kinds that its caller passes.
 """
 
 import os
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 CHECKPOINT = CHECKPOINT_NAME
-# What stands beside a segment and can be made from it again.
+# Files next to a segment that can be made from it again.
 INDEX_SUFFIXES = (INDEX_SUFFIX, KEYS_SUFFIX)
 _LOCK = "lock"
 _IS_OURS = re.compile(r"\d+\.(log|index|keys)")

@@ -4,7 +4,7 @@ Makes a damaged store usable again: moves away what cannot be used, makes again 
 Nothing is ever deleted: a file that is moved away keeps its bytes under `NAME.damaged`. A segment
 with damaged batches stays in its place, because a broker leaves those out by itself.
 
-Sits between: the command line and `inspection`, whose report says what to do.
+Used by the command line. Reads the report of `inspection`, which says what to do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -184,8 +184,8 @@ class _Plan:
         if not finding.is_damage or not finding.file.endswith(SEGMENT_SUFFIX):
             return []
         stem = finding.file.removesuffix(SEGMENT_SUFFIX)
-        beside = [stem + suffix for suffix in INDEX_SUFFIXES]
-        return [file for file in beside if (self._directory / file).exists()]
+        derived = [stem + suffix for suffix in INDEX_SUFFIXES]
+        return [file for file in derived if (self._directory / file).exists()]
 
     def _writes(self, moved: Mapping[str, RepairStep]) -> list[RepairStep]:
         steps = []

@@ -1,8 +1,7 @@
 """
 What a check of a store found, as values that can be printed or written as JSON.
 
-Sits between: `inspection`, which fills it in, and the command line and `repair`, which read it.
-Pure.
+Used by `inspection`, which fills it in, and by the command line and `repair`. Pure.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: `damaged` and `missing` are damage; `newer` cannot be judged by this version; `torn`
-            is an interrupted write that nobody was told of, `stale` an index that is made again
+            is an interrupted write that was never acknowledged, `stale` an index that is made again
             by itself, `unfinished`, `set aside` and `unknown` are files that a start passes over,
             `undecodable` a batch that its producer made so that no reader can decode it: none of
             these is damage.

@@ -5,7 +5,7 @@ It measures what the store lives on (reserve, write and sync, rename), reads bac
 tears writes apart on a copy of a real store, and says when a sync is faster than any disk. It
 cannot prove that a disk survives a power cut; it can show that one does not try.
 
-Sits between: the command line and a directory that somebody wants to keep a store in.
+Used by the command line, for a directory that is to hold a store.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from headrace_mq.store.segment.segment import MARK_BYTES, SEGMENT_SUFFIX
 __all__ = ["PLAUSIBLE_SYNC_US_MIN", "SIZE_MIB_MAX", "Measure", "SelfTest", "selftest"]
 
 # The fastest devices with a protected cache need about this long for one flushed write; less is
-# memory, or a flush that somebody on the way swallows.
+# memory, or a flush that a layer on the way swallows.
 PLAUSIBLE_SYNC_US_MIN = 15
 # Enough for a rate; more would only wear the disk.
 SIZE_MIB_MAX = 4_096

@@ -1,5 +1,5 @@
 """
 Compaction: keeps the newest record of each key.
 
-Sits between: `message_store` and the sealed segments of a log.
+Used by `message_store` and the broker. Reads and rewrites the sealed segments of a log.
 """

@@ -1,12 +1,12 @@
 """
-Keeps the last record of each key of a log: one segment after the other, beside everything else.
+Keeps the last record of each key of a log, one segment after the other, while the broker goes on.
 
     is due? ─▶ note the keys of dirty segments ─▶ rewrite each segment from the oldest on
     (loop)     (thread)                           (thread: file in place) ─▶ (loop: readers see it)
 
-Sits between: the broker's timer, and the log, its queues and its readers. All of it runs on the event
-loop, except what `rewrite` does; a segment is exchanged for readers in one step on the loop, and until
-then they hold the old file.
+Used by the broker's timer; works on the log, its queues and its readers. All of it runs on the event
+loop, except `rewrite`. One step on the loop exchanges a segment for all readers; until then they read the
+old file.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Compaction:
         settings: StoreSettings,
         *,
         clock: Clock,
-        exchange: Callable[[Segment, Callable[[], Sequence[Segment]]], None],
+        exchange: Callable[[Callable[[], Sequence[Segment]]], None],
     ) -> None:  # fmt: skip
         self._files = files
         self._directory = directory
@@ -135,7 +135,7 @@ class Compaction:
         if self._closed or is_running or not due:
             return False
         self._run = asyncio.create_task(self._compact(plan, floors), name="compact")
-        # Whoever gives up waiting does not interrupt it: only `aclose` does.
+        # A caller that stops waiting does not interrupt it: only `aclose` does.
         await asyncio.shield(self._run)
         return True
 
@@ -247,7 +247,7 @@ class Compaction:
             self._queues.replace(self._log.name, segment, rewritten.rows)
             return gone
 
-        self._exchange(segment, replace)
+        self._exchange(replace)
         figures = self._figures
         self._figures = figures._replace(
             kept=figures.kept + rewritten.kept,

@@ -1,11 +1,11 @@
 """
-Which offset is the newest of each key, as far as memory allows, and what a compaction keeps. PURE.
+Notes the newest offset of each key, as far as memory allows, and decides what a compaction keeps. PURE.
 
     records in log order ─▶ note ─▶ newest offset of each key ─▶ kept: the records that stay
 
-Only the newest offset of a key ever stands here, so whatever is decided by it stays right when more
-is noted, or when nothing more fits. Sits between: `rewrite`, which reads batches, and nothing. Must
-never know files, segments or the clock.
+It holds only the newest offset of a key, so a decision stays right when more is noted, or when nothing
+more fits. Used by `rewrite`, which reads batches. This module must never know files, segments or the
+clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,12 @@
 """
-What a compaction does: whether it is due, which segments it reads, and which become one. PURE.
+Plans a compaction: whether it is due, which segments it reads, and which become one. PURE.
 
     │ clean │ clean │ clean │ dirty │ dirty │ young │ active │
     └── become one ─┘       └ noted: keys ──┘ └── never touched
     └─────────── rewritten, in order ───────┘
 
 Of *clean* segments no two records have one key; *dirty* ones are sealed, old enough and not looked at
-yet. Sits between: `compaction`, which brings segments and the time, and nothing. Must never know files.
+yet. Used by `compaction`, which passes in segments and the time. This module must never know files.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,13 @@
 """
-Rewrites sealed segments without what is superseded: reads them, writes one beside, puts it in place.
+Rewrites sealed segments without superseded records: reads them, writes a new file, puts it in place.
 
     read every batch ─▶ all records stay: as it is     ─▶ NAME.log.new ─▶ sync ─▶ rename to NAME.log
                         some stay: sparse                  and its index            │ sync directory
                         none: left out, or its head alone                           ▼ the others go
 
 Everything here runs in a thread and opens files of its own; `FORMAT.md` argues why a crash at any step
-leaves the old segments or the new one. Sits between: `compaction`, which says what to rewrite, and the
-files. Never touches what readers hold.
+leaves the old segments or the new one. Used by `compaction`, which says what to rewrite. It never touches
+what readers hold.
 """
 
 import threading
@@ -194,7 +194,7 @@ class Rewriter:
                 for source in group:
                     self._copy(source, draft)
                 draft.finish(self._directory.name)
-                # Should it fail: nobody knows this file, and the next attempt writes another one.
+                # If this fails, no reader knows the file, and the next attempt writes another one.
                 self._files.sync(fd)
             finally:
                 self._files.close(fd)
@@ -250,7 +250,7 @@ class Rewriter:
         self._remove(path.with_suffix(KEYS_SUFFIX))
 
     def remove_others(self, group: Sequence[Source]) -> None:
-        """Removes the files of segments that another one stands for, once nobody can write to them."""
+        """Removes the files of segments that another one stands for, once no thread can write to them."""
         for source in group[1:]:
             old = self._directory / segment_name(source.base)
             self._remove(*(old.with_suffix(s) for s in (INDEX_SUFFIX, KEYS_SUFFIX, SEGMENT_SUFFIX)))

@@ -1,5 +1,5 @@
 """
 Where the batches of a queue are: by offset, by time, by producer.
 
-Sits between: a log and the index files next to its segments.
+Used by `log`, by compaction and by checks. Reads and writes the index files next to the segments.
 """

@@ -3,8 +3,8 @@ The index of one log: collects what is committed, writes it behind in blocks, re
 
     committed ─▶ draft ──(16 MiB, or a new segment)──▶ pending ──(durable)──▶ block in NNN.index
 
-Sits between: `message_store`, `log.recovery` and `log.queues`, and the index files. What it holds in memory
-for every batch is what stands behind the last block; of the rest a row per page.
+Used by `message_store`, `log.recovery` and `log.queues`; reads and writes the index files. In memory it
+holds an entry for each batch after the last written block, and a row for each page before that.
 """
 
 from collections import OrderedDict, deque

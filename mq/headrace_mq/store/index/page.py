@@ -9,7 +9,7 @@ Up to 512 batches of one queue, in offset order: the unit in which an index is r
 The columns, one after the other, are: base offset, log position and append time (signed), each
 less the first one; length; records. So a page is written and read without touching an entry.
 
-Sits between: `queue_index`, which searches pages, and `segment_index`, which keeps their bytes.
+Used by `queue_index`, which searches pages, and by `segment_index`, which keeps their bytes.
 Pure: no clock, no I/O.
 """
 

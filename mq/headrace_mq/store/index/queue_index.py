@@ -8,8 +8,8 @@ Where the batches of one queue stand in its log: by offset and by time.
     └───────┴───────┴───────┴─ … ─┴───────┘  └────────────────────┴─────────────────┘
 
 A row costs about 40 bytes for up to 512 batches, so memory stays small however many messages
-there are. Sits between: `message_store` and whoever reads pages (`PageSource`). Pure: no clock,
-no I/O of its own.
+there are. Used by `message_store`; a `PageSource` reads pages for it. Pure: no clock, no I/O of its
+own.
 """
 
 from array import array
@@ -50,7 +50,7 @@ class PageSummary(NamedTuple):
 
 
 class PageSource(Protocol):
-    """Who reads pages of a queue, from a file or anew from the log."""
+    """Reads pages of a queue, from a file, or again from the log."""
 
     def page(self, ref: PageRef) -> Page | None:
         """Returns the page, or None if nothing of it can be told any more."""

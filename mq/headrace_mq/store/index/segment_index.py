@@ -1,8 +1,8 @@
 """
 One index file: what a segment holds, in blocks of about 16 MiB of log, so that nothing need be read.
 
-Sits between: `log_index`, which says when a block is due, and a `segment.block_file`. Drawn to the byte in
-`FORMAT.md`.
+Used by `log_index`, which says when a block is due; writes a `segment.block_file`. `FORMAT.md` draws the
+file to the byte.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """
-What every producer sent last to every queue: finds repeated and missing batches.
+Remembers what every producer sent last to every queue, to find repeated and missing batches.
 
-Sits between: `message_store` and nothing. Pure: no clock, no I/O. The state is rebuilt from the
-log at a start, so that a retry across a restart is recognised too.
+Used by `log.queues`. Pure: no clock, no I/O. A start rebuilds the state from the log, so that the
+broker recognises a retry across a restart too.
 """
 
 from collections import OrderedDict

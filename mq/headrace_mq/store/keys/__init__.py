@@ -1,5 +1,5 @@
 """
 Which batches may hold a key.
 
-Sits between: a log and the key files next to its segments.
+Used by a log. Reads and writes the key files next to its segments.
 """

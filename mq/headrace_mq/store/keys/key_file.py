@@ -3,7 +3,7 @@ One key file: which batches of a segment may hold a key, in blocks that are sear
 
 A hash is the CRC-32C of topic, a zero byte and the key. Its highest byte says in which of the 256
 pages of a block it stands; a page lists hashes and positions of batches in log order, so nothing
-is ever sorted. Different keys may share a hash: whoever searches looks into the batches.
+is ever sorted. Different keys may share a hash, so a search looks into the batches.
 
       0     4                          4 + 4n                    4 + 8n
     ┌─────┬──────────────────────────┬─────────────────────────┐
@@ -12,8 +12,8 @@ is ever sorted. Different keys may share a hash: whoever searches looks into the
 
 The directory of a block is 257 numbers (u32): how many entries stand in front of each page.
 
-Sits between: `log_keys`, which collects keys and asks for them, and a `segment.block_file`. Drawn to the
-byte in `FORMAT.md`.
+Used by `log_keys`, which collects keys and looks them up; writes a `segment.block_file`. `FORMAT.md` draws
+the file to the byte.
 """
 
 from array import array

@@ -4,9 +4,9 @@ The key index of one log: reads behind what was committed, in small steps, and n
     committed ─▶ step: decoded, entered in the draft ──(16 MiB, or many keys)──▶ pending
               ──(durable)──▶ block in NNN.keys
 
-Sits between: `message_store`, which gives it time to work, `log.lookup`, which asks, and the key
-files. What it holds in memory is a draft, and one more that waits to be written. What it has not
-read yet, or what a damaged file lost, is scanned by whoever searches.
+Used by `message_store`, which gives it time to work, and by `log.lookup`, which searches; reads and writes
+the key files. In memory it holds a draft, and one more that waits to be written. A search scans what is
+not indexed yet, and what a damaged file lost.
 """
 
 from bisect import bisect_left, bisect_right
@@ -44,7 +44,7 @@ class KeyBlock(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """Positions of batches that may hold a key, up to `end`; None where nobody knows."""
+    """Positions of batches that may hold a key, up to `end`; None where that is unknown."""
 
     positions: list[int] | None
     end: int
@@ -131,7 +131,7 @@ class LogKeys:
                 if draft.end >= segment.data_end(limit):
                     draft.end = limit
         except (OSError, FormatTooNew) as error:
-            # Reported by whoever reads the messages themselves; what is behind stays unindexed.
+            # A reader of the messages reports it; what is behind stays unindexed.
             _log.warning("keys cannot be collected", log=self._log, error=str(error))
             return False
         sealed = number + 1 < len(self._bases) and draft.end == limit

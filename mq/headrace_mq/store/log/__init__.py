@@ -1,5 +1,5 @@
 """
 One log: its writer, its flushes, its recovery, and the readers of its batches.
 
-Sits between: `message_store` and the segments, with the indexes that belong to them.
+Used by `message_store`. Reads and writes segments, and the indexes that belong to them.
 """

@@ -1,7 +1,7 @@
 """
-What a batch must be to be stored: whole, sound, and as a producer makes it.
+Checks a batch before the store appends it: it must be whole, sound, and made as producers make it.
 
-Sits between: `message_store` and the record batch. Pure: no clock, no I/O.
+Used by `message_store`. Pure: no clock, no I/O.
 """
 
 from headrace_mq.errors import (

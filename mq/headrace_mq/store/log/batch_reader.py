@@ -1,11 +1,11 @@
 """
-Whole, sound batches from memory or from the segments, without holding up whoever may not wait.
+Reads batches from the segments and checks them, without making the event loop wait for the disk.
 
-    tail cache ──▶ what memory holds of the file ──▶ the disk, in a thread: "not now"
-        hit                   hit                       and a call when it has come
+    what the page cache holds of the file ──▶ the disk, in a thread: "not now"
+                     hit                       and a call once it has been read
 
-Sits between: `message_store`, which knows offsets, and the segments. Every batch is checked here
-before it is served; what is done about a damaged one, and what a queue is, its owner knows.
+`message_store` asks for batches by their index entries. This module reads and checks every batch;
+`message_store` decides what to do about a damaged one.
 """
 
 import asyncio
@@ -23,16 +23,15 @@ from headrace_mq.protocol.batch import sound_batch
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import CommitLog, SegmentRun
 from headrace_mq.store.log.recovery import check_batch
-from headrace_mq.store.log.tail_cache import TailCache
 
 __all__ = ["Batch", "BatchReader", "ReadFigures"]
 
 _log = get_logger(__name__)
 
-# Disks answer a few requests side by side; more threads would only take turns at the interpreter.
+# Disks answer a few requests at a time; more threads would only take turns at the interpreter.
 THREADS_MAX = 2
 # What was read from the disk and not been asked for again, and what is being read: eight answers
-# of 4 MiB. Whoever comes when it is full is told again when something has been read.
+# of 4 MiB. A reader that comes when it is full gets a call once something has been read.
 HELD_BYTES_MAX = 32 << 20
 
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -43,15 +42,11 @@ _Key = tuple[str, int]
 
 
 class ReadFigures(NamedTuple):
-    """Where batches came from since the start, and what is held for readers now.
+    """What threads read from the disk since the start, and what is held for readers now.
 
-    `tail_hits` counts batches from the tail cache, `tail_misses` all others. `disk_reads` counts
-    the runs of batches that neither it nor the page cache held, and that a thread read.
+    `disk_reads` counts the runs of batches that the page cache did not hold.
     """
 
-    tail_hits: int
-    tail_misses: int
-    tail_bytes: int
     disk_reads: int
     disk_bytes_held: int
 
@@ -60,12 +55,10 @@ class BatchReader:
     """Reads batches that an index names; used on the event loop only.
 
     Args:
-        tail: the most recent batches.
         arrived: called on the loop with queues of which something has come from the disk.
     """
 
-    def __init__(self, tail: TailCache, arrived: Callable[[Collection[QueueRef]], None]) -> None:
-        self._tail = tail
+    def __init__(self, arrived: Callable[[Collection[QueueRef]], None]) -> None:
         self._arrived = arrived
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="headrace-read")
         self._jobs: dict[_Key, Future[bytes | bytearray]] = {}
@@ -74,14 +67,12 @@ class BatchReader:
         self._held_bytes = 0
         self._put_off: set[QueueRef] = set()
         self._can_tell = True
-        self._hits = self._misses = self._disk_reads = 0
+        self._disk_reads = 0
 
     @property
     def figures(self) -> ReadFigures:
         """What was read until now."""
-        return ReadFigures(
-            self._hits, self._misses, self._tail.held_bytes, self._disk_reads, self._held_bytes
-        )
+        return ReadFigures(self._disk_reads, self._held_bytes)
 
     def fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
@@ -110,31 +101,20 @@ class BatchReader:
     def _fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry], *, wait: bool
     ) -> tuple[list[Batch | str], SegmentRun | None]:
-        cached = self._tail.find(log.name, entries)
-        missing = [number for number, batch in enumerate(cached) if batch is None]
-        self._hits += len(entries) - len(missing)
-        if not missing:
-            return list(cached), None  # type: ignore[arg-type]  # none of them is None
-        self._misses += len(missing)
-        fetched: list[Batch | str] = [b"" if batch is None else batch for batch in cached]
+        found: list[Batch | str] = []
         topic = queue.topic.encode()
-        at = 0
-        for run in log.runs([entries[number] for number in missing]):
+        for run in log.runs(entries):
             data = self._read(log, run, wait=wait)
             if data is None:
-                return fetched[: missing[at]], run
-            view = memoryview(data)
-            for number in missing[at : at + len(run.places)]:
-                entry = entries[number]
-                if (
-                    entry.position > run.position
-                    and entry.position + entry.length > run.position + len(data)
-                ):
+                return found, run
+            view, start = memoryview(data), run.position
+            read_end = start + len(data)
+            for entry in entries[len(found) : len(found) + len(run.places)]:
+                if entry.position > start and entry.position + entry.length > read_end:
                     # The disk was asked before these were appended: they are next.
-                    return fetched[:number], None
-                fetched[number] = _checked(view, run.position, queue, topic, entry)
-            at += len(run.places)
-        return fetched, None
+                    return found, None
+                found.append(_checked(view, start, queue, topic, entry))
+        return found, None
 
     def _read(self, log: CommitLog, run: SegmentRun, *, wait: bool) -> bytes | bytearray | None:
         """Returns what stands in a run, or in its beginning; None where that would mean to wait."""
@@ -174,7 +154,7 @@ class BatchReader:
     def _make_room(self, length: int) -> None:
         room = HELD_BYTES_MAX - self._loading_bytes - length
         while self._held and self._held_bytes > room:
-            # Whoever waited for the oldest has not asked again.
+            # The reader that waited for the oldest has not asked again.
             self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def _loaded(
@@ -200,7 +180,7 @@ class BatchReader:
     def forget(self, log: str) -> None:
         """Drops what was read of a log, because positions in it mean something else now.
 
-        Also what is being read: whoever waits for it is told all the same, and asks again.
+        Also what is being read: `arrived` is still called for its queue, and the reader asks again.
         """
         for key in [key for key in self._held if key[0] == log]:
             self._held_bytes -= len(self._held.pop(key))
@@ -229,7 +209,7 @@ def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
             error=str(error),
         )
     data = bytearray(run.length)
-    # One bad sector must not cost the batches beside it.
+    # One bad sector must not cost the batches next to it.
     for place in run.places:
         with suppress(OSError):
             batch = run.segment.read(place.position, place.length)

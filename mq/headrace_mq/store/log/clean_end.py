@@ -1,9 +1,9 @@
 """
-`store.segment.checkpoint`: how far everything reached when it was written, and from where on it is kept.
+The store's checkpoint: where each log and queue ended at a clean stop, and where each log begins.
 
-It is written twice, one file after the other, because nothing else knows the ends of queues whose
-messages are all deleted. Sits between: `message_store`, `check.inspection` and `check.repair`, and the checkpoint
-files. All of it only grows, so an old one stays true: it says less.
+The store writes it to two files, one after the other, because nothing else knows the end of a queue
+whose messages are all deleted. Positions and offsets only grow, so an old checkpoint is still true; it
+only says less. Used by `message_store`, `check.inspection` and `check.repair`.
 """
 
 from pathlib import Path

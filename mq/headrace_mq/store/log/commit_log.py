@@ -1,8 +1,8 @@
 """
 The segments of one log in order: one writer at the end, readers anywhere before it.
 
-Sits between: `flusher`, `recovery` and `message_store`, and the segment files. Knows positions
-and lengths; never a queue, an offset or who sent what.
+Used by `flusher`, `recovery` and `message_store`; reads and writes segment files. It knows positions
+and lengths, but no queues, offsets or producers.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 # The log of topics of which the last message of each key is kept; the only one that is rewritten.
 COMPACT = "compact"
 
-# What stands beside a segment and can be made from it again.
+# Files next to a segment that can be made from it again.
 _DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
 
 # Neighbours this close are read in one go: a group mark or a small batch of another queue.
@@ -63,7 +63,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Placed(Protocol):
-    """Whatever says where a whole batch stands."""
+    """An object that says where a whole batch stands."""
 
     @property
     def position(self) -> int:

@@ -1,15 +1,15 @@
 """
-When staged batches become durable, and who waits for it: group commit.
+Makes staged batches durable in groups, and resolves the futures that wait for them: group commit.
 
     stage ──▶ group being collected ──▶ cycle: write, sync ──▶ committed   (visible, acknowledged)
                        ▲                      │
                        └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
 
-One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not.
-Measured: a thread that has to be woken up twice, and that shares the interpreter with the loop, takes
-more than the loop could do meanwhile; what comes during a sync on the loop waits in the sockets, and
-goes together in the next group. Sits between: `message_store` and the logs. Knows bytes and
-positions; what a batch means stays with its owner.
+One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not. A
+thread must be woken up twice and shares the interpreter with the loop; measured, that costs more than
+the loop could do meanwhile. What arrives during a sync on the loop waits in the sockets, and goes
+together in the next group. Used by `message_store`; writes to the logs. It knows bytes and positions,
+not what a batch means.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ STAGED_BYTES_MAX = 256 << 20
 # margin.
 SYNC_INLINE_US_MAX = 2_000
 SYNC_INLINE_AGAIN_US = 1_500
-# Readers are told of so few batches before those who sent them: the message arrives up to a third
+# Readers hear of so few batches before their producers do: the message arrives up to a third
 # sooner, its acknowledgement later by what it takes to serve a reader. Of more batches the senders
 # hear first, and work while these are committed.
 READERS_FIRST_BATCHES_MAX = 2
@@ -75,7 +75,7 @@ class Durable(asyncio.Future[None]):
             self.set_result(None)
         else:
             self.set_exception(failure)
-            # Nobody may be waiting: then the log line is all there is to say.
+            # If no task waits for it, the log line is the only report.
             self.exception()
         for receive in self._first:
             try:
@@ -349,7 +349,7 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
                 sync_us.append(segment.sync())
         except StoreFull as full:
             group.failure = failures[name] = full
-        except Exception as error:  # noqa: BLE001 - whatever broke, who waits must be told
+        except Exception as error:  # noqa: BLE001 - every failure must reach the tasks that wait
             group.failure = StoreReadOnly(_read_only_reason(error))
             # The other logs share the disk: none of them may acknowledge anything either.
             failures = dict.fromkeys([other.log.name for other in groups], group.failure)

@@ -1,8 +1,8 @@
 """
-When the blocks of the indexes are written: behind, in a thread of their own, one at a time.
+Writes the blocks of the indexes after the log, in a thread of their own, one at a time.
 
-Sits between: `message_store`, which says when something was committed, and the logs' indexes, of
-offsets and of keys. Produce never waits for it: a block that cannot be written stays in memory.
+Used by `message_store`, which says when something was committed; writes the indexes of offsets and of
+keys. Produce never waits for it: a block that cannot be written stays in memory.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ Finds messages by their key: asks the key index which batches to look into, and 
               none yet?      ─▶ the log itself is read there
 
 One call does a bounded amount of work, so that an event loop can afford it; the answer is what a
-reader of all messages would find. Sits between: `message_store` and the logs. Keeps nothing.
+reader of all messages would find. Used by `message_store`; reads the logs. Keeps no state.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ __all__ = [
     "LookupQuery",
 ]
 
-# What one call reads at most, beside one batch: milliseconds, also where every batch is a message.
+# What one call reads at most, besides one batch: milliseconds, also where every batch is a message.
 FIND_WORK_BYTES = 256 << 10
 # Messages that one call returns at most, unless one batch holds more of them.
 FOUND_MAX = 1_000
@@ -213,7 +213,7 @@ class Finder:
             try:
                 header = walk.entry(position)
             except (DataCorrupt, FormatTooNew, OSError):
-                # Told of by whoever reads it as a message.
+                # A reader of the messages reports it.
                 continue
             if isinstance(header, BatchHeader) and not self._take(walk, header, search):
                 return position

@@ -1,13 +1,14 @@
 """
 Every queue of the store by name: where its messages stand, and what producers sent to it.
 
-One owner for what an append changes beside bytes, so that taking an append back is one call. Sits
-between: `message_store` and `recovery` above, the index and the sequences below. Pure: no clock,
-no I/O.
+This module owns everything that an append changes except the bytes, so that one call undoes an append.
+Used by `message_store` and `recovery`; uses the index and the sequences. Pure: no clock, no I/O.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
@@ -23,13 +24,27 @@ from headrace_mq.store.index.sequences import (
     Sequences,
     Undo,
 )
-from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.log.commit_log import COMPACT, CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
-from headrace_mq.store.segment.segment import Segment
+from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, Segment
 
-__all__ = ["Queue", "Queues"]
+__all__ = ["Queue", "Queues", "Stretch"]
 
 _new = tuple.__new__
+
+
+class Stretch(NamedTuple):
+    """Batches of a queue in one file, for a reader in another process.
+
+    Attributes:
+        path: of the file.
+        shift: what is added to a log position to get a byte of the file.
+        entries: the batches, in offset order; at least one.
+    """
+
+    path: Path
+    shift: int
+    entries: Sequence[IndexEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,23 @@ class Queue:
 
     log: CommitLog
     index: QueueIndex
+
+    def stretch_from(self, offset: int, bytes_max: int, batches_max: int) -> Stretch | None:
+        """Returns the batches from the one that holds `offset` on, as far as one file holds them.
+
+        None where the log does not hold the offset, or is compacted: its files change. Nothing is
+        read here. The file may be deleted at any time, so a reader checks what it finds.
+        """
+        log, index = self.log, self.index
+        if log.name == COMPACT or not index.first <= offset < index.end:
+            return None
+        entries = index.find(offset, bytes_max, batches_max)
+        if not entries:
+            return None
+        segment = log.segment_at(entries[0].position)
+        end = log.segment_end(log.segments.index(segment))
+        inside = [entry for entry in entries if entry.position < end]
+        return Stretch(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
 
 
 class Queues:

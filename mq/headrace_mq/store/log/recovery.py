@@ -1,11 +1,11 @@
 """
-What a start makes of the files: whole batches in order, where the log ends, what is damaged.
+Reads a log's files at start: finds whole batches in order, the end of the log, and what is damaged.
 
     every entry whole ─▶ accept      bad bytes, something whole behind ─▶ damage, or a torn write
                                      bad bytes, nothing whole behind  ─▶ the end of the log
 
-Sits between: `message_store`, which is told every batch, and the segment files. The decision is
-the pure `judge`; `FORMAT.md` argues why it is right after every crash.
+Used by `message_store`, which receives every batch; reads the segment files. The pure `judge` decides;
+`FORMAT.md` argues why it is right after every crash.
 """
 
 from enum import Enum
@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 
 
 class RecoveryListener(Protocol):
-    """Who is told what the log holds, in log order."""
+    """Receives what the log holds, in log order."""
 
     def accept(self, log: str, header: BatchHeader) -> str | None:
         """Takes a whole batch, or says why it contradicts what came before."""
@@ -65,7 +65,7 @@ def judge(position: int, following: int | None, *, synced: int, unwritten: bool)
         unwritten: a whole sector of the bad bytes holds zeros only.
 
     A power cut leaves zeros where a sector was not written, and only at or above `synced`: then
-    all that follows belongs to the same write, which nobody was told of. Anything else was right
+    all that follows belongs to the same write, which was never acknowledged. Anything else was right
     once, so what follows it stays.
     """
     if position < synced:
@@ -258,7 +258,7 @@ def recover(log: CommitLog, ledger: RecoveryListener, *, synced: int) -> list[Da
 
     Args:
         log: opened, not yet read.
-        ledger: who is told of the batches.
+        ledger: receives the batches.
         synced: the log is known to have been durable up to here at its last clean end.
 
     Raises:

@@ -4,8 +4,8 @@ Batches of one log that are written with one call and synced together.
     mark │ block: many small batches │ block: a large batch │ block …
          └───────────── pieces of whole batches ─────────────
 
-Sits between: `message_store`, which adds batches, and `flusher`, which writes them. Must never know
-what a batch means, or when it becomes durable. Pure: no clock, no I/O.
+Used by `message_store`, which adds batches, and by `flusher`, which writes them. This module must never
+know what a batch means, or when it becomes durable. Pure: no clock, no I/O.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,7 @@ from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SegmentPlan
 
 __all__ = ["BLOCK_BYTES", "LONE_BYTES", "Fresh", "Group", "Staged", "fresh_of"]
 
-# A batch this large is a piece of its own: making it part of one, and a copy of it for each reader,
-# would cost more than the piece does.
+# A batch this large is a piece of its own: to copy it into one would cost more than the piece does.
 LONE_BYTES = 4 << 10
 # Smaller ones are put together to pieces of about this size: below what malloc asks the system for.
 BLOCK_BYTES = 64 << 10
@@ -48,8 +47,8 @@ class Group:
 
     Attributes:
         end: log position behind the last batch.
-        blocks: what stands behind the mark, in pieces of whole batches: each of them is one thing to
-            write, to remember and to forget. Complete after `close_block`.
+        blocks: what stands behind the mark, in pieces of whole batches that one call writes.
+            Complete after `close_block`.
     """
 
     __slots__ = (

@@ -1,5 +1,5 @@
 """
 What may be deleted, and how much time has really passed. PURE.
 
-Sits between: the broker's timer and the logs.
+Used by the broker's timer, which asks before the logs delete segments.
 """

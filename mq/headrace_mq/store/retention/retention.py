@@ -1,12 +1,13 @@
 """
-What of a log may be deleted: by age, by size, early when the disk fills, or nothing ever. PURE.
+Decides which segments of a log may be deleted. PURE.
 
     position ─▶  │ sealed │ sealed │ sealed │ active │
-                 └─ expired, consumed ─┘ ▲
-                                         the answer: whole segments before it may go
+                 └─ may be deleted ────┘ ▲
+                                         the answer: whole segments before it
 
-Sits between: the broker's timer, which brings the ages and the rules, and the store, which
-deletes. Must never know files, the clock or groups: it is told how far a queue was consumed.
+`delete_before` decides by age, by size, or early when the disk fills. `beyond_window` decides for a
+log with an archive. The broker's timer passes in the ages, the rules and the consumed offsets; the
+store deletes. This module must never know files, the clock or groups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +17,11 @@ import msgspec
 
 from headrace_mq.message import QueueRef
 
-__all__ = ["RetentionRules", "SegmentFacts", "delete_before"]
+__all__ = ["RetentionRules", "SegmentFacts", "beyond_window", "delete_before"]
 
 
 class SegmentFacts(Protocol):
-    """What the policy asks of a segment."""
+    """What the rules need to know about a segment."""
 
     @property
     def base(self) -> int:
@@ -49,7 +50,7 @@ class SegmentFacts(Protocol):
 
 
 class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When segments of one log may go.
+    """When segments of one log may be deleted.
 
     Attributes:
         age_ms: segments whose last message is older may go; None: never by age.
@@ -101,6 +102,31 @@ def delete_before(
         # Early is a courtesy to the disk: it never costs anyone a message.
         protected = old_ms < rules.unconsumed_ms_max or not due
         if protected and any(end > consumed(q) for q, end in segment.next_offsets.items()):
+            break
+        position = segment.end
+        held_bytes -= segment.bytes
+    return position
+
+
+def beyond_window(
+    segments: Sequence[SegmentFacts], archived: int, *, window_bytes: int, segments_max: int
+) -> int:
+    """Returns the log position before which whole segments may go because the archive has them.
+
+    It is the first segment's base where nothing may go, 0 for an empty log.
+
+    Args:
+        segments: all of a log, in order.
+        archived: the position below which everything is in the archive.
+        window_bytes: what the log keeps all the same, so that readers near its end need no database.
+        segments_max: at most so many at a time.
+    """
+    if not segments:
+        return 0
+    held_bytes = sum(segment.bytes for segment in segments)
+    position = segments[0].base
+    for segment in segments[:segments_max]:
+        if not segment.sealed or segment.end > archived or held_bytes <= window_bytes:
             break
         position = segment.end
         held_bytes -= segment.bytes

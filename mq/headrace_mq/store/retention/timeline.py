@@ -1,5 +1,5 @@
 """
-How much time was seen to pass, whatever the clock has been doing. PURE.
+Measures how much time has passed, even when the wall clock is set forward or back. PURE.
 
     wall clock  ─┬─▶ dates: people, programs and empty batteries set it
     monotonic   ─┘   cannot be set; begins again with each boot of the machine
@@ -8,12 +8,12 @@ How much time was seen to pass, whatever the clock has been doing. PURE.
          │            the ages of messages. It may be less than what passed, never more.
          └─▶ steady   the wall clock without its jumps: delays
 
-A segment is as old as the sight of its end: when it was first seen to end there, its last message was
-written already. So no age depends on a date. What nobody saw, such as the time for which a machine was
-off, makes nothing older: the clock could say anything of it.
+The age of a segment counts from when the broker first saw it end at its present end: its last message was
+written by then. So no age depends on a date. Time that the broker did not see, such as while a machine was
+off, makes nothing older: the clock may be wrong about it.
 
-Sits between: the broker's `steady_clock`, which brings readings and keeps the state, and `retention` and
-the schedule, which ask. Must never know files or the clock.
+Used by the broker's `steady_clock`, which passes in readings and keeps the state, by `retention` and by
+the schedule. This module must never know files or the clock.
 """
 
 from collections.abc import Iterable
@@ -118,7 +118,7 @@ class Timeline:
             log: {mark.base: (mark, True) for mark in marks} for log, marks in kept.marks.items()
         }
         if first.boot and first.boot == kept.boot and first.monotonic_ms >= kept.monotonic_ms:
-            # The same clock that cannot be set has gone on: it knows how long nobody looked.
+            # The same clock that cannot be set has gone on: it knows how long the broker did not look.
             self._monotonic_ms = kept.monotonic_ms
             self._offset_ms = kept.wall_ms - kept.monotonic_ms
         else:
@@ -160,7 +160,7 @@ class Timeline:
     def kept(self) -> KeptTimeline:
         """Everything, as the constructor takes it.
 
-        The segment that is written to is left out: what a crash takes of it may be written anew.
+        The segment that is written to is left out: what a crash takes of it may be written again.
         """
         return KeptTimeline(
             self.aged_ms,

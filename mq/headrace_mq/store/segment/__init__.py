@@ -1,5 +1,5 @@
 """
 The files of a log: segments, block files, checkpoints, and a walk through their entries.
 
-Sits between: the logs and the file system.
+Used by the logs, the indexes and the checks. Reads and writes files.
 """

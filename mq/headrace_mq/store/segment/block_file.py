@@ -1,13 +1,13 @@
 """
-One file beside a segment that tells something of it, in blocks, so that the log need not be read.
+A file next to a segment that describes it in blocks, so that the log need not be read.
 
     ┌─────────────┬───────────────────────────────────┬───────────────────────────────────┬─ …
     │ file header │ block: header, pages, directory   │ block: header, pages, directory   │
     └─────────────┴───────────────────────────────────┴───────────────────────────────────┴─ …
 
-The file is derived: whatever is wrong with it, the log is walked instead and the blocks are written
-anew. Sits between: `index.segment_index` and `keys.key_file`, which know what pages and directories mean, and
-a file. Drawn to the byte in `FORMAT.md`.
+The file is derived: if anything is wrong with it, the store walks the log instead and writes the blocks
+again. Used by `index.segment_index` and `keys.key_file`, which know what pages and directories mean.
+`FORMAT.md` draws the file to the byte.
 """
 
 import struct

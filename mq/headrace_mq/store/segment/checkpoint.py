@@ -7,8 +7,8 @@ Small files that are replaced as a whole: the old content or the new one, never 
     │"HRCHKPNT"│ u16 │bytes │ u32 │ bytes  │    │           │   bytes 0-11 and 16 to the end
     └──────────┴─────┴──────┴─────┴────────┴────┴───────────┘
 
-Sits between: whoever keeps a little state (`message_store`, the broker's topics and offsets) and
-the disk. Knows nothing of what the payload means.
+Used by `message_store` and by the broker, for its topics and offsets. It does not know what the payload
+means.
 """
 
 import struct

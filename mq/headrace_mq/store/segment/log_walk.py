@@ -1,8 +1,8 @@
 """
 Reads the entries of one segment one after the other, and finds the next whole one behind bad bytes.
 
-Sits between: `log.recovery`, `check.inspection` and `check.repair`, which judge what is found, the indexes, which
-note it, and a segment. Knows what is whole and what is damaged; never who sent what.
+Used by `log.recovery`, `check.inspection` and `check.repair`, which judge what it finds, and by the indexes;
+reads a segment. It knows what is whole and what is damaged, but no producers.
 """
 
 import re

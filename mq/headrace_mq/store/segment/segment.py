@@ -1,8 +1,8 @@
 """
 One file of a commit log: a header block, then record batches and group marks back to back.
 
-Sits between: `log.commit_log`, which keeps segments in order, and a file. Knows the header and the
-mark to the byte (drawn in `FORMAT.md`), record batches only by their length; never a queue.
+Used by `log.commit_log`, which keeps segments in order. It knows the header and the mark to the byte
+(`FORMAT.md` draws them), record batches only by their length, and no queues.
 """
 
 import errno

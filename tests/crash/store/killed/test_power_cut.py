@@ -199,9 +199,7 @@ async def test_a_file_system_that_turns_read_only_stops_acknowledgements_and_not
     failures = min(rounds(2), 20)
     for number in range(failures):
         promised = ledger(number)
-        settings = StoreSettings(
-            directory=disk.mount / str(number), segment_bytes=64 * 1024, tail_cache_bytes=0
-        )
+        settings = StoreSettings(directory=disk.mount / str(number), segment_bytes=64 * 1024)
         store = MessageStore(settings)
         store.open()
         for _ in range(5 + number):

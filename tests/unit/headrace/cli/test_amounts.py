@@ -77,7 +77,7 @@ def test_an_amount_that_a_unit_writes_is_read_back(setting: str, number: int) ->
     [
         ("flush_interval_ms", 500, "500ms"),
         ("transient_age_ms", 72 * 3_600_000, "3d"),
-        ("tail_cache_bytes", 4 << 20, "4MiB"),
+        ("compact_memory_bytes", 4 << 20, "4MiB"),
         ("backlog_bytes_max", 0, "0"),
         ("disk_refuse_percent", 90, "90%"),
     ],

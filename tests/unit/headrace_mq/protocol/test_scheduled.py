@@ -1,7 +1,7 @@
 import pytest
 
+from headrace_mq.client_settings import DELAY_LEVELS
 from headrace_mq.protocol.scheduled import delay_of_level
-from headrace_mq.settings import DELAY_LEVELS
 
 
 def test_the_levels_are_rocketmqs_eighteen_in_its_order() -> None:

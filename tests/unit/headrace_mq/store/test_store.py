@@ -152,7 +152,7 @@ async def test_a_refused_group_never_comes_back_after_a_kill(
 async def test_a_batch_damaged_on_disk_is_left_out_and_reported(
     open_store: OpenStore, make_batch: MakeBatch
 ) -> None:
-    store = open_store(tail_cache_bytes=0)
+    store = open_store()
     await put(store, *[make_batch(b"%d" % n * 50) for n in range(4)])
     place = store._queues.get(ORDERS).index.find(1, 1)[0]  # type: ignore[union-attr]  # it was just written
     segment = store._logs["forever"].segments[0]
@@ -169,7 +169,7 @@ async def test_a_batch_damaged_on_disk_is_left_out_and_reported(
 async def test_a_queue_whose_rest_is_damaged_reads_as_empty_until_more_comes(
     open_store: OpenStore, make_batch: MakeBatch, files: Any
 ) -> None:
-    store = open_store(tail_cache_bytes=0)
+    store = open_store()
     await put(store, make_batch(b"0"), make_batch(b"1"))
     files.read_error = OSError(5, "Input/output error")
     assert store.read(ORDERS, 0, 10_000) == []

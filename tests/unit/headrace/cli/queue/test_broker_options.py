@@ -20,7 +20,6 @@ URL = "postgresql://me@host/archive"
 GIVEN = {
     "--flush-interval": ("50ms", "flush_interval_ms", 50),
     "--segment-size": ("64MiB", "segment_bytes", 64 << 20),
-    "--tail-cache": ("0", "tail_cache_bytes", 0),
     "--transient-age": ("7d", "transient_age_ms", 7 * 86_400_000),
     "--transient-size": ("10GiB", "transient_bytes_max", 10 << 30),
     "--unconsumed-age": ("0", "unconsumed_ms_max", 0),

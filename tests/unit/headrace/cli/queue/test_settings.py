@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from headrace.cli.queue import broker
-from headrace.cli.queue.settings import gather
+from headrace.cli.queue.settings import REMOVED, gather
 from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
 KINDS: Mapping[str, Any] = {
@@ -99,6 +99,22 @@ def test_a_variable_that_names_no_setting_is_refused() -> None:
         given(environment={"HEADRACE_STORE__FLUSHH": "always"})
     # What container platforms set for a service of this name is none of ours.
     assert given(environment={"HEADRACE_BROKER_PORT": "tcp://10.0.0.1:9876"})["broker"] == {}
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_setting_is_refused_with_what_to_do_about_it(tmp_path: Path, name: str) -> None:
+    part, own = name.split(".")
+    file = tmp_path / "broker.toml"
+    file.write_text(f"[{part}]\n{own} = 1\n")
+    places: list[tuple[str, dict[str, Any]]] = [
+        (str(file), {"file": file}),
+        (variable := f"HEADRACE_{part.upper()}__{own.upper()}", {"environment": {variable: "1"}}),
+        (f"--set {name}=1", {"pairs": [f"{name}=1"]}),
+    ]
+    for where, settings in places:
+        with pytest.raises(typer.BadParameter) as raised:
+            given(**settings)
+        assert str(raised.value) == f"{where}: the setting {name!r} was removed; {REMOVED[name]}"
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:

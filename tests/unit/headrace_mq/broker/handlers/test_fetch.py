@@ -350,7 +350,7 @@ async def test_a_fetch_of_a_client_that_does_not_read_waits_until_it_does(
 async def test_what_comes_from_the_disk_is_answered_when_it_comes_and_nobody_else_waits(
     start, connect, batch, monkeypatch, parked
 ) -> None:
-    broker = await start(stored={"tail_cache_bytes": 0})
+    broker = await start()
     files, gate = broker._state.store._files, threading.Event()
     client, other = await connect(broker, "a"), await connect(broker, "b")
     await client.create("t", 1)

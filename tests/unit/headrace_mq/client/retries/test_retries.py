@@ -13,10 +13,10 @@ from headrace_mq.client.handlers.failures import Again, Failure, Settled
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retries.retries import GiveUp, Parking, RetryAfter, Retrying
 from headrace_mq.client.retry_headers import dead_letter_topic, origin_of, retry_topic
+from headrace_mq.client_settings import DELAY_LEVELS
 from headrace_mq.errors import MessageQueueError, SendTimeout
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import (
-    DELAY_LEVELS,
     BrokerSettings,
     ConsumerSettings,
     RetrySettings,

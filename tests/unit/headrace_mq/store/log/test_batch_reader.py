@@ -19,7 +19,7 @@ A, B = QueueRef("orders", 0), QueueRef("orders", 1)
 
 @pytest.fixture
 async def store(open_store: Callable[..., MessageStore]) -> MessageStore:
-    return open_store(tail_cache_bytes=0)
+    return open_store()
 
 
 @pytest.fixture
@@ -135,22 +135,9 @@ async def test_no_more_is_held_than_allowed_and_who_was_put_off_is_told(
     assert bodies(store.read_now(B, 0, 1)) == [b"b" * 6_000]
 
 
-async def test_hits_and_misses_of_the_tail_cache_are_counted(
-    open_store: Callable[..., MessageStore], make_batch: Any
-) -> None:
-    store = open_store(tail_cache_bytes=6_000)
-    await put(store, make_batch(b"a" * 4_000))
-    await put(store, make_batch(b"b" * 4_000))
-    assert bodies(store.read_now(A, 0, 1 << 20)) == [b"a" * 4_000, b"b" * 4_000]
-    figures = store.read_figures
-    assert (figures.tail_hits, figures.tail_misses) == (1, 1)
-    assert 4_000 < figures.tail_bytes <= 6_000
-
-
 async def test_deleting_segments_waits_for_who_reads_them(
-    open_store: Callable[..., MessageStore], make_batch: Any, files: Any
+    store: MessageStore, make_batch: Any, files: Any
 ) -> None:
-    store = open_store(tail_cache_bytes=0)
     for _ in range(3):
         await put(store, make_batch(b"x" * 50_000))
     files.cold = 0

@@ -8,13 +8,23 @@ import pytest
 
 from headrace_mq.errors import InvalidArgument, SequenceGap
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, BatchHeader, assign, read_header
+from headrace_mq.protocol.batch import (
+    BATCH_RECORDS_MAX,
+    BatchHeader,
+    Columns,
+    assign,
+    encode_batch,
+    read_header,
+)
+from headrace_mq.settings import StoreSettings
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.queues import Queues
 from headrace_mq.store.log.write_group import Group, Staged
+from headrace_mq.store.message_store import MessageStore
 
 ORDERS = QueueRef("orders", 0)
+MANY = 1 << 30
 
 
 @pytest.fixture
@@ -184,3 +194,72 @@ def test_producers_are_forgotten_at_the_limit_after_a_commit(
     queues.accept("forever", header(1, offset=5, producer=3))
     queues.forget_surplus()
     assert queues.duplicate_of(header(1, producer=2)) is None
+
+
+# --- in files ------------------------------------------------------------------------------------
+
+
+def thousands(queue: QueueRef, count: int) -> bytearray:
+    return encode_batch(queue, Columns([], [], [], [b"x" * 1_000] * count, []), born_first_ms=1)
+
+
+async def opened(path: Path, *, retention: str = "forever") -> MessageStore:
+    store = MessageStore(StoreSettings(directory=path, segment_bytes=64 << 10))
+    store.open()
+    for _ in range(20):
+        for queue in (ORDERS, QueueRef("orders", 1)):
+            store.append(thousands(queue, 4), retention=retention)
+        await store.durable()
+    return store
+
+
+async def test_the_bytes_of_stretches_are_where_these_say_in_one_file_after_the_other(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    try:
+        offset, paths = 0, []
+        while offset < store.range(ORDERS)[1]:
+            stretch = store.stretch_from(ORDERS, offset, MANY, 1_000)
+            assert stretch is not None
+            content = stretch.path.read_bytes()
+            for entry in stretch.entries:
+                at = entry.position + stretch.shift
+                header = read_header(content, at)
+                assert (header.queue, header.base_offset) == (ORDERS, offset)
+                assert header.length == entry.length
+                offset = header.next_offset
+            paths.append(stretch.path)
+        assert offset == 80
+        # 40 batches of 4 kB do not fit into one segment of 64 KiB.
+        assert len(paths) == len(set(paths)) > 1
+    finally:
+        await store.aclose()
+
+
+async def test_a_stretch_ends_after_so_many_bytes_or_batches_and_begins_in_the_middle(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    try:
+        few = store.stretch_from(ORDERS, 5, MANY, 2)
+        assert few is not None
+        assert [entry.base for entry in few.entries] == [4, 8]
+        small = store.stretch_from(ORDERS, 0, 1, 1_000)
+        assert small is not None
+        assert [entry.base for entry in small.entries] == [0]
+    finally:
+        await store.aclose()
+
+
+async def test_unknown_offsets_and_compacted_queues_have_no_stretch(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "plain")
+    compacted = await opened(tmp_path / "compacted", retention="compact")
+    try:
+        assert store.stretch_from(QueueRef("orders", 7), 0, MANY, 9) is None
+        assert store.stretch_from(ORDERS, 80, MANY, 9) is None
+        assert compacted.range(ORDERS) == (0, 80)
+        assert compacted.stretch_from(ORDERS, 0, MANY, 9) is None
+    finally:
+        await store.aclose()
+        await compacted.aclose()

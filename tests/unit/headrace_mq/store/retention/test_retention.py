@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.retention.retention import RetentionRules, delete_before
+from headrace_mq.store.retention.retention import RetentionRules, beyond_window, delete_before
 
 HOUR = 3_600_000
 DAY, YEAR = 24 * HOUR, 365 * 24 * HOUR
@@ -165,3 +165,53 @@ def test_whatever_the_rules_a_bounded_row_of_whole_sealed_segments_goes(
     assert len(gone) <= most
     assert all(segment.sealed for segment in gone)
     assert all(segment.next_offsets[QUEUE] <= reached for segment in gone)
+
+
+# --- with an archive ---------------------------------------------------------------------------
+
+
+def tens(count: int) -> list[Stretch]:
+    """A log of segments of ten bytes; the last one is active."""
+    return [Stretch(n * 10, n * 10 + 10, 10, 0, n < count - 1, {}) for n in range(count)]
+
+
+def kept_from(count: int, archived: int, window_bytes: int = 0, segments_max: int = 99) -> int:
+    return beyond_window(
+        tens(count), archived, window_bytes=window_bytes, segments_max=segments_max
+    )
+
+
+def test_only_segments_that_are_archived_as_a_whole_go() -> None:
+    assert kept_from(5, archived=29) == 20
+    assert kept_from(5, archived=30) == 30
+
+
+def test_an_archived_segment_that_is_written_to_stays() -> None:
+    assert kept_from(3, archived=30) == 20
+    assert kept_from(1, archived=10) == 0
+
+
+def test_the_window_stays_although_it_is_archived() -> None:
+    assert kept_from(5, archived=50, window_bytes=30) == 20
+    assert kept_from(5, archived=50, window_bytes=29) == 30
+
+
+def test_few_archived_segments_go_at_a_time() -> None:
+    assert kept_from(9, archived=90, segments_max=2) == 20
+
+
+def test_an_empty_log_has_no_archived_segment_to_delete() -> None:
+    assert beyond_window([], 5, window_bytes=0, segments_max=1) == 0
+
+
+@given(
+    count=st.integers(1, 9), archived=st.integers(0, 99), window=st.integers(0, 99),
+    most=st.integers(1, 9),
+)  # fmt: skip
+def test_no_segment_goes_that_is_not_archived(
+    count: int, archived: int, window: int, most: int
+) -> None:
+    found = kept_from(count, archived, window, most)
+    assert 0 <= found <= max(archived, 0)
+    assert found % 10 == 0
+    assert found // 10 <= most

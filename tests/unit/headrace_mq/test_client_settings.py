@@ -1,7 +1,11 @@
 import pytest
 
-from headrace_mq.connections import NAME_CHARACTERS_MAX, ConnectionSettings
-from headrace_mq.settings import ConsumerSettings, ProducerSettings
+from headrace_mq.client_settings import (
+    NAME_CHARACTERS_MAX,
+    ConnectionSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
 
 
 @pytest.mark.parametrize("kind", [ConsumerSettings, ProducerSettings])
