@@ -32,7 +32,7 @@ from headrace.domain.identity import id_text
 from headrace.domain.message import Command, DomainEvent, EventContext
 from headrace.domain.stream import EventStream, Rejection
 from headrace.errors import DefinitionError, SerializationError
-from headrace.processes.process_manager import Later
+from headrace.processes.process_manager import Later, checked_name
 from headrace.serialization import CommandEnvelope
 from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
@@ -91,17 +91,18 @@ class Process(Generic[S]):
     """Carries a piece of business through several aggregates, and remembers where it stands.
 
     Args:
-        name: stable; part of the ids of the commands it sends and of its consumer group.
+        name: stable; part of the ids of the commands it sends and of its consumer group. At most 100
+            characters, without `:`.
         state: a pydantic model: what one instance remembers.
         state_version: raise it when `state` or what handlers make of it changes; states of other
-            versions are made anew from the events that the instance has seen.
+            versions are rebuilt from the events that the instance has seen.
 
     Raises:
-        DefinitionError: no state of this model would come back as it is stored; names the field.
+        DefinitionError: the name is unusable; or no state of this model would come back as it is stored; names the field.
     """
 
     def __init__(self, name: str, *, state: type[S], state_version: int = 1) -> None:
-        self.name = name
+        self.name = checked_name(name)
         self.state = state
         self.state_version = state_version
         # None: a field's type is defined later.

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from headrace._runtime.ids import derived_id
 from headrace.domain.message import Command, DomainEvent, EventContext
@@ -19,7 +19,24 @@ from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
 from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
-__all__ = ["Later", "ProcessManager"]
+__all__ = ["NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
+
+# Characters of the name of a process or process manager: with what Headrace puts before it, the name fits
+# the columns of the databases (127).
+NAME_CHARACTERS_MAX: Final = 100
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a process or process manager.
+
+    Raises:
+        DefinitionError: it is empty, too long, or has `:`, which divides a reader's name from its kind.
+    """
+    if not 1 <= len(name) <= NAME_CHARACTERS_MAX or ":" in name:
+        raise DefinitionError(
+            f"process {name!r}: choose a name of 1 to {NAME_CHARACTERS_MAX} characters without ':'"
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +76,15 @@ class ProcessManager:
     """Carries a piece of business through several aggregates.
 
     Args:
-        name: stable; part of the ids of the commands it sends and of its consumer group.
+        name: stable; part of the ids of the commands it sends and of its consumer group. At most 100
+            characters, without `:`.
+
+    Raises:
+        DefinitionError: the name is unusable.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name = checked_name(name)
         self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Reaction]] = {}
         self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Reaction]] = {}
 

@@ -162,7 +162,7 @@ async def test_events_behind_a_letter_are_applied_in_order_by_the_release_that_u
         await until(pen_flows)
         alarms = [one for one in await _alarms(running) if one.kind == "letters"]
         assert [(one.projection, one.value) for one in alarms] == [
-            ("process:sales", 1),
+            ("instances:sales", 1),
             ("rows", 1),
         ]
         left = await letters.retry("ink")

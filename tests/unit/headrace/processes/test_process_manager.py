@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace.domain.message import Command, EventContext
 from headrace.errors import DefinitionError
+from headrace.processes.process import Process
 from headrace.processes.process_manager import Later, ProcessManager
 
 
@@ -25,6 +27,13 @@ def doubling(domain: Any) -> ProcessManager:
         yield domain.Add(counter_id=f"{command.counter_id}r", amount=len(rejection.sentence))
 
     return manager
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "x" * 101])
+def test_an_unusable_name_is_refused(name: str, domain: Any) -> None:
+    for define in (ProcessManager, partial(Process, state=domain.Total)):
+        with pytest.raises(DefinitionError, match="choose a name of 1 to 100 characters"):
+            define(name)
 
 
 def test_every_event_of_a_stream_causes_its_commands_in_order(
