@@ -33,6 +33,7 @@ class Done(NamedTuple):
 
     @property
     def json(self) -> Any:
+        assert self.error is None, self
         return json.loads(self.output)
 
 
