@@ -6,7 +6,7 @@ The way of one command: what of Headrace runs from the call of `execute` to its 
 Counts function calls, functions and files of `headrace` and `headrace_mq`, not those of the standard
 library and of other packages. The command is a deposit of samples/bank to an account that is in
 memory, with SQLite and with a broker in this process. The application has no readers of events: they
-work beside the next command, not on the way of this one. A trace by `sys.setprofile`, so that the
+work during the next command, not on the way of this one. A trace by `sys.setprofile`, so that the
 same code gives the same figures on every machine.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["Call", "Walk", "calls_of", "walk"]
 WARM = 10
 # Commands that are traced. The one with the fewest calls counts: no timer fell into it.
 TRACED = 20
-# Between two commands: long enough for acknowledgements, which nobody waits for.
+# Between two commands: long enough for acknowledgements, for which no caller waits.
 QUIET_S = 0.05
 SEGMENT_BYTES = 1 << 20
 # Not calls on every version of Python, and never a hop.
