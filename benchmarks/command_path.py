@@ -21,8 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-import headrace
-import headrace_mq
+from benchmarks.calls import Call, call_of
 from headrace import App, Settings
 from headrace.running_app import RunningApp
 from headrace_mq import Broker
@@ -30,7 +29,7 @@ from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank.accounts import Account, Deposit, OpenAccount
 from samples.bank.application import deposit, open_account
 
-__all__ = ["Call", "Walk", "calls_of", "walk"]
+__all__ = ["Walk", "calls_of", "walk"]
 
 # Commands before the first that is traced: they fill caches and open files.
 WARM = 10
@@ -39,27 +38,6 @@ TRACED = 20
 # Between two commands: long enough for acknowledgements, for which no caller waits.
 QUIET_S = 0.05
 SEGMENT_BYTES = 1 << 20
-# Not calls on every version of Python, and never a hop.
-_NO_HOPS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-
-_ROOTS = {f"{Path(str(each.__file__)).parent}/": each.__name__ for each in (headrace, headrace_mq)}
-
-
-class Call(NamedTuple):
-    """A function that was called.
-
-    Attributes:
-        module: where it stands, such as "headrace.bus".
-        function: its name there, such as "CommandBus.execute".
-    """
-
-    module: str
-    function: str
-
-    @property
-    def package(self) -> str:
-        """The room: "headrace.commands" for all modules in it, "headrace.bus" for that module."""
-        return ".".join(self.module.split(".")[:2])
 
 
 class Walk(NamedTuple):
@@ -89,7 +67,7 @@ def calls_of() -> Iterator[list[Call]]:
             return
         code = frame.f_code
         if code not in known:
-            known[code] = _call(code)
+            known[code] = call_of(code)
         call = known[code]
         # The argument of RESUME is 0 at the start, and not where a coroutine goes on.
         if call is not None and not code.co_code[frame.f_lasti + 1] & 3:
@@ -102,15 +80,6 @@ def calls_of() -> Iterator[list[Call]]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type] - typeshed does not know that it may be
-
-
-def _call(code: CodeType) -> Call | None:
-    for root, name in _ROOTS.items():
-        if code.co_filename.startswith(root) and not code.co_qualname.endswith(_NO_HOPS):
-            inner = Path(code.co_filename.removeprefix(root)).with_suffix("").parts
-            parts = inner[:-1] if inner[-1] == "__init__" else inner
-            return Call(".".join((name, *parts)), code.co_qualname)
-    return None
 
 
 @asynccontextmanager

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from types import CodeType, FrameType
+from typing import NamedTuple
 
-import headrace_mq
+from benchmarks.calls import call_of
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
@@ -30,11 +30,9 @@ from headrace_mq.settings import BrokerSettings, StoreSettings
 
 __all__ = ["Leg", "Step", "trace_send"]
 
-ROOT = Path(headrace_mq.__file__).parent
 SENDS, WARMING = 8, 3
 SEGMENT_BYTES = 1 << 24
-# Parts of a function that are functions for some versions of Python.
-_PARTS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+_QUEUE = "headrace_mq."
 
 
 class Step(NamedTuple):
@@ -83,7 +81,7 @@ class Recorder:
         self.on = False
         self.calls: list[Step] = []
         self.synced = 0
-        self._steps: dict[Any, Step | None] = {}
+        self._steps: dict[CodeType, Step | None] = {}
 
     def begin(self) -> None:
         """Forgets what was noted and notes from now on."""
@@ -95,7 +93,7 @@ class Recorder:
             return
         code = frame.f_code
         if code not in self._steps:
-            self._steps[code] = _step_of(frame)
+            self._steps[code] = _step_of(code)
         step = self._steps[code]
         if step is None:
             return
@@ -105,12 +103,11 @@ class Recorder:
             self.synced = len(self.calls)
 
 
-def _step_of(frame: FrameType) -> Step | None:
-    path = Path(frame.f_code.co_filename)
-    if not path.is_relative_to(ROOT) or frame.f_code.co_name in _PARTS:
+def _step_of(code: CodeType) -> Step | None:
+    call = call_of(code)
+    if call is None or not call.module.startswith(_QUEUE):
         return None
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    return Step(module, frame.f_code.co_qualname)
+    return Step(call.module.removeprefix(_QUEUE), call.function)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from headrace.events.message_runner import MessageHandler, MessageRunner, messag
 from headrace.events.sealed_transport import seal_events
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
 from headrace.letters import CommandLetters
-from headrace.parked import Parked, open_parked
+from headrace.parked import Parked, open_databases, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
@@ -354,8 +354,6 @@ class App:
         published, process managers, projections, connections. Where a database can only be read,
         nothing runs: see `RunningApp.read_only`.
         """
-        from headrace.projections.tables.read_models import ReadModels
-        from headrace.stores.open import open_command_letters, open_event_store
         from headrace.watch.watch import Watch
 
         serializer = self.serializer
@@ -364,12 +362,8 @@ class App:
                 yield running
             return
         async with AsyncExitStack() as stack:
-            store = await open_event_store(settings.event_store, serializer)
-            stack.push_async_callback(store.aclose)
-            letters = await open_command_letters(settings.event_store)
-            stack.push_async_callback(letters.aclose)
-            read_models = ReadModels(settings.read_models)
-            stack.push_async_callback(read_models.aclose)
+            databases = open_databases(settings, serializer)
+            store, letters, read_models = await stack.enter_async_context(databases)
             for projection in self._projections.values():
                 await read_models.ensure(projection)
             opening = open_transport(settings.broker, name=settings.name)

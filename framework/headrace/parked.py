@@ -7,15 +7,15 @@ Everything that an application has parked, commands and events: listed, retried,
     process:NAME       an aggregate with an event that a process manager cannot react to
     instances:NAME     an instance of a process whose handler raises
 
-Sits between: an operator, by the command line or in a program, and the parts that take up what they
-parked. Never knows a subscription.
+Used by operators, by the command line or in a program; uses the parts that retry and skip what they
+parked. It never knows a subscription.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from headrace.bus import CommandBus
 from headrace.domain.message import Command
@@ -27,14 +27,22 @@ from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
 from headrace.serialization import Serializer
 from headrace.settings import Settings
-from headrace.stores.base import CommandLetter, EventStore, LetterState
+from headrace.stores.base import CommandLetter, CommandLetterStore, EventStore, LetterState
 from headrace.transports.base import Transport
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.projections.tables.read_models import ReadModels
     from headrace.stores.database.parked import Letter
 
-__all__ = ["COMMANDS", "KINDS", "Parked", "ParkedEntry", "ParkingApp", "open_parked"]
+__all__ = [
+    "COMMANDS",
+    "KINDS",
+    "Parked",
+    "ParkedEntry",
+    "ParkingApp",
+    "open_databases",
+    "open_parked",
+]
 
 COMMANDS: Final = "commands"
 # What a processor's name begins with, up to the colon.
@@ -258,6 +266,35 @@ class Parked:
         )
 
 
+class Databases(NamedTuple):
+    """What an application keeps: its events, its parked commands, and the rows of its projections."""
+
+    store: EventStore
+    letters: CommandLetterStore
+    read_models: "ReadModels"
+
+
+@asynccontextmanager
+async def open_databases(settings: Settings, serializer: Serializer) -> AsyncIterator[Databases]:
+    """Opens the databases of an application until the block ends.
+
+    Raises:
+        SchemaOutOfDate: a database is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: a database cannot be reached.
+    """
+    from headrace.projections.tables.read_models import ReadModels
+    from headrace.stores.open import open_command_letters, open_event_store
+
+    async with AsyncExitStack() as stack:
+        store = await open_event_store(settings.event_store, serializer)
+        stack.push_async_callback(store.aclose)
+        letters = await open_command_letters(settings.event_store)
+        stack.push_async_callback(letters.aclose)
+        read_models = ReadModels(settings.read_models)
+        stack.push_async_callback(read_models.aclose)
+        yield Databases(store, letters, read_models)
+
+
 @asynccontextmanager
 async def open_parked(
     app: ParkingApp,
@@ -278,17 +315,10 @@ async def open_parked(
         SchemaOutOfDate: a database is behind; the sentence says the command to run.
         MessageQueueError, sqlalchemy.exc.SQLAlchemyError, OSError: something cannot be reached.
     """
-    from headrace.projections.tables.read_models import ReadModels
-    from headrace.stores.open import open_command_letters, open_event_store
-
     async with AsyncExitStack() as stack:
         serializer = app.serializer
-        store = await open_event_store(settings.event_store, serializer)
-        stack.push_async_callback(store.aclose)
-        letters = await open_command_letters(settings.event_store)
-        stack.push_async_callback(letters.aclose)
-        models = ReadModels(settings.read_models)
-        stack.push_async_callback(models.aclose)
+        opening = open_databases(settings, serializer)
+        store, letters, models = await stack.enter_async_context(opening)
         transport = bus = None
         if settings.broker is not None:
             transport = await stack.enter_async_context(connect(settings.broker))

@@ -21,7 +21,7 @@ from headrace.bus import CommandBus, CommandResult
 from headrace.errors import HeadraceError, ReadOnlyDatabase
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
-from headrace.parked import Parked, ParkingApp
+from headrace.parked import Parked, ParkingApp, open_databases
 from headrace.projections.definition.projection import Projection
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing, Place, Report
@@ -291,17 +291,10 @@ async def run_read_only(
         SchemaOutOfDate: a database is behind.
         sqlalchemy.exc.SQLAlchemyError, OSError: a database cannot be read.
     """
-    from headrace.projections.tables.read_models import ReadModels
-    from headrace.stores.open import open_command_letters, open_event_store
-
     async with AsyncExitStack() as stack:
         serializer = app.serializer
-        store = await open_event_store(settings.event_store, serializer)
-        stack.push_async_callback(store.aclose)
-        letters = await open_command_letters(settings.event_store)
-        stack.push_async_callback(letters.aclose)
-        read_models = ReadModels(settings.read_models)
-        stack.push_async_callback(read_models.aclose)
+        opening = open_databases(settings, serializer)
+        store, letters, read_models = await stack.enter_async_context(opening)
         for projection in app.projections.values():
             if not await read_models.is_set_up(projection):
                 raise HeadraceError(

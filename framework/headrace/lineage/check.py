@@ -47,7 +47,7 @@ _FILLING: Final = Mark(next_offset=0, message_id="filling")
 _FILLED: Final = Mark(next_offset=0, message_id="")
 # Messages at the end of each queue whose streams the store must have. What readers saw before those is
 # in their marks, which are at most `lineage_check_ms` old.
-_LAST_MESSAGES: Final = 1_000
+_LAST_MESSAGES_MAX: Final = 1_000
 # After the topic was filled because of damage: so many times as long as that took, it is not again.
 # Damage without end takes a tenth of the time at most.
 _REST: Final = 9
@@ -298,7 +298,7 @@ class LineageCheck:
         """
         streams: set[tuple[str, str]] = set()
         for number, (first, end) in topic.ranges.items():
-            begin = max(first, end - _LAST_MESSAGES)
+            begin = max(first, end - _LAST_MESSAGES_MAX)
             if begin == end:
                 continue
             try:

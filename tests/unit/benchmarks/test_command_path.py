@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command_path import Call, Walk, calls_of, table, walk
+from benchmarks.calls import Call
+from benchmarks.command_path import Walk, calls_of, table, walk
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.tasks import finish
 from headrace.domain.message import MAIN_TOPIC
