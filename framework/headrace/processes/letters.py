@@ -55,9 +55,9 @@ class _Rejections(ReaderLetters):
 
     def __init__(self, name: str, read_models: ReadModels, store: EventStore) -> None:
         self._progress = ProcessProgress(name)
-        super().__init__(self._progress.parked, read_models, store, restless=ProcessError)
+        super().__init__(self._progress.parked, read_models, store, busy_error=ProcessError)
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         return partial(self._progress.advance, versions={aggregate_id: version})
 
     async def _handle(self, letter: Letter) -> Failed | None:
@@ -170,7 +170,7 @@ class ProcessLetters(_Rejections):
             return outcome
         return outcome.keys if isinstance(outcome, Outdated) else frozenset()
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         def transact(connection: Connection) -> None:
             lock(connection, self._process.name)
             store_versions(connection, self._process.name, {aggregate_id: version})

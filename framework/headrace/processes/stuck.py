@@ -118,7 +118,7 @@ class StuckInstances:
             streams = await self._streams(entries)
             if await self._models.transact(partial(self._refold, before=instance, streams=streams)):
                 return
-        raise self._restless(key)
+        raise self._busy(key)
 
     async def _take_up(self, key: str, *, skip: bool) -> Letter | None:
         instance, _ = await self._models.transact(partial(self._read, key=key, outcome=WAITS))
@@ -144,7 +144,7 @@ class StuckInstances:
                     partial(self._parked.find, aggregate_id=key)
                 )
                 return found
-        raise self._restless(key)
+        raise self._busy(key)
 
     def _handle(
         self,
@@ -286,7 +286,7 @@ class StuckInstances:
             .values(outcome=outcome)
         )
 
-    def _restless(self, key: str) -> ProcessError:
+    def _busy(self, key: str) -> ProcessError:
         return ProcessError(
             f"instance {key!r} of process {self._process.name} moves on faster than it is"
             " repaired; try again"
