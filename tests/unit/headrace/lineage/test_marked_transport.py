@@ -125,7 +125,7 @@ async def test_another_topic_ends_every_subscription(marked: MarkedTransport) ->
     subscription = await marked.subscribe("g", ["t"])
     await send(marked, "1")
     (message,) = await subscription.poll()
-    marked.begin_life()
+    marked.begin_epoch()
     subscription.ack(message)
     assert marked.seen["reader"].marks() == {}
     with pytest.raises(TopicReplaced):

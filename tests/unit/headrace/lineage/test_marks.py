@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.lineage.marks import begin_anew, forget, read_kept, write_marks
+from headrace.lineage.marks import forget, read_kept, reset_readers, write_marks
 from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
@@ -61,7 +61,7 @@ async def test_a_reader_that_begins_anew_has_neither_offsets_nor_marks(
     await write(models, {("totals", 1): {0: MARK}, ("handlers:x", 0): {0: MARK}})
     async with models.begin() as connection:
         await write_offsets(connection, models.target(totals, 1), {("shop.events", 0): 7})
-    await models.transact(partial(begin_anew, readers=[("totals", 1)]))
+    await models.transact(partial(reset_readers, readers=[("totals", 1)]))
     found, _ = await kept(models, "totals", "handlers:x")
     assert found["totals", 1] == Kept()
     assert found["handlers:x", 0].marks == {0: MARK}
