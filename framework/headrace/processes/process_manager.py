@@ -1,9 +1,11 @@
 """
 Process managers: events and rejections in, commands out.
 
-A handler's commands get ids derived from what caused them, so that reacting twice to one event
-sends nothing twice: that holds for a timeout as well, which is a command that the queue keeps until it
-is due. Sits between: user code and the runner that feeds it. Pure.
+The ids of a handler's commands are derived from the event that caused them. So a second reaction to the
+same event has no second effect. That holds for timeouts, too: commands that the queue keeps until they are
+due.
+
+Used by your code, which registers handlers, and by the runner that calls them. Pure.
 """
 
 import inspect
@@ -21,8 +23,8 @@ from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
 __all__ = ["NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
 
-# Characters of the name of a process or process manager: with what Headrace puts before it, the name fits
-# the columns of the databases (127).
+# Most characters in the name of a process or process manager. Headrace puts a prefix before the name, and
+# both must fit the databases' columns (127).
 NAME_CHARACTERS_MAX: Final = 100
 
 
@@ -30,7 +32,7 @@ def checked_name(name: str) -> str:
     """Returns the name of a process or process manager.
 
     Raises:
-        DefinitionError: it is empty, too long, or has `:`, which divides a reader's name from its kind.
+        DefinitionError: the name is empty, too long, or has `:`, which separates a reader's kind and name.
     """
     if not 1 <= len(name) <= NAME_CHARACTERS_MAX or ":" in name:
         raise DefinitionError(
@@ -41,19 +43,20 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A command that the queue keeps until a moment: a timeout, or a reminder.
+    """A command that the queue delivers at a later moment: a timeout, or a reminder.
 
-    It survives restarts of everything, and is delivered although what it was for is done by then; its
-    aggregate decides what it still means.
+    It survives restarts. It is delivered even if it is no longer needed then; its aggregate decides
+    what to do with it.
 
     Args:
-        command: what is wished for then.
-        at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
-            `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+        command: the command to deliver.
+        at: the moment, with a time zone; a moment in the past means now. Compute it from the event, for
+            example `context.recorded_at + timedelta(minutes=15)`: then a second reaction to the event
+            gives the same moment.
 
     Raises:
-        TypeError: it is no command.
-        ValueError: the moment has no zone.
+        TypeError: `command` is no command.
+        ValueError: `at` has no time zone.
     """
 
     command: Command
@@ -73,11 +76,11 @@ Reaction = Iterable[Command | Later]
 
 
 class ProcessManager:
-    """Carries a piece of business through several aggregates.
+    """Coordinates several aggregates in one piece of business.
 
     Args:
-        name: stable; part of the ids of the commands it sends and of its consumer group. At most 100
-            characters, without `:`.
+        name: do not change it later: it is part of its commands' ids, and of its consumer group's name.
+            At most 100 characters, without `:`.
 
     Raises:
         DefinitionError: the name is unusable.
@@ -95,8 +98,8 @@ class ProcessManager:
         def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
             yield Deposit(...)
 
-        `A | B` registers it for both events; a base class for its subclasses too, unless they have
-        handlers of their own.
+        `A | B` registers it for both events; a base class also for subclasses without a handler of
+        their own.
         """
         self._register(handler, DomainEvent, self._on)
         return handler
@@ -113,16 +116,16 @@ class ProcessManager:
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types it was given handlers for; of a base class, no subclasses."""
+        """The event types that have handlers; a base class stands for its subclasses."""
         return frozenset(self._on)
 
     @property
     def rejected_types(self) -> frozenset[type[Command]]:
-        """The command types whose rejection it reacts to."""
+        """The command types whose rejections have handlers."""
         return frozenset(self._on_rejection)
 
     def concerns(self, stream: EventStream) -> bool:
-        """Whether anything reacts to a stream; if not, `react` returns no commands."""
+        """Whether a handler takes a stream; if not, `react` returns no commands."""
         rejection = stream.rejection
         if rejection is not None:
             return any(_is_of(one, rejection) for one in self._on_rejection)
@@ -131,8 +134,8 @@ class ProcessManager:
     def react(self, stream: EventStream) -> list[CommandEnvelope]:
         """Returns the commands that a stream or a rejection causes, in order.
 
-        Their ids are derived from this process manager, the stream's aggregate, its command and the
-        command's place among them: the same stream gives the same ids.
+        Each id is derived from the process manager's name, the stream's aggregate and command, and the
+        place in the list: the same stream gives the same ids.
         """
         commands: list[Command | Later] = []
         for event, context in stream.contexts():
@@ -147,15 +150,15 @@ class ProcessManager:
                     commands.extend(refused(rejected, rejection))
         return [
             CommandEnvelope(
-                command=wished.command if isinstance(wished, Later) else wished,
+                command=item.command if isinstance(item, Later) else item,
                 command_id=derived_id(
                     self.name, stream.aggregate_id, stream.command_id, str(place)
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=wished.at if isinstance(wished, Later) else None,
+                due=item.at if isinstance(item, Later) else None,
             )
-            for place, wished in enumerate(commands)
+            for place, item in enumerate(commands)
         ]
 
     def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:
