@@ -44,7 +44,7 @@ def calls(domain: Any) -> Calls:
     return Calls(domain)
 
 
-async def test_handlers_of_one_priority_work_at_once_and_those_of_the_next_after_them(
+async def test_handlers_of_one_priority_run_at_once_before_those_of_the_next(
     calls: Calls, domain: Any
 ) -> None:
     calls.gates = {"a": asyncio.Event(), "b": asyncio.Event()}
@@ -76,7 +76,7 @@ async def test_the_events_of_a_stream_come_one_after_another(calls: Calls, domai
     ]
 
 
-async def test_a_failure_is_raised_when_those_beside_it_have_ended_and_nothing_follows(
+async def test_a_failure_is_raised_after_the_other_handlers_have_ended(
     calls: Calls, domain: Any
 ) -> None:
     calls.errors["a"] = ValueError("not a")
@@ -124,9 +124,7 @@ async def test_a_handler_that_hangs_is_ended_and_has_failed(
     assert calls.notes == ["a 7 begins"]
 
 
-async def test_a_time_out_of_what_a_handler_calls_is_its_own_error(
-    calls: Calls, domain: Any
-) -> None:
+async def test_a_timeout_within_a_handler_is_its_own_error(calls: Calls, domain: Any) -> None:
     calls.errors = {"a": TimeoutError("the printer")}
     calls.add("a")
     stream = domain.stream("x", 1, domain.Added(amount=7))

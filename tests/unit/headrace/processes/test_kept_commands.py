@@ -53,7 +53,7 @@ def kept(read_models: Any, serializer: Any, clock: Any, domain: Any) -> Kept:
     return Kept(read_models, serializer, clock, domain)
 
 
-async def test_those_that_are_due_in_years_wait_until_they_are_near(kept: Kept) -> None:
+async def test_commands_due_in_years_wait_until_they_are_near(kept: Kept) -> None:
     await kept.keep("now")
     await kept.keep("soon", days=9)
     await kept.keep("far", days=4_000)
@@ -64,7 +64,7 @@ async def test_those_that_are_due_in_years_wait_until_they_are_near(kept: Kept) 
     assert await kept.unsent(days=4_000) == ["far"]
 
 
-async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_know_it(
+async def test_a_command_of_a_missing_class_is_left_out_and_logged_until_code_may_know_it(
     kept: Kept, logs: Any
 ) -> None:
     await kept.keep("known")
@@ -86,7 +86,7 @@ async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_k
     assert await kept.unsent() == ["gone", "known"]
 
 
-async def test_a_clock_that_was_set_back_keeps_nothing_that_was_made_before(kept: Kept) -> None:
+async def test_a_clock_that_was_set_back_delays_no_earlier_command(kept: Kept) -> None:
     await kept.keep("before")
     kept.clock._start -= timedelta(days=1)
     assert await kept.unsent() == ["before"]

@@ -12,7 +12,7 @@ async def give(models: ReadModels, *streams: Any) -> Admitted | VersionsMissing:
     return await models.transact(partial(admit, process="copies", streams=streams))
 
 
-async def test_what_was_taken_before_is_left_out_and_rejections_go_through(
+async def test_duplicate_streams_are_left_out_and_rejections_pass(
     read_models: ReadModels, domain: Any
 ) -> None:
     await read_models.transact(partial(store_versions, process="copies", versions={"a": 2}))
@@ -24,7 +24,7 @@ async def test_what_was_taken_before_is_left_out_and_rejections_go_through(
     assert again.streams == (other,)
 
 
-async def test_a_batch_with_a_gap_says_what_is_missing(
+async def test_a_batch_with_a_gap_names_the_missing_versions(
     read_models: ReadModels, domain: Any
 ) -> None:
     await read_models.transact(partial(store_versions, process="copies", versions={"a": 2}))
@@ -34,7 +34,7 @@ async def test_a_batch_with_a_gap_says_what_is_missing(
     )
 
 
-async def test_versions_move_on(read_models: ReadModels, domain: Any) -> None:
+async def test_stored_versions_move_on(read_models: ReadModels, domain: Any) -> None:
     for version in (1, 2):
         await read_models.transact(
             partial(store_versions, process="copies", versions={"a": version})
