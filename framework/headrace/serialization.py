@@ -115,9 +115,9 @@ class Serializer(Protocol):
         ...
 
 
-# Streams whose bytes are remembered for the next one in this process who needs them: about as many as
-# are between a decision and its append, and as the fastest reader of the topic is ahead of the
-# slowest. With the larger ones left out at most 16 MB each.
+# Streams whose bytes this process keeps, because another part will soon need them: about as many as
+# are between a decision and its append, or between the fastest and the slowest reader of the topic.
+# Larger streams are not kept, so each of these memories takes 16 MB at most.
 REMEMBERED_MAX = 2_048
 REMEMBERED_BYTES_MAX = 8 << 10
 

@@ -60,9 +60,9 @@ __all__ = ["QueueTransport"]
 
 log = get_logger(__name__)
 
-# A subscriber that keeps its own offsets works in transactions, and small ones pause in between: it
-# takes what came meanwhile by one fetch. Longer than such a pause; where a transaction takes longer
-# still, the next fetch is made at the same time.
+# A subscriber with its own offsets works in transactions, with a pause after a small one. Then one fetch
+# gets all messages that came meanwhile. Longer than such a pause; if a transaction takes even longer,
+# the next fetch runs at the same time.
 _GATHER_MS: Final = 50
 # Asked for to see when one message was stored; a batch that is larger comes whole.
 _LOOK_BYTES: Final = 65_536
