@@ -27,8 +27,8 @@ __all__ = ["AHEAD_MS_MAX", "EnvelopeSender", "Outbox", "near_until"]
 
 log = get_logger(__name__)
 
-# How long before it is due a command may go to the queue: a day less than the broker's limit, because the
-# broker's clock may differ from ours.
+# How far ahead a command is given to the queue: a day less than the broker keeps one for, because
+# its clock may differ from ours.
 AHEAD_MS_MAX: Final = 365 * 86_400_000
 
 

@@ -48,7 +48,7 @@ class PendingCommand:
 
     Attributes:
         name: the command's name.
-        aggregate_id: the aggregate that it goes to.
+        aggregate_id: whom it is for.
         due: when the queue delivers it; None: at once.
     """
 

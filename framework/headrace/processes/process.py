@@ -286,15 +286,15 @@ class Process(Generic[S]):
     ) -> list[CommandEnvelope]:
         return [
             CommandEnvelope(
-                command=item.command if isinstance(item, Later) else item,
+                command=wished.command if isinstance(wished, Later) else wished,
                 command_id=derived_id(
                     self.name, key, stream.aggregate_id, stream.command_id, str(place)
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=item.at if isinstance(item, Later) else None,
+                due=wished.at if isinstance(wished, Later) else None,
             )
-            for place, item in enumerate(sent)
+            for place, wished in enumerate(sent)
         ]
 
     def _add(self, handler: Any, key: str | KeyFunction | None) -> Any:

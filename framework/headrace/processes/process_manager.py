@@ -43,20 +43,19 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A command that the queue delivers at a later moment: a timeout, or a reminder.
+    """A command that the queue keeps until a moment: a timeout, or a reminder.
 
     It survives restarts. It is delivered even if it is no longer needed then; its aggregate decides
     what to do with it.
 
     Args:
         command: the command to deliver.
-        at: the moment, with a time zone; a moment in the past means now. Compute it from the event, for
-            example `context.recorded_at + timedelta(minutes=15)`: then a second reaction to the event
-            gives the same moment.
+        at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
+            `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
 
     Raises:
-        TypeError: `command` is no command.
-        ValueError: `at` has no time zone.
+        TypeError: it is no command.
+        ValueError: the moment has no zone.
     """
 
     command: Command
@@ -150,15 +149,15 @@ class ProcessManager:
                     commands.extend(refused(rejected, rejection))
         return [
             CommandEnvelope(
-                command=item.command if isinstance(item, Later) else item,
+                command=wished.command if isinstance(wished, Later) else wished,
                 command_id=derived_id(
                     self.name, stream.aggregate_id, stream.command_id, str(place)
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=item.at if isinstance(item, Later) else None,
+                due=wished.at if isinstance(wished, Later) else None,
             )
-            for place, item in enumerate(commands)
+            for place, wished in enumerate(commands)
         ]
 
     def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:

@@ -75,7 +75,7 @@ class VersionGate:
         Args:
             offers: aggregate, version, and the items that belong to the version.
             passed: the items of versions that pass are appended here.
-            start: the index of the first offer.
+            start: the place of the first offer.
 
         Returns:
             How many offers were processed, and the gap before the next one; None: there is no gap.

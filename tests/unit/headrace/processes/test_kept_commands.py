@@ -64,7 +64,7 @@ async def test_commands_due_in_years_wait_until_they_are_near(kept: Kept) -> Non
     assert await kept.unsent(days=4_000) == ["far"]
 
 
-async def test_a_command_of_a_missing_class_is_left_out_and_logged_until_code_may_know_it(
+async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_know_it(
     kept: Kept, logs: Any
 ) -> None:
     await kept.keep("known")
