@@ -43,6 +43,14 @@ HttpHosts = Annotated[
         " plain IP addresses; '*.example.com' is all below it, '*' any.",
     ),
 ]
+HttpOrigins = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP_ORIGINS",
+        metavar="ORIGIN,…",
+        help="Origins whose pages may call it from a browser, such as https://shop.example; '*' is any.",
+    ),
+]
 
 
 def _name(text: str) -> str:
@@ -76,6 +84,7 @@ def run(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     http: HttpAddress = "",
     http_hosts: HttpHosts = "",
+    http_origins: HttpOrigins = "",
     after_parked: Annotated[
         str,
         typer.Option(
@@ -122,7 +131,7 @@ def run(
         after_parked="hold" if after_parked == "hold" else "go on",
         command_topics=_names(commands),
     )
-    gateway = _gateway_settings(http, _names(http_hosts)) if http else None
+    gateway = _gateway_settings(http, http_hosts, http_origins) if http else None
     uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
@@ -173,7 +182,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
-def _gateway_settings(http: str, hosts: tuple[str, ...]) -> "GatewaySettings":
+def _gateway_settings(http: str, hosts: str, origins: str) -> "GatewaySettings":
     from headrace.gateway.settings import GatewaySettings
 
     host, colon, port = http.rpartition(":")
@@ -182,7 +191,7 @@ def _gateway_settings(http: str, hosts: tuple[str, ...]) -> "GatewaySettings":
             f"write HOST:PORT, as in 127.0.0.1:8080, not {http!r}", param_hint="--http"
         )
     bound = host.removeprefix("[").removesuffix("]")
-    return GatewaySettings(host=bound, port=int(port), hosts=hosts)
+    return GatewaySettings(host=bound, port=int(port), hosts=_names(hosts), origins=_names(origins))
 
 
 @asynccontextmanager

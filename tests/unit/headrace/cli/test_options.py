@@ -46,7 +46,9 @@ def test_events_need_an_event_store_or_the_option_unsealed() -> None:
         vouching_store("memory://", unsealed=False)
 
 
-def test_names_of_hosts_reach_the_gateway(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_hosts_and_origins_reach_the_gateway(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[object] = []
 
     async def serve(_app: object, _settings: object, gateway: object) -> None:
@@ -54,7 +56,9 @@ def test_names_of_hosts_reach_the_gateway(run: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(run_module, "_serve", serve)
     names = "api.example.com, *.shop.example,"
-    assert run("run", "samples.bank:app", "--http", "[::1]:0", "--http-hosts", names).status == 0
+    asked = ("--http", "[::1]:0", "--http-hosts", names, "--http-origins", "https://shop.example")
+    assert run("run", "samples.bank:app", *asked).status == 0
     (gateway,) = found
     assert isinstance(gateway, GatewaySettings)
     assert (gateway.host, gateway.hosts) == ("::1", ("api.example.com", "*.shop.example"))
+    assert gateway.origins == ("https://shop.example",)
