@@ -12,6 +12,7 @@ Every error that the framework raises on purpose.
     │   └── NoEventStream           a message of the event topic carries no event stream
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; a reader that you wait for is not so far yet
+    ├── BrokerUnreachable           no broker answers at the address; nothing was sent
     ├── CommandRefused              the command could not be handed over at all
     │   └── ReadOnlyDatabase        the service can only read its databases, and takes no commands
     ├── LineageError                event store, event topic and readers do not belong together
@@ -33,6 +34,7 @@ from typing import Any
 __all__ = [
     "AggregateExists",
     "AggregateNotFound",
+    "BrokerUnreachable",
     "CommandRefused",
     "CommandTimeout",
     "DamagedStream",
@@ -137,6 +139,10 @@ class NotYetHandled(CommandTimeout):
     def __init__(self, sentence: str, result: Any) -> None:
         super().__init__(sentence)
         self.result = result
+
+
+class BrokerUnreachable(HeadraceError):
+    """No broker answers at the address; the sentence says what to check. Nothing was sent."""
 
 
 class CommandRefused(HeadraceError):
