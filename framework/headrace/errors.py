@@ -24,6 +24,7 @@ Every error that the framework raises on purpose.
     ├── ProcessError                an instance of a process cannot be taken up again
     │   └── InstanceNotFound        the process has no such instance, or it is not parked
     ├── EventHandlerError           event handlers have not handled an event
+    ├── SparkUnreachable            no cluster and no Connect server of Spark answers at the address
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -55,6 +56,7 @@ __all__ = [
     "RebuildRunning",
     "SchemaOutOfDate",
     "SerializationError",
+    "SparkUnreachable",
     "UnknownMessageType",
 ]
 
@@ -187,6 +189,10 @@ class InstanceNotFound(ProcessError):
 
 class EventHandlerError(HeadraceError):
     """Event handlers have not handled an event, or there are none of that name."""
+
+
+class SparkUnreachable(HeadraceError):
+    """No cluster and no Connect server of Spark answers at the address; the sentence says what to check."""
 
 
 class ExtraMissing(HeadraceError):
