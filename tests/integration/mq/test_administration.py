@@ -1,14 +1,18 @@
 """Administration of a broker in another process that is killed in between."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import QueueFrozen, TopicNotFound
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import BrokerSettings, StoreSettings
 
 
 async def send(address: str, topic: str, *bodies: bytes) -> None:
@@ -51,3 +55,15 @@ async def test_a_deleted_topic_stays_deleted_when_the_broker_dies_at_once(broker
     assert (one.first, one.end) == (2, 3)
     with BlockingReader(broker.address) as reader:
         assert [columns.bodies for _, columns, _, _ in reader.read(queue, 2, 3)] == [[b"new"]]
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", 0), ("0.0.0.0", 1)])
+async def test_a_broker_that_other_machines_reach_warns_that_it_has_no_login(
+    tmp_path: Path, host: str, warned: int
+) -> None:
+    store = StoreSettings(directory=tmp_path / "data", segment_bytes=1 << 20)
+    with capture_logs() as logs:
+        async with Broker(BrokerSettings(host=host, port=0, store=store)):
+            pass
+    told = [each for each in logs if "it has no login" in each["event"]]
+    assert [each["log_level"] for each in told] == ["warning"] * warned
