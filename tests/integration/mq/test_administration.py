@@ -57,13 +57,21 @@ async def test_a_deleted_topic_stays_deleted_when_the_broker_dies_at_once(broker
         assert [columns.bodies for _, columns, _, _ in reader.read(queue, 2, 3)] == [[b"new"]]
 
 
-@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", 0), ("0.0.0.0", 1)])
-async def test_a_broker_that_other_machines_reach_warns_that_it_has_no_login(
-    tmp_path: Path, host: str, warned: int
+@pytest.mark.parametrize(
+    ("choices", "warnings"),
+    [
+        ({}, []),
+        ({"host": "0.0.0.0"}, ["it has no login"]),
+        ({"connections_max": 1 << 21}, ["the system grants too few open files"]),
+    ],
+)
+async def test_a_broker_warns_at_its_start_of_what_its_settings_allow(
+    tmp_path: Path, choices: dict[str, Any], warnings: list[str]
 ) -> None:
     store = StoreSettings(directory=tmp_path / "data", segment_bytes=1 << 20)
     with capture_logs() as logs:
-        async with Broker(BrokerSettings(host=host, port=0, store=store)):
+        async with Broker(BrokerSettings(**{"port": 0, "store": store, **choices})):
             pass
-    told = [each for each in logs if "it has no login" in each["event"]]
-    assert [each["log_level"] for each in told] == ["warning"] * warned
+    told = [each["event"] for each in logs if each["log_level"] == "warning"]
+    assert len(told) == len(warnings)
+    assert all(part in said for part, said in zip(warnings, told, strict=True))
