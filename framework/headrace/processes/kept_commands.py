@@ -6,7 +6,7 @@ Used by the runners and the outbox; the caller begins the transaction.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, or_, select, update
@@ -50,7 +50,8 @@ def command_row(
         "name": envelope.command.message_name,
         "aggregate_id": envelope.aggregate_id,
         "body": serializer.encode_command(envelope).decode(),
-        "due": envelope.due,
+        # After a delay, about then; the delay itself is in the body.
+        "due": now + envelope.due if isinstance(envelope.due, timedelta) else envelope.due,
         "made_at": now,
         "sent": False,
         "refused": None,
@@ -88,7 +89,8 @@ def find_unsent(
     found = []
     for command_id, body, due in rows.all():
         try:
-            found.append(replace(serializer.decode_command(body.encode()), due=due))
+            envelope = serializer.decode_command(body.encode())
+            found.append(envelope if envelope.due else replace(envelope, due=due))
         except HeadraceError as error:
             log.exception("a command cannot be read", process=process, command_id=command_id)
             refuse(

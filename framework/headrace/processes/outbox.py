@@ -10,26 +10,23 @@ Used by process managers: a command may be due in ten years, and the queue keeps
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, delete
 
 from headrace._runtime.clock import Clock, SteadyClock
 from headrace._runtime.log import get_logger
 from headrace.processes.kept_commands import command_row, find_unsent, refuse, try_again
+from headrace.processes.process_manager import AHEAD_MS_MAX
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.statements import upsert_into
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.database.tables import process_commands
 from headrace.subscriptions.outages import is_outage
 
-__all__ = ["AHEAD_MS_MAX", "EnvelopeSender", "Outbox", "near_until"]
+__all__ = ["EnvelopeSender", "Outbox", "is_near", "near_until"]
 
 log = get_logger(__name__)
-
-# How far ahead a command is given to the queue: a day less than the broker keeps one for, because
-# its clock may differ from ours.
-AHEAD_MS_MAX: Final = 365 * 86_400_000
 
 
 class EnvelopeSender(Protocol):
@@ -43,6 +40,11 @@ class EnvelopeSender(Protocol):
 def near_until(now: datetime) -> datetime:
     """Returns the latest due time of commands that may go to the queue now."""
     return now + timedelta(milliseconds=AHEAD_MS_MAX)
+
+
+def is_near(due: datetime | timedelta | None, now: datetime) -> bool:
+    """Whether the queue takes a command that is due then; it does after every delay."""
+    return not isinstance(due, datetime) or due <= near_until(now)
 
 
 class Outbox:
@@ -73,7 +75,7 @@ class Outbox:
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
         """Sends a command; on return it is durable in the queue or in the database."""
         now = self._clock.now()
-        if envelope.due is None or envelope.due <= near_until(now):
+        if is_near(envelope.due, now):
             await self._bus.send_envelope(envelope)
         else:
             await self._read_models.transact(self._insert(envelope, now))

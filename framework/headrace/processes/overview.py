@@ -49,7 +49,7 @@ class PendingCommand:
     Attributes:
         name: the command's name.
         aggregate_id: whom it is for.
-        due: when the queue delivers it; None: at once.
+        due: when the queue delivers it, about, after a delay; None: at once.
     """
 
     name: str

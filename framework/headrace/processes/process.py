@@ -292,7 +292,7 @@ class Process(Generic[S]):
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=wished.at if isinstance(wished, Later) else None,
+                due=wished.due if isinstance(wished, Later) else None,
             )
             for place, wished in enumerate(sent)
         ]

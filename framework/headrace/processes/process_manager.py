@@ -11,7 +11,7 @@ Used by your code, which registers handlers, and by the runner that calls them. 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, get_type_hints
 
 from headrace._runtime.ids import derived_id
@@ -21,11 +21,15 @@ from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
 from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
-__all__ = ["NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
+__all__ = ["AHEAD_MS_MAX", "NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
 
 # Most characters in the name of a process or process manager. Headrace puts a prefix before the name, and
 # both must fit the databases' columns (127).
 NAME_CHARACTERS_MAX: Final = 100
+# How far ahead a command is given to the queue: a day less than the broker keeps one for, because
+# its clock may differ from ours.
+AHEAD_MS_MAX: Final = 365 * 86_400_000
+_DELAY_MAX: Final = timedelta(milliseconds=AHEAD_MS_MAX)
 
 
 def checked_name(name: str) -> str:
@@ -43,28 +47,46 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A command that the queue keeps until a moment: a timeout, or a reminder.
+    """A command that the queue keeps until a moment, or for a while: a timeout, or a reminder.
 
     It survives restarts. It is delivered even if it is no longer needed then; its aggregate decides
     what to do with it.
+
+    Give a moment or a delay. A moment comes when the queue's wall clock says so, however that is set
+    meanwhile. A delay counts from when the queue has the command, by a clock that is never set.
 
     Args:
         command: the command to deliver.
         at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
             `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+        delay: how long from now, at most 365 days.
 
     Raises:
         TypeError: it is no command.
-        ValueError: the moment has no zone.
+        ValueError: the moment has no zone, the delay is below 0 or too long, or it is not one of the two.
     """
 
     command: Command
-    at: datetime
+    at: datetime | None = None
+    delay: timedelta | None = None
+
+    @property
+    def due(self) -> datetime | timedelta:
+        """When the queue delivers it: the moment, or how long after the queue has it."""
+        due = self.delay if self.at is None else self.at
+        assert due is not None, "one of them was given"
+        return due
 
     def __post_init__(self) -> None:
         if not isinstance(self.command, Command):
             raise TypeError(f"Later takes a command and a moment, not {self.command!r}")
-        if self.at.tzinfo is None:
+        if (self.at is None) is (self.delay is None):
+            raise ValueError("say once when a Later is due: at= or delay=")
+        if self.delay is not None and not timedelta() <= self.delay <= _DELAY_MAX:
+            raise ValueError(
+                f"delay={self.delay!r} is not within 0 and {_DELAY_MAX.days} days; for more, give at="
+            )
+        if self.at is not None and self.at.tzinfo is None:
             raise ValueError(
                 f"at={self.at!r} has no time zone; take the event's recorded_at plus a delay"
             )
@@ -155,7 +177,7 @@ class ProcessManager:
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=wished.at if isinstance(wished, Later) else None,
+                due=wished.due if isinstance(wished, Later) else None,
             )
             for place, wished in enumerate(commands)
         ]

@@ -39,7 +39,7 @@ from headrace.processes.instances import (
     take,
 )
 from headrace.processes.kept_commands import find_unsent, mark_sent, refuse, try_again
-from headrace.processes.outbox import EnvelopeSender, near_until
+from headrace.processes.outbox import EnvelopeSender, is_near, near_until
 from headrace.processes.process import Process
 from headrace.processes.progress import ProcessProgress, is_rejection
 from headrace.processes.pruned import PRUNED_MAX, prune
@@ -331,8 +331,8 @@ class ProcessRunner(BatchReaction):
 
         Commands that are due in years stay in the database until the queue can keep them.
         """
-        near = near_until(self._clock.now())
-        commands = [each for each in commands if each.due is None or each.due <= near]
+        now = self._clock.now()
+        commands = [each for each in commands if is_near(each.due, now)]
         if not commands:
             return
         by_aggregate: dict[str, list[CommandEnvelope]] = {}

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import CommandRefused
-from headrace.processes.outbox import AHEAD_MS_MAX, Outbox
+from headrace.processes.outbox import Outbox
+from headrace.processes.process_manager import AHEAD_MS_MAX
 from headrace.serialization import CommandEnvelope
 from headrace_mq.protocol.scheduled import AHEAD_MS_MAX as BROKER_AHEAD_MS_MAX
 

@@ -1,7 +1,7 @@
 """A process manager reacts to events and rejections with commands of derived ids."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -135,6 +135,35 @@ def test_a_command_for_later_keeps_its_moment_and_has_an_id_like_any_other(domai
     assert (now.due, then.due) == (None, moment)
     assert now.command_id != then.command_id
     assert reminding.react(domain.stream("a", 1))[1].command_id == then.command_id
+
+
+def test_a_delay_is_handed_on_as_one(domain: Any) -> None:
+    reminding = ProcessManager("reminding")
+    delay = timedelta(minutes=15)
+
+    @reminding.on
+    def added(event: domain.Added, context: Any) -> Iterable[Later]:
+        yield Later(domain.Add(counter_id="then", amount=1), delay=delay)
+
+    (then,) = reminding.react(domain.stream("a", 1))
+    assert then.due == delay
+    assert reminding.react(domain.stream("a", 1))[0].command_id == then.command_id
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "say once when a Later is due"),
+        ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": timedelta(1)}, "say once"),
+        ({"delay": timedelta(seconds=-1)}, "is not within 0 and 365 days; for more, give at="),
+        ({"delay": timedelta(days=365, microseconds=1)}, "is not within 0 and 365 days"),
+    ],
+)
+def test_a_later_is_due_at_a_moment_or_after_a_delay(
+    domain: Any, given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Later(domain.Add(counter_id="a", amount=1), **given)
 
 
 def test_a_moment_without_a_zone_is_refused(domain: Any) -> None:
