@@ -12,6 +12,8 @@ from headrace.spark.archive import (
     ExportedPart,
     after_archive,
     archived_in,
+    check_file,
+    digests_of,
     ends_of,
     exported_parts,
     files_of,
@@ -199,3 +201,24 @@ def test_the_next_part_begins_where_the_last_one_ends(write: WritePart, tmp_path
         ends_of(parts, [held(0, 2, 1)])
     with pytest.raises(ProjectionError, match="deleted before they were exported"):
         ends_of(parts, [held(8, 9)])
+
+
+def test_a_file_that_was_changed_or_removed_is_told_from_the_one_that_was_exported(
+    write: WritePart, tmp_path: Path
+) -> None:
+    write(0, 7)
+    part = tmp_path / "export-000001"
+    [(name, digest)] = digests_of(part).items()
+    assert name == "messages/queue-000.parquet"
+    path = part / name
+    check_file(path, digest)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        ProjectionError, match=r"queue-000\.parquet is not the file that was exported"
+    ):
+        check_file(path, digest)
+    path.unlink()
+    with pytest.raises(ProjectionError, match="cannot be read"):
+        check_file(path, digest)
