@@ -84,7 +84,7 @@ def closed(row: Row | None, event: Closed, context: EventContext) -> Row | None:
         (lambda tills: tills.on(EventOfOthers, total=count()), "is touched by no event"),
     ],
 )
-def test_what_has_to_be_folded_event_by_event_is_refused_with_the_reason(
+def test_folds_that_need_each_event_are_refused_with_the_reason(
     tills: Projection[Row], define: Any, why: str
 ) -> None:
     define(tills)
