@@ -98,6 +98,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
         filled: streams that the topic lacked and the event store had.
         bytes: of all files.
         seconds: how long it took.
+        vouched: an event store told which messages are its own; the others are no typed events.
         files: the digest of each file, by its path in the part; parts of older versions have none.
     """
 
@@ -115,6 +116,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
     filled: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    vouched: bool = False
     files: dict[str, FileDigest] = {}
 
     def to_json(self) -> str:

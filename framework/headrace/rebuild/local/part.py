@@ -255,6 +255,7 @@ class Part:
     def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
+        folding = seconds["fold"] + (seconds["base"] if self._laid.events else 0)
         return RebuildReport(
             projection=self.name,
             generation=self._shadow.generation,
@@ -279,7 +280,7 @@ class Part:
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-            events_per_second=round(self._events / max(seconds["fold"], 0.001), 1),
+            events_per_second=round(self._events / max(folding, 0.001), 1),
         )
 
 

@@ -136,6 +136,7 @@ def export_events(
             gaps=typed.tally["gaps"],
             filled=typed.tally["filled"],
             bytes=sum(file.stat().st_size for file in written.rglob("*.parquet")),
+            vouched=event_store_url is not None,
             files=digests_of(written),
             seconds=(clock.monotonic_ms() - began) / 1_000,
         )

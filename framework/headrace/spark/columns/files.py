@@ -41,7 +41,12 @@ class TypedFile:
 
 
 def find_files(
-    folder: Path, parts: Sequence[ExportedPart], plan: ColumnPlan, registry: Registry[DomainEvent]
+    folder: Path,
+    parts: Sequence[ExportedPart],
+    plan: ColumnPlan,
+    registry: Registry[DomainEvent],
+    *,
+    vouched: bool = False,
 ) -> list[TypedFile]:
     """Returns the files with the events that a projection reads.
 
@@ -50,15 +55,16 @@ def find_files(
         parts: of it.
         plan: what is read.
         registry: which event types, and versions of them, the application has.
+        vouched: only events that an event store has vouched for are wanted.
 
     Raises:
         ProjectionError: a file is missing or not what was exported, or holds what an earlier version of
-            a class has made.
+            a class has made; or a part leaves events out, or was not vouched for.
     """
     found: list[TypedFile] = []
     for part in parts:
         place = part_folder(folder, part.number)
-        _check_part(place, part, plan, registry)
+        _check_part(place, part, vouched=vouched)
         for name in sorted({each.message_name for each in plan.folds.types}):
             paths = list(_paths(place, part, f"events/{name}"))
             if sum(pq.read_metadata(path).num_rows for path in paths) != part.events.get(name, 0):
@@ -111,20 +117,22 @@ def read_events(file: TypedFile, plan: ColumnPlan) -> Iterator[EventTable]:
         raise ProjectionError(f"{file.path} cannot be read: {error}") from error
 
 
-def _check_part(
-    place: Path, part: ExportedPart, plan: ColumnPlan, registry: Registry[DomainEvent]
-) -> None:
+def _check_part(place: Path, part: ExportedPart, *, vouched: bool) -> None:
+    if vouched and not part.vouched:
+        raise ProjectionError(
+            f"{place} was exported without an event store that vouches for its events, or by an older"
+            " version; export into an empty folder with --event-store, or use --unsealed"
+        )
     if part.left_out:
         named = next(iter(part.left_out))
         raise ProjectionError(
             f"{place} leaves out events of {len(part.left_out)} aggregates, such as {named}, because a"
             " stream did not decode; use --engine replay or --engine spark, which look at it again"
         )
-    read = {each.message_name for each in plan.folds.types}
-    for told in part.unknown:
-        name, _, version = told.rpartition(" version ")
-        if name in read and registry.can_read(name, int(version)):
-            raise _of_other_classes(place, f"had no class for {told} when it was exported")
+    if part.unknown:
+        # Other readers stop at them, for each of their aggregates.
+        named = next(iter(part.unknown))
+        raise _of_other_classes(place, f"has events of which there was no class, such as {named}")
 
 
 def _paths(place: Path, part: ExportedPart, kind: str) -> Iterable[Path]:

@@ -27,7 +27,7 @@ from headrace.spark.columns.touches import ColumnPlan
 
 __all__ = ["fold_files", "rows_of"]
 
-# Contributions that wait to be reduced together; where keys are few that is seldom.
+# Rows of parts that wait to be reduced together, besides as many as the last time has left.
 _WAITING_MAX: Final = 2_000_000
 # Rows that are made of columns at once.
 _ROWS_MAX: Final = 50_000
@@ -39,9 +39,17 @@ def fold_files(plan: ColumnPlan, files: Sequence[TypedFile]) -> Groups | None:
     Raises:
         ProjectionError: a file cannot be read, or a value does not fit.
     """
-    with ThreadPoolExecutor(os.cpu_count() or 1, "headrace-columns") as threads:
-        parts = [each for each in threads.map(partial(_fold_file, plan), files) if each is not None]
-    return reduced(parts, plan.aims) if parts else None
+    workers = os.cpu_count() or 1
+
+    def parts() -> Iterator[Groups]:
+        with ThreadPoolExecutor(workers, "headrace-columns") as threads:
+            # Some at a time, so that what they make is reduced before there is more of it.
+            for place in range(0, len(files), 2 * workers):
+                for found in threads.map(partial(_fold_file, plan), files[place:][: 2 * workers]):
+                    if found is not None:
+                        yield found
+
+    return _gathered(plan, parts())
 
 
 def rows_of(plan: ColumnPlan, groups: Groups) -> Iterator[tuple[Any, ...]]:
@@ -59,19 +67,33 @@ def rows_of(plan: ColumnPlan, groups: Groups) -> Iterator[tuple[Any, ...]]:
 
 
 def _fold_file(plan: ColumnPlan, file: TypedFile) -> Groups | None:
-    waiting: list[Groups] = []
-    try:
+    def parts() -> Iterator[Groups]:
         for events in read_events(file, plan):
             for touches in plan.touches(file.event_type, events):
-                waiting.append(reduced([touches], plan.aims))
-                if sum(map(len, waiting)) > _WAITING_MAX and len(waiting) > 1:
-                    waiting = [reduced(waiting, plan.aims)]
-        return reduced(waiting, plan.aims) if waiting else None
+                yield reduced([touches], plan.aims)
+
+    try:
+        return _gathered(plan, parts())
     except (pa.ArrowException, OverflowError) as error:
         raise ProjectionError(
             f"projection {plan.projection.name}: {file.path} cannot be folded in columns: {error};"
             " use --engine replay"
         ) from error
+
+
+def _gathered(plan: ColumnPlan, parts: Iterable[Groups]) -> Groups | None:
+    """Returns parts reduced together, now and then on the way, or there would be too many of them."""
+    waiting: list[Groups] = []
+    rows = kept = 0
+    for part in parts:
+        waiting.append(part)
+        rows += len(part)
+        if rows > _WAITING_MAX + kept and len(waiting) > 1:
+            waiting = [reduced(waiting, plan.aims)]
+            rows, kept = 0, len(waiting[0])
+    if len(waiting) > 1:
+        return reduced(waiting, plan.aims)
+    return waiting[0] if waiting else None
 
 
 def _column(plan: ColumnPlan, field: RowField, kept: Brought | None, some: slice) -> Sequence[Any]:

@@ -96,9 +96,12 @@ async def rebuild_together(
         for name in dict.fromkeys(projection_names)
     }
 
+    # Who wants the store's word gets it for all events, also for those that were exported.
+    vouched = choices.get("event_store_url") not in {None, "memory://"}
+
     async def base(read_models: ReadModels, shadow: Shadow) -> Laid:
         plan = plans[shadow.projection.name]
-        made = await asyncio.to_thread(_make, export, parts, plan, application)
+        made = await asyncio.to_thread(_make, export, parts, plan, application, vouched)
         return await _lay(read_models, shadow, made)
 
     return await rebuild_here(app, projection_names, report=report, base=base, **choices)
@@ -126,8 +129,14 @@ def _planned(application: App, projection: Projection[Any]) -> ColumnPlan:
         raise ProjectionError(f"{error}; use --engine replay or --engine spark") from error
 
 
-def _make(folder: Path, parts: Sequence[ExportedPart], plan: ColumnPlan, application: App) -> _Made:
-    files = find_files(folder, parts, plan, application.serializer.events)
+def _make(
+    folder: Path,
+    parts: Sequence[ExportedPart],
+    plan: ColumnPlan,
+    application: App,
+    vouched: bool,
+) -> _Made:
+    files = find_files(folder, parts, plan, application.serializer.events, vouched=vouched)
     groups = fold_files(plan, files)
     return _Made(plan=plan, groups=groups, versions=find_versions(folder, parts), parts=parts)
 

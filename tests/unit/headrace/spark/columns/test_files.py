@@ -38,17 +38,18 @@ def folder(ledger: Any, topic: Any, export: Any) -> Path:
     return found
 
 
-def files(folder: Path, app: App, *rules: Any, **columns: Any) -> Any:
+def files(folder: Path, app: App, *rules: Any, vouched: bool = False, **columns: Any) -> Any:
     projection = Projection("sums", row=Row, key="key")
     projection.on(*rules, **(columns or {"total": count()}))
     registry = app.serializer.events
     plan = plan_columns(projection, registry.types.values())
-    found = find_files(folder, parts_of(folder, "ledger.events"), plan, registry)
+    parts = parts_of(folder, "ledger.events")
+    found = find_files(folder, parts, plan, registry, vouched=vouched)
     return [events for file in found for events in read_events(file, plan)]
 
 
-def rewrite(folder: Path, change: Any) -> None:
-    path = folder / "export-000001" / "export.json"
+def rewrite(folder: Path, change: Any, number: int = 1) -> None:
+    path = folder / f"export-{number:06}" / "export.json"
     told = json.loads(path.read_text(encoding="utf-8"))
     change(told)
     path.write_text(json.dumps(told), encoding="utf-8")
@@ -102,13 +103,22 @@ def test_a_part_that_leaves_out_events_is_refused(ledger: Any, folder: Path) -> 
         files(folder, ledger.app, ledger.Booked)
 
 
-def test_events_that_had_no_class_are_refused_where_they_have_one_now(
+def test_a_part_with_events_that_had_no_class_is_refused(ledger: Any, folder: Path) -> None:
+    rewrite(folder, lambda told: told.update(unknown={"Else version 1": 1}))
+    with pytest.raises(
+        ProjectionError, match=r"of which there was no class, such as Else version 1"
+    ):
+        files(folder, ledger.app, ledger.Booked)
+
+
+def test_a_part_that_no_store_has_vouched_for_is_refused_where_that_is_wanted(
     ledger: Any, folder: Path
 ) -> None:
-    rewrite(folder, lambda told: told.update(unknown={"Noted version 1": 3, "Else version 1": 1}))
-    assert len(files(folder, ledger.app, ledger.Booked)) == 2
-    with pytest.raises(ProjectionError, match="had no class for Noted version 1 when it was"):
-        files(folder, ledger.app, ledger.Noted)
+    with pytest.raises(ProjectionError, match="without an event store that vouches for its events"):
+        files(folder, ledger.app, ledger.Booked, vouched=True)
+    for number in (1, 2):
+        rewrite(folder, lambda told: told.update(vouched=True), number)
+    assert len(files(folder, ledger.app, ledger.Booked, vouched=True)) == 2
 
 
 def app_with(event: type[DomainEvent]) -> App:
