@@ -7,7 +7,7 @@ Used by the command line and notebooks. Nothing of it needs Java, or a Spark ses
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -170,12 +170,21 @@ def _write(connection: Connection, *, target: Target[Any], made: _Made) -> bool:
     return True
 
 
-def _insert(connection: Connection, table: Table, records: Any) -> None:
+def _insert(connection: Connection, table: Table, records: Iterator[tuple[Any, ...]]) -> None:
     """Inserts records, a value per column in order, into a table that has none of their keys."""
     if connection.dialect.name == "postgresql":
         copy_into(connection, table, records)
         return
-    names = [column.name for column in table.columns]
-    rows = (dict(zip(names, record, strict=True)) for record in records)
-    while some := list(islice(rows, _STATEMENT_ROWS_MAX)):
-        connection.execute(insert(table), some)
+    # One statement for many rows of plain values: SQLAlchemy's own way takes five times as long.
+    dialect = connection.dialect
+    statement = str(insert(table).compile(dialect=dialect))
+    types = (column.type.dialect_impl(dialect) for column in table.columns)
+    adapted = [
+        (place, adapt)
+        for place, each in enumerate(types)
+        if (adapt := each.bind_processor(dialect)) is not None
+    ]
+    while some := list(islice(records, _STATEMENT_ROWS_MAX)):
+        for place, adapt in adapted:
+            some = [(*row[:place], adapt(row[place]), *row[place + 1 :]) for row in some]
+        connection.exec_driver_sql(statement, some)

@@ -1,6 +1,8 @@
 """A shadow begins with what files make, in one transaction, and a rebuild goes on from there."""
 
 from collections.abc import AsyncIterator
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace.errors import ProjectionError
-from headrace.folds import count, last, sum_
+from headrace.folds import count, first, last, literal, min_, sum_
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
@@ -24,12 +26,28 @@ class Sum(BaseModel):
     total: int
     bookings: int = 100
     partner: str | None = None
+    worth: Decimal
+    booked_at: datetime | None
+    booked_on: date | None
+    open: bool = False
+    rate: float | None
+    never: Decimal | None = None
 
 
 @pytest.fixture
 def sums(ledger: Any) -> Projection[Sum]:
     made = Projection("sums", row=Sum, key="account_id")
-    made.on(ledger.Booked, total=sum_("amount"), bookings=count(), partner=last("partner"))
+    made.on(
+        ledger.Booked,
+        total=sum_("amount"),
+        bookings=count(),
+        partner=last("partner"),
+        worth=sum_(literal(Decimal("0.50"))),
+        booked_at=last("context.recorded_at"),
+        booked_on=first(literal(date(1969, 12, 31))),
+        open=last(literal(value=True)),
+        rate=min_(literal(0.25)),
+    )
     ledger.app.add(made)
     return made
 
@@ -86,8 +104,16 @@ async def test_rows_versions_and_offsets_are_there_and_the_tail_is_folded_onto_t
         verify=False, switch=False,
     )  # fmt: skip
     found = await rows(read_models, sums, report.generation)
-    expected = {key: Sum(account_id=key, total=12, bookings=106, partner="p3") for key in "abc"}
-    assert found == expected
+    expected = {
+        key: Sum(
+            account_id=key, total=12, bookings=106, partner="p3", worth=Decimal("3.00"),
+            booked_at=ledger.now, booked_on=date(1969, 12, 31), open=True, rate=0.25,
+        )
+        for key in "abc"
+    }  # fmt: skip
+    assert {key: repr(row) for key, row in found.items()} == {
+        key: repr(row) for key, row in expected.items()
+    }
     assert (report.archived, report.events, report.rows, report.start) == (6, 18, 3, "zero")
     assert sum(report.messages.values()) == 9
     offsets = await read_models.offsets("sums", report.generation)
