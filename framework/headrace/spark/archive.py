@@ -200,22 +200,26 @@ def _digest_of(path: Path) -> FileDigest:
 
 
 def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
-    """Returns the files with the messages of a topic, in the order of their offsets.
+    """Returns the files with the messages of a topic, in the order of their offsets, each checked.
 
     Raises:
-        ProjectionError: nothing was exported into the folder, or another topic, or parts are missing.
+        ProjectionError: nothing was exported into the folder, or another topic; or parts or files are
+            missing, or not what was exported.
     """
-    return tuple(
-        ArchiveFile(
-            path=str(queue_file(part_folder(folder, part.number), "messages", queue).absolute()),
-            queue_id=queue,
-            start=part.start[queue],
-            end=end,
-        )
-        for part in parts_of(folder, topic)
-        for queue, end in sorted(part.end.items())
-        if part.start[queue] < end
-    )
+    found: list[ArchiveFile] = []
+    for part in parts_of(folder, topic):
+        place = part_folder(folder, part.number)
+        for queue, end in sorted(part.end.items()):
+            if part.start[queue] < end:
+                path = queue_file(place, "messages", queue)
+                if digest := part.files.get(path.relative_to(place).as_posix()):
+                    check_file(path, digest)
+                found.append(
+                    ArchiveFile(
+                        path=str(path.absolute()), queue_id=queue, start=part.start[queue], end=end
+                    )
+                )
+    return tuple(found)
 
 
 def queue_file(part: Path, kind: str, queue_id: int) -> Path:

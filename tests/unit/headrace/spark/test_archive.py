@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -62,6 +63,7 @@ def write(tmp_path: Path) -> WritePart:
         with writing_part(tmp_path) as place:
             with parquet_at(queue_file(place, "messages", 0), ARROW_SCHEMA) as writer:
                 writer.write_table(messages(start, end))
+            part = msgspec.structs.replace(part, files=digests_of(place))
             finish_part(place, part)
         return part
 
@@ -212,9 +214,12 @@ def test_a_file_that_was_changed_or_removed_is_told_from_the_one_that_was_export
     assert name == "messages/queue-000.parquet"
     path = part / name
     check_file(path, digest)
+    assert [file.path for file in files_of(tmp_path, TOPIC)] == [str(path)]
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+    with pytest.raises(ProjectionError, match="is not the file that was exported"):
+        files_of(tmp_path, TOPIC)
     with pytest.raises(
         ProjectionError, match=r"queue-000\.parquet is not the file that was exported"
     ):

@@ -66,13 +66,16 @@ def test_the_files_of_all_parts_and_queues_are_found(ledger: Any, folder: Path) 
 def test_large_files_are_read_some_events_at_a_time(
     ledger: Any, topic: Any, export: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.spark.analysis.export._BATCH_EVENTS", 4)
     monkeypatch.setattr("headrace.spark.columns.files._EVENTS_MAX", 6)
     for version in range(1, 24):
         event = ledger.Booked(partner="p", amount=version)
         topic.publish(ledger.stream("a", version, event), queue=0)
-    read = files(export(), ledger.app, ledger.Booked, total=sum_("amount"))
-    assert len(read) > 2
+    folder = export()
+    path = folder / "export-000001/events/Booked/queue-000-v1.parquet"
+    pq.write_table(pq.read_table(path), path, row_group_size=4)
+    rewrite(folder, lambda told: told.pop("files"))
+    read = files(folder, ledger.app, ledger.Booked, total=sum_("amount"))
+    assert [len(each) for each in read] == [8, 8, 7]
     assert [one for each in read for one in each.field("amount").to_pylist()] == list(range(1, 24))
 
 
