@@ -199,7 +199,7 @@ def rebuild(
     from headrace.rebuild.page import to_page
 
     configure_logs(log_format)
-    _check_choices(engine, from_export, start, only_keys, no_broker=no_broker)
+    _check_choices(engine, from_export, start, no_broker=no_broker)
     wanted = _wanted(start, only_keys)
     session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
@@ -232,22 +232,14 @@ def rebuild(
     sys.exit(1 if unwished else 0)
 
 
-def _check_choices(
-    engine: str,
-    from_export: Path | None,
-    start: str,
-    only_keys: list[str] | None,
-    *,
-    no_broker: bool,
-) -> None:
-    if engine != "columns":
-        _check_engine(engine)
-    elif from_export is None or start != "zero" or only_keys:
+def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
+    _check_engine(engine, "columns")
+    if engine == "columns" and from_export is None:
         raise typer.BadParameter(
-            "'columns' folds exported files, all of them: use it with --from-export, and without --from"
-            " or --only-keys",
-            param_hint="--engine",
+            "'columns' folds exported files: use it with --from-export", param_hint="--engine"
         )
+    if engine == "columns" and start != "zero":
+        raise typer.BadParameter("'columns' folds from zero; leave it out", param_hint="--from")
     if from_export is not None and engine == "replay":
         raise typer.BadParameter(
             "exported files need --engine columns or spark", param_hint="--from-export"
@@ -360,9 +352,11 @@ def _session_choices(
     return {"master": master, "remote": remote, "settings": spark_settings(conf)}
 
 
-def _check_engine(engine: str) -> None:
-    if engine not in {"replay", "spark"}:
-        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
+def _check_engine(engine: str, *others: str) -> None:
+    engines = ["replay", "spark", *others]
+    if engine not in engines:
+        named = " or ".join(f"'{each}'" for each in engines)
+        raise typer.BadParameter(f"use {named}", param_hint="--engine")
 
 
 def _here(
@@ -374,6 +368,8 @@ def _here(
     from headrace.rebuild.local.rebuild import rebuild as rebuild_here
     from headrace.rebuild.local.rebuild import rebuild_together
 
+    if wanted is not None and export is not None:
+        raise typer.BadParameter("'columns' makes all rows; leave it out", param_hint="--only-keys")
     if wanted is not None:
         return _one_by_one(partial(rebuild_here, app_path, wanted=wanted, **choices))
 

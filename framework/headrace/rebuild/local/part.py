@@ -136,7 +136,6 @@ class Part:
         self._phases.begin("base")
         if not await self._read_models.offsets(self.name, self._shadow.generation):
             self._laid = await base(self._read_models, self._shadow)
-            self._events = self._laid.events
 
     async def stand(
         self, ranges: Mapping[QueueId, tuple[int, int]], *, messages_max: int, kept_max: int
@@ -256,6 +255,7 @@ class Part:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
         folding = seconds["fold"] + (seconds["base"] if self._laid.events else 0)
+        events = self._laid.events + self._events
         return RebuildReport(
             projection=self.name,
             generation=self._shadow.generation,
@@ -266,7 +266,7 @@ class Part:
             end_offsets=_named(self._end),
             caught_up_offsets=_named(outcome.offsets),
             archived=self._laid.messages,
-            events=self._events,
+            events=events,
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,
@@ -280,7 +280,7 @@ class Part:
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-            events_per_second=round(self._events / max(folding, 0.001), 1),
+            events_per_second=round(events / max(folding, 0.001), 1),
         )
 
 

@@ -287,9 +287,10 @@ def test_keys_and_a_time_together_are_refused(
     ("options", "reason"),
     [
         (("--from-export", "var/events"), "exported files need --engine columns or spark"),
-        (("--engine", "columns"), "'columns' folds exported files, all of them"),
-        (("--engine", "columns", "--from-export", "e", "--from", "offsets"), "without --from"),
-        (("--engine", "columns", "--from-export", "e", "--only-keys", "a"), "or --only-keys"),
+        (("--engine", "columns"), "'columns' folds exported files: use it with --from-export"),
+        (("--engine", "columns", "--from-export", "e", "--from", "offsets"), "folds from zero"),
+        (("--engine", "columns", "--from-export", "e", "--from", "store"), "folds from zero"),
+        (("--engine", "steam", "--from-export", "e"), "use 'replay' or 'spark' or 'columns'"),
     ],
 )
 def test_exported_files_need_an_engine_that_reads_them(
@@ -316,6 +317,10 @@ def test_declared_folds_are_rebuilt_from_exported_files(
     assert "base …" in done.output.splitlines()
     assert "table counted__2 is live" in done.output.splitlines()
     assert rebuild("counted", command="verify", options=()).status == 0
+    refused = rebuild(
+        "counted", "--engine", "columns", "--from-export", folder, "--only-keys", "b-1"
+    )
+    assert (refused.status, "makes all rows" in refused.output) == (2, True)
     with pytest.raises(ProjectionError, match="loans has folds that are Python functions"):
         rebuild("loans", "--engine", "columns", "--from-export", folder)
 
