@@ -225,9 +225,29 @@ def spark(asked: Asked, folder: Path) -> None:
     session.stop()
 
 
+def columns(asked: Asked, folder: Path) -> None:
+    """The rebuild of exported files in columns, in a process that has just started, and again."""
+    from headrace.spark.columns.rebuild import rebuild
+
+    url = new_database(folder)
+
+    def work() -> None:
+        from benchmarks.spark.application import APP
+
+        asyncio.run(
+            rebuild(
+                APP, "declared", export=Path(asked["export"]), broker=asked["broker"],
+                read_models_url=url, verify=False,
+            )
+        )  # fmt: skip
+
+    for system in ("headrace in columns, at first", "headrace in columns"):
+        measure(asked, system, work, lambda: stored(folder / "read.db", "declared"))
+
+
 WAYS: Mapping[str, Callable[[Asked, Path], None]] = {
     "loop": loop, "duckdb": duckdb, "polars": polars, "eventsourcing": eventsourcing,
-    "replay": replay, "spark": spark,
+    "replay": replay, "spark": spark, "columns": columns,
 }  # fmt: skip
 
 

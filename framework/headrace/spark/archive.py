@@ -13,6 +13,7 @@ them instead of from the broker. It must not know Spark or what events mean.
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -35,15 +36,20 @@ from headrace_mq.spark.offsets import QueueSlice
 __all__ = [
     "ArchiveFile",
     "ExportedPart",
+    "FileDigest",
     "after_archive",
     "archived_in",
+    "check_file",
     "check_follows",
+    "digests_of",
     "ends_of",
     "exported_parts",
     "files_of",
     "finish_part",
     "held_with",
     "parquet_at",
+    "part_folder",
+    "parts_of",
     "queue_file",
     "read_archived",
     "writing_part",
@@ -63,6 +69,13 @@ class ArchiveFile(msgspec.Struct, frozen=True, kw_only=True):
     queue_id: int
     start: int
     end: int
+
+
+class FileDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file was when it was exported: how many bytes, and their SHA-256 in hexadecimal."""
+
+    bytes: int
+    sha256: str
 
 
 class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +98,8 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
         filled: streams that the topic lacked and the event store had.
         bytes: of all files.
         seconds: how long it took.
+        vouched: an event store told which messages are its own; the others are no typed events.
+        files: the digest of each file, by its path in the part; parts of older versions have none.
     """
 
     number: int
@@ -101,10 +116,14 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
     filled: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    vouched: bool = False
+    files: dict[str, FileDigest] = {}
 
     def to_json(self) -> str:
-        """Returns the part's description as one line of JSON."""
-        return msgspec.json.encode(self).decode()
+        """Returns the part's description as one line of JSON, without its files."""
+        told = msgspec.to_builtins(self)
+        del told["files"]
+        return msgspec.json.encode(told).decode()
 
 
 _decode = msgspec.json.Decoder(ExportedPart).decode
@@ -133,8 +152,8 @@ def exported_parts(folder: Path) -> list[ExportedPart]:
     return parts
 
 
-def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
-    """Returns the files with the messages of a topic, in the order of their offsets.
+def parts_of(folder: Path, topic: str) -> list[ExportedPart]:
+    """Returns the parts of a folder that holds events of a topic, oldest first.
 
     Raises:
         ProjectionError: nothing was exported into the folder, or another topic, or parts are missing.
@@ -146,17 +165,61 @@ def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
         )
     if parts[0].topic != topic:
         raise ProjectionError(f"{folder} holds events of {parts[0].topic}, not of {topic}")
-    return tuple(
-        ArchiveFile(
-            path=str(queue_file(_path_of(folder, part.number), "messages", queue).absolute()),
-            queue_id=queue,
-            start=part.start[queue],
-            end=end,
+    return parts
+
+
+def digests_of(part: Path) -> dict[str, FileDigest]:
+    """Returns the digest of each file of Parquet below a folder, by its path in there."""
+    return {
+        path.relative_to(part).as_posix(): _digest_of(path)
+        for path in sorted(part.rglob("*.parquet"))
+    }
+
+
+def check_file(path: Path, digest: FileDigest) -> None:
+    """Checks that a file is what was exported: it is read once, at some GB a second.
+
+    Raises:
+        ProjectionError: it is not there, or it is another one.
+    """
+    try:
+        found = _digest_of(path)
+    except OSError as error:
+        raise ProjectionError(f"{path} cannot be read: {error}") from error
+    if found != digest:
+        raise ProjectionError(
+            f"{path} is not the file that was exported: its SHA-256 is {found.sha256}, and export.json"
+            f" says {digest.sha256}; restore it from a copy, or export into an empty folder"
         )
-        for part in parts
-        for queue, end in sorted(part.end.items())
-        if part.start[queue] < end
-    )
+
+
+def _digest_of(path: Path) -> FileDigest:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileDigest(bytes=file.tell(), sha256=digest)
+
+
+def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
+    """Returns the files with the messages of a topic, in the order of their offsets, each checked.
+
+    Raises:
+        ProjectionError: nothing was exported into the folder, or another topic; or parts or files are
+            missing, or not what was exported.
+    """
+    found: list[ArchiveFile] = []
+    for part in parts_of(folder, topic):
+        place = part_folder(folder, part.number)
+        for queue, end in sorted(part.end.items()):
+            if part.start[queue] < end:
+                path = queue_file(place, "messages", queue)
+                if digest := part.files.get(path.relative_to(place).as_posix()):
+                    check_file(path, digest)
+                found.append(
+                    ArchiveFile(
+                        path=str(path.absolute()), queue_id=queue, start=part.start[queue], end=end
+                    )
+                )
+    return tuple(found)
 
 
 def queue_file(part: Path, kind: str, queue_id: int) -> Path:
@@ -267,7 +330,7 @@ def finish_part(place: Path, part: ExportedPart) -> Path:
     """Makes what was written a part that is read; durable on return. Returns where it is."""
     (place / _MANIFEST).write_bytes(msgspec.json.encode(part))
     _flush_tree(place)
-    final = _path_of(place.parent, part.number)
+    final = part_folder(place.parent, part.number)
     place.rename(final)
     _flush(place.parent)
     return final
@@ -297,7 +360,8 @@ def parquet_at(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         yield writer
 
 
-def _path_of(folder: Path, number: int) -> Path:
+def part_folder(folder: Path, number: int) -> Path:
+    """Returns where a part is."""
     return folder / _PART.format(number)
 
 

@@ -7,28 +7,32 @@ What the gate found travels along as groups of its own. A group yields per colum
 smallest and largest, the first and last values of its events; `finish_rows` adds what a row begins
 with and makes the records of `executor.fold`, so that all that follows is the same as for folds in Python.
 
-Not here, but folded in Python: folds that are functions, keys that are functions, columns that mix
-sums with something else, and sums of floats, which depend on the order of adding.
+What `declared_folds` refuses is not here, but folded in Python.
 
 Used by `job`, which has a session; uses the rules of a projection. Pure, but for `finish_rows`,
 which runs on executors.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
-from functools import reduce
+from decimal import Decimal
 from typing import Any, Final
 
-from headrace.domain.message import DomainEvent
 from headrace.errors import ProjectionError
-from headrace.projections.definition.expressions import CONTEXT, Term, fields_in
+from headrace.projections.definition.declared import (
+    EXACT,
+    DeclaredFolds,
+    NotInColumns,
+    declared_folds,
+    joined,
+)
+from headrace.projections.definition.expressions import CONTEXT, Term
 from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.rules import SummaryRule
 from headrace.projections.definition.shape import ColumnKind
-from headrace.projections.definition.summaries import DECIMAL_DIGITS_MAX, Operation
+from headrace.projections.definition.summaries import Operation
 from headrace.serialization import JsonSerializer
 from headrace.spark.executor.decode import EventField, fields_of
 from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
@@ -106,27 +110,23 @@ class _Branch:
 
 def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
     """Returns a projection as SQL; None where it has to be folded in Python."""
-    types = [each for each in serializer.events.types.values() if projection.declared_for(each)]
-    # Those for a base class may have no event left that has no rules of its own.
-    met = {rule for each in types for rule in projection.declared_for(each)}
-    rules = [rule for rule in projection.summary_rules or () if rule in met]
-    operations = _operations(projection, rules)
-    if not rules or operations is None:
+    try:
+        folds = declared_folds(projection, serializer.events.types.values())
+    except NotInColumns:
         return None
-    keys = list(dict.fromkeys(repr(rule.key) for rule in rules))
-    branches = [branch for rule in rules for branch in _branches(projection, rule, types, keys)]
+    keys = list(dict.fromkeys(repr(rule.key) for rule in folds.rules))
+    branches = [branch for rule in folds.rules for branch in _branches(folds, rule, keys)]
     query = _Query(by_aggregate=projection.keyed_by_aggregate)
-    start = rules[0].start()
     columns: list[ColumnResult] = []
     for field in projection.shape.fields:
-        kept = ColumnResult(name=field.name, kind=field.kind, start=start.get(field.name))
-        operation = operations.get(field.name)
+        kept = ColumnResult(name=field.name, kind=field.kind, start=folds.start.get(field.name))
+        operation = folds.operations.get(field.name)
         of = [branch for branch in branches if field.name in branch.values]
         if operation is not None and of:
             kept = replace(kept, operation=operation, parts=tuple(query.add(kept, operation, of)))
         columns.append(kept)
     return NativeFold(
-        reading=_reading(projection, rules, types),
+        reading=_reading(folds),
         keys=tuple(_key(branches, place) for place in range(len(keys))),
         touches=" or ".join(branch.condition for branch in branches),
         values=query.values,
@@ -168,32 +168,12 @@ def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches
     yield from batched(records())
 
 
-def _operations(
-    projection: Projection[Any], rules: Sequence[SummaryRule[Any]]
-) -> dict[str, Operation] | None:
-    """Returns what each column keeps; None where SQL cannot say it."""
-    kinds = {field.name: field.kind for field in projection.shape.fields}
-    found: dict[str, Operation] = {}
-    for rule in rules:
-        if not isinstance(rule.key, Term):
-            return None
-        for name, summary in rule.columns.items():
-            if found.setdefault(name, summary.operation) is not summary.operation:
-                return None
-            if summary.operation is Operation.SUM and kinds[name] is ColumnKind.FLOAT:
-                return None
-    return found
-
-
 def _branches(
-    projection: Projection[Any],
-    rule: SummaryRule[Any],
-    types: Sequence[type[DomainEvent]],
-    keys: Sequence[str],
+    folds: DeclaredFolds, rule: SummaryRule[Any], keys: Sequence[str]
 ) -> Iterator[_Branch]:
     alike: dict[tuple[str, ...], set[int]] = {}
-    for place, event_type in enumerate(types):
-        if rule in projection.declared_for(event_type):
+    for place, event_type in enumerate(folds.types):
+        if rule in folds.rules_for(event_type):
             terms = [rule.key, *(summary.term for summary in rule.columns.values())]
             texts = [to_sql(term, event_type).text for term in terms if isinstance(term, Term)]
             where = "true" if rule.where is None else to_sql(rule.where, event_type).text
@@ -217,19 +197,11 @@ def _key(branches: Sequence[_Branch], place: int) -> str:
     return f"case {' '.join(texts)} end"
 
 
-def _reading(
-    projection: Projection[Any],
-    rules: Sequence[SummaryRule[Any]],
-    types: Sequence[type[DomainEvent]],
-) -> Reading:
+def _reading(folds: DeclaredFolds) -> Reading:
     context: set[str] = set()
     chosen: list[ChosenType] = []
-    for event_type in types:
-        paths: set[str] = set()
-        for rule in rules:
-            if rule in projection.declared_for(event_type):
-                terms = [rule.key, rule.where, *(each.term for each in rule.columns.values())]
-                paths |= set().union(*(fields_in(term) for term in terms if isinstance(term, Term)))
+    for event_type in folds.types:
+        paths = folds.paths_of(event_type)
         context |= {path.removeprefix(CONTEXT) for path in paths if path.startswith(CONTEXT)}
         fields: list[EventField] = [each for each in fields_of(event_type) if each.name in paths]
         chosen.append(
@@ -338,19 +310,15 @@ def _column(kept: ColumnResult, groups: Mapping[str, Sequence[Any]]) -> Sequence
             _restored(kind, value) if events else start
             for value, events in zip(values, seen, strict=True)
         ]
-    choose = _CHOOSERS[kept.operation]
     parts = [_part(kind, [groups[name] for name in names]) for names in kept.parts]
-    return [
-        reduce(choose, [each for each in (start, *found) if each is not None], None)
-        for found in zip(*parts, strict=True)
-    ]
+    return [joined(kept.operation, (start, *found)) for found in zip(*parts, strict=True)]
 
 
 def _part(kind: ColumnKind, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
     if len(columns) == 1:
         return [_restored(kind, value) for value in columns[0]]
     return [
-        None if total is None else total.quantize(Decimal(1).scaleb(-places), context=_EXACT)
+        None if total is None else total.quantize(Decimal(1).scaleb(-places), context=EXACT)
         for total, places in zip(*columns, strict=True)
     ]
 
@@ -368,18 +336,3 @@ def _restored(kind: ColumnKind, value: Any) -> Any:
         case ColumnKind.TIMESTAMP:
             return _EPOCH + timedelta(microseconds=value)
     return value
-
-
-def _added(one: Any, other: Any) -> Any:
-    if one is None:
-        return other
-    return _EXACT.add(one, other) if isinstance(one, Decimal) else one + other
-
-
-_EXACT: Final = Context(prec=DECIMAL_DIGITS_MAX, traps=[Inexact, InvalidOperation])
-_CHOOSERS: Final[Mapping[Operation, Callable[[Any, Any], Any]]] = {
-    Operation.SUM: _added,
-    Operation.FIRST: lambda one, other: other if one is None else one,
-    Operation.MIN: lambda one, other: other if one is None or other < one else one,
-    Operation.MAX: lambda one, other: other if one is None or other > one else one,
-}

@@ -215,7 +215,7 @@ async def _opened(
             event_store=found.event_store,
             slices=(),
             shares=_SHARES if found.origin else 0,
-            archive=() if export is None else files_of(Path(export), name),
+            archive=() if export is None else await asyncio.to_thread(files_of, Path(export), name),
             seal=found.seal,
         )
         # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what

@@ -55,7 +55,11 @@ commands.command()(control.rollback)
 
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
-    str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+    str,
+    typer.Option(
+        help="'replay': in this process. 'spark': on every core, or a cluster. 'columns': declared folds"
+        " from exported files, without Java."
+    ),
 ]
 Start = Annotated[
     str,
@@ -215,7 +219,7 @@ def rebuild(
     if engine == "spark":
         run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
     else:
-        run = _here(app_path, choices, wanted)
+        run = _here(app_path, choices, wanted, from_export)
     outcomes = run(names, quiet=json)
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
@@ -229,9 +233,17 @@ def rebuild(
 
 
 def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
-    _check_engine(engine)
-    if from_export is not None and engine != "spark":
-        raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
+    _check_engine(engine, "columns")
+    if engine == "columns" and from_export is None:
+        raise typer.BadParameter(
+            "'columns' folds exported files: use it with --from-export", param_hint="--engine"
+        )
+    if engine == "columns" and start != "zero":
+        raise typer.BadParameter("'columns' folds from zero; leave it out", param_hint="--from")
+    if from_export is not None and engine == "replay":
+        raise typer.BadParameter(
+            "exported files need --engine columns or spark", param_hint="--from-export"
+        )
     if from_export is not None and start == "store":
         raise typer.BadParameter(
             "exported files are a part of the event topic; use them without --from store",
@@ -340,18 +352,35 @@ def _session_choices(
     return {"master": master, "remote": remote, "settings": spark_settings(conf)}
 
 
-def _check_engine(engine: str) -> None:
-    if engine not in {"replay", "spark"}:
-        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
+def _check_engine(engine: str, *others: str) -> None:
+    engines = ["replay", "spark", *others]
+    if engine not in engines:
+        named = " or ".join(f"'{each}'" for each in engines)
+        raise typer.BadParameter(f"use {named}", param_hint="--engine")
 
 
-def _here(app_path: str, choices: dict[str, Any], wanted: "Wanted | None" = None) -> "_Run":
+def _here(
+    app_path: str,
+    choices: dict[str, Any],
+    wanted: "Wanted | None" = None,
+    export: Path | None = None,
+) -> "_Run":
     from headrace.rebuild.local.rebuild import rebuild as rebuild_here
     from headrace.rebuild.local.rebuild import rebuild_together
 
+    if wanted is not None and export is not None:
+        raise typer.BadParameter("'columns' makes all rows; leave it out", param_hint="--only-keys")
     if wanted is not None:
         return _one_by_one(partial(rebuild_here, app_path, wanted=wanted, **choices))
 
+    if export is not None:
+        from headrace.spark.columns.rebuild import rebuild_together as rebuild_from_files
+
+        return _together(partial(rebuild_from_files, app_path, export=export, **choices))
+    return _together(partial(rebuild_together, app_path, **choices))
+
+
+def _together(rebuilding: "Callable[..., Coroutine[Any, Any, _Outcomes]]") -> "_Run":
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         several = len(set(names)) > 1
 
@@ -359,7 +388,7 @@ def _here(app_path: str, choices: dict[str, Any], wanted: "Wanted | None" = None
             _announce(f"{name}: {phase}" if several else phase, ahead)
 
         told = None if quiet else announce
-        return asyncio.run(rebuild_together(app_path, names, report=told, **choices))
+        return asyncio.run(rebuilding(names, report=told))
 
     return run
 

@@ -9,8 +9,9 @@ know a broker.
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace._runtime.log import get_logger
@@ -27,9 +28,28 @@ from headrace.rebuild.shadow import Building
 from headrace.rebuild.switch import Means, RebuildOutcome, Shadow
 from headrace.transports.base import QueueId
 
-__all__ = ["Part"]
+__all__ = ["Base", "Laid", "Part"]
 
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """What a shadow was given to begin with, apart from the topic.
+
+    Attributes:
+        start: the offset of each queue at which it begins; it ends where the shadow's offsets stand.
+        messages: of the topic that need not be read any more.
+        events: that are folded.
+    """
+
+    start: Mapping[QueueId, int] = field(default_factory=dict)
+    messages: int = 0
+    events: int = 0
+
+
+# Fills an empty shadow with rows, versions and offsets, in one transaction.
+Base = Callable[[ReadModels, Shadow], Awaitable[Laid]]
 
 
 class Part:
@@ -71,6 +91,7 @@ class Part:
         self._next: dict[QueueId, int] = {}
         self._end: dict[QueueId, int] = {}
         self._events = self._rows = 0
+        self._laid = Laid()
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
@@ -106,6 +127,16 @@ class Part:
         self._phases.begin("base")
         await self._building.copy_live(self._shadow)
 
+    async def lay(self, base: Base) -> None:
+        """Begins with what something else makes, unless what it goes on with has begun so.
+
+        Raises:
+            ProjectionError: it cannot be made.
+        """
+        self._phases.begin("base")
+        if not await self._read_models.offsets(self.name, self._shadow.generation):
+            self._laid = await base(self._read_models, self._shadow)
+
     async def stand(
         self, ranges: Mapping[QueueId, tuple[int, int]], *, messages_max: int, kept_max: int
     ) -> None:
@@ -120,21 +151,23 @@ class Part:
             ProjectionError: a queue begins behind where it stands, or ends before.
         """
         offsets = await self._read_models.offsets(self.name, self._shadow.generation)
-        self._start = {queue: offsets.get(queue, 0) for queue in ranges}
-        self._next = dict(self._start)
+        self._next = {queue: offsets.get(queue, 0) for queue in ranges}
+        self._start = self._next | {
+            queue: start for queue, start in self._laid.start.items() if queue in ranges
+        }
         self._end = {queue: last for queue, (_, last) in ranges.items()}
         for queue, (first, last) in ranges.items():
-            if last < self._start[queue]:
+            if last < self._next[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} ends at {last}, before"
-                    f" {self._start[queue]}, where the live rows stand; if the topic was recreated, or"
+                    f" {self._next[queue]}, where the live rows stand; if the topic was recreated, or"
                     f" this is another event store, run `headrace projection rebuild {self.name}"
                     " --from store`, which starts over"
                 )
-            if first > self._start[queue]:
+            if first > self._next[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} begins at offset {first}, so"
-                    f" that events from {self._start[queue]} on are gone; build the rows from the event"
+                    f" that events from {self._next[queue]} on are gone; build the rows from the event"
                     f" store instead: `headrace projection rebuild {self.name} --from store`"
                 )
         self._gathering = Gathering(
@@ -145,7 +178,7 @@ class Part:
             messages_max=messages_max,
             kept_max=kept_max,
         )
-        ahead = sum(self._end[queue] - self._start[queue] for queue in ranges)
+        ahead = sum(self._end[queue] - self._next[queue] for queue in ranges)
         self._phases.begin("fold", ahead)
 
     def position(self, queue: QueueId) -> int:
@@ -221,6 +254,8 @@ class Part:
     def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
+        folding = seconds["fold"] + (seconds["base"] if self._laid.events else 0)
+        events = self._laid.events + self._events
         return RebuildReport(
             projection=self.name,
             generation=self._shadow.generation,
@@ -230,7 +265,8 @@ class Part:
             start_offsets=_named(self._start),
             end_offsets=_named(self._end),
             caught_up_offsets=_named(outcome.offsets),
-            events=self._events,
+            archived=self._laid.messages,
+            events=events,
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,
@@ -244,7 +280,7 @@ class Part:
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-            events_per_second=round(self._events / max(seconds["fold"], 0.001), 1),
+            events_per_second=round(events / max(folding, 0.001), 1),
         )
 
 

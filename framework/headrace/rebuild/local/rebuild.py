@@ -24,7 +24,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.decode import Decoder, Undecodable, context_read
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
-from headrace.rebuild.local.part import Part
+from headrace.rebuild.local.part import Base, Part
 from headrace.rebuild.local.partial_rebuild import Mending, Refolded, Wanted
 from headrace.rebuild.local.refold import refold
 from headrace.rebuild.local.rows_in_memory import KEPT_MAX
@@ -106,10 +106,13 @@ class _Chosen:
     live_wait_ms: int = _LIVE_WAIT_MS
     messages_max: int = _MESSAGES_MAX
     clock: Clock | None = None
+    base: Base | None = None
 
     @property
     def kind(self) -> Kind:
         """What shadows are filled from."""
+        if self.base is not None:
+            return "export"
         if self.source == "store":
             return "store"
         return "copy" if self.start == "offsets" else "topic"
@@ -156,6 +159,7 @@ async def rebuild_together(
     projection_names: Sequence[str],
     *,
     report: Callable[[str, str, int], None] | None = None,
+    base: Base | None = None,
     **choices: Unpack[Choices],
 ) -> dict[str, RebuildReport | Exception]:
     """Rebuilds several projections in one pass: each message is read and decoded once for all.
@@ -167,6 +171,7 @@ async def rebuild_together(
         app: the application's import path, such as `samples.bank:app`.
         projection_names: which of its projections.
         report: called with the projection's name at the start of each of its phases.
+        base: makes what each begins with, in place of the begin of the topic.
         choices: as `Choices` tells them.
 
     Returns:
@@ -175,7 +180,7 @@ async def rebuild_together(
     Raises:
         ProjectionNotFound: the application has no projection of a name; nothing was begun.
     """
-    application, chosen = load_app(app), _Chosen(**choices)
+    application, chosen = load_app(app), _Chosen(base=base, **choices)
     projections = [application.projection(name) for name in dict.fromkeys(projection_names)]
     outcomes: dict[str, RebuildReport | Exception] = {}
     async with _open(application, chosen) as found, AsyncExitStack() as opened:
@@ -279,6 +284,9 @@ async def _begin(
     if chosen.kind == "copy":
         async with part.attempt():
             await part.copy_live()
+    if chosen.base is not None:
+        async with part.attempt():
+            await part.lay(chosen.base)
     return part
 
 

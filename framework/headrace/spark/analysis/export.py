@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -25,6 +26,7 @@ from headrace.serialization import JsonSerializer
 from headrace.spark.archive import (
     ArchiveFile,
     ExportedPart,
+    digests_of,
     ends_of,
     exported_parts,
     finish_part,
@@ -51,7 +53,7 @@ from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting, read_record_batches
 
-__all__ = ["export_events"]
+__all__ = ["ORDER", "PLACES", "export_events"]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
@@ -62,6 +64,10 @@ _FINAL_TYPES: Final[Mapping[ColumnKind | None, pa.DataType]] = {
     ColumnKind.DATE: pa.date32(),
     ColumnKind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
+# Besides the event's own fields and `context`, of names that no field can have: in which order the topic
+# has the events, and of each decimal how many places it had, for rebuilds that want it to the letter.
+ORDER: Final = "_order"
+PLACES: Final = "_places"
 _VERSIONS: Final = pa.schema([("aggregate_id", pa.string()), ("version", pa.int64())])
 
 
@@ -130,6 +136,8 @@ def export_events(
             gaps=typed.tally["gaps"],
             filled=typed.tally["filled"],
             bytes=sum(file.stat().st_size for file in written.rglob("*.parquet")),
+            vouched=event_store_url is not None,
+            files=digests_of(written),
             seconds=(clock.monotonic_ms() - began) / 1_000,
         )
         finish_part(written, part)
@@ -268,11 +276,28 @@ class _Typed:
             name: batch[context_column(name)] for name in self._reading.context
         }
         context["recorded_at"] = context["recorded_at"].cast(_FINAL_TYPES[ColumnKind.TIMESTAMP])
-        columns: dict[str, Any] = {
-            "context": pa.StructArray.from_arrays(list(context.values()), names=list(context))
-        }
+        columns: dict[str, Any] = {"context": _struct(context)}
         for field in self._reading.types[place].fields:
             column = batch[column_of(field)]
             final = _FINAL_TYPES.get(field.kind)
             columns[field.name] = column if final is None else column.cast(final)
+        columns[ORDER] = _struct({"moment": batch["moment"], "turn": batch["turn"]})
+        decimals = {
+            field.name: _places(batch[column_of(field)])
+            for field in self._reading.types[place].fields
+            if field.kind is ColumnKind.DECIMAL
+        }
+        if decimals:
+            columns[PLACES] = _struct(decimals)
         return pa.table(columns)
+
+
+def _struct(columns: Mapping[str, pa.Array]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _places(digits: pa.Array) -> pa.Array:
+    """Returns how many digits stand behind the point of each decimal."""
+    point = pc.find_substring(digits, ".")
+    behind = pc.subtract(pc.subtract(pc.binary_length(digits), point), 1)
+    return pc.if_else(pc.less(point, 0), 0, behind).cast(pa.int8())

@@ -287,7 +287,8 @@ class TypedSlice:
         """
         if not messages:
             return
-        self._moment = messages[0].place.moment
+        # A clock that was set back does not change the order in a queue.
+        self._moment = max(self._moment, messages[0].place.moment)
         taken = _Taken(topic, messages, [])
         self._pass(self._gate.admit(self._decoded(taken)), taken)
 

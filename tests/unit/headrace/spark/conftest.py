@@ -199,6 +199,12 @@ def topic(ledger: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Topic:
     return made
 
 
+@pytest.fixture(scope="session")
+def topic_of() -> type[Topic]:
+    """Makes topics of any application."""
+    return Topic
+
+
 @pytest.fixture
 def make_plan(ledger: SimpleNamespace) -> Callable[..., FoldPlan]:
     """Makes a plan for one of the projections."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -12,6 +13,8 @@ from headrace.spark.archive import (
     ExportedPart,
     after_archive,
     archived_in,
+    check_file,
+    digests_of,
     ends_of,
     exported_parts,
     files_of,
@@ -60,6 +63,7 @@ def write(tmp_path: Path) -> WritePart:
         with writing_part(tmp_path) as place:
             with parquet_at(queue_file(place, "messages", 0), ARROW_SCHEMA) as writer:
                 writer.write_table(messages(start, end))
+            part = msgspec.structs.replace(part, files=digests_of(place))
             finish_part(place, part)
         return part
 
@@ -199,3 +203,27 @@ def test_the_next_part_begins_where_the_last_one_ends(write: WritePart, tmp_path
         ends_of(parts, [held(0, 2, 1)])
     with pytest.raises(ProjectionError, match="deleted before they were exported"):
         ends_of(parts, [held(8, 9)])
+
+
+def test_a_file_that_was_changed_or_removed_is_told_from_the_one_that_was_exported(
+    write: WritePart, tmp_path: Path
+) -> None:
+    write(0, 7)
+    part = tmp_path / "export-000001"
+    [(name, digest)] = digests_of(part).items()
+    assert name == "messages/queue-000.parquet"
+    path = part / name
+    check_file(path, digest)
+    assert [file.path for file in files_of(tmp_path, TOPIC)] == [str(path)]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ProjectionError, match="is not the file that was exported"):
+        files_of(tmp_path, TOPIC)
+    with pytest.raises(
+        ProjectionError, match=r"queue-000\.parquet is not the file that was exported"
+    ):
+        check_file(path, digest)
+    path.unlink()
+    with pytest.raises(ProjectionError, match="cannot be read"):
+        check_file(path, digest)

@@ -17,6 +17,7 @@ from headrace import Aggregate, App, DomainEvent, EventContext, Projection, appl
 from headrace.cli.projections.differences import show
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
+from headrace.folds import count
 from headrace.rebuild.report import RebuildReport
 from headrace.stores.open import open_event_store
 from headrace_mq.client.producer.producer import Producer
@@ -282,10 +283,46 @@ def test_keys_and_a_time_together_are_refused(
     assert reason in " ".join(done.output.replace("│", " ").split())
 
 
-def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
-    done = rebuild("loans", "--from-export", str(tmp_path))
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--from-export", "var/events"), "exported files need --engine columns or spark"),
+        (("--engine", "columns"), "'columns' folds exported files: use it with --from-export"),
+        (("--engine", "columns", "--from-export", "e", "--from", "offsets"), "folds from zero"),
+        (("--engine", "columns", "--from-export", "e", "--from", "store"), "folds from zero"),
+        (("--engine", "steam", "--from-export", "e"), "use 'replay' or 'spark' or 'columns'"),
+    ],
+)
+def test_exported_files_need_an_engine_that_reads_them(
+    options: tuple[str, ...], reason: str, run: Any
+) -> None:
+    done = run("projection", "rebuild", "loans", "--app", "library:app", *options)
     assert done.status == 2
-    assert "--engine spark" in done.output
+    assert reason in " ".join(done.output.replace("│", " ").split())
+
+
+def test_declared_folds_are_rebuilt_from_exported_files(
+    rebuild: Any, run: Any, event_store: str, tmp_path: Path
+) -> None:
+    counted = Projection("counted", row=Loans, key="book_id")
+    counted.on(Lent, times=count())
+    sys.modules["unit_library"].app.add(counted)
+    folder = str(tmp_path / "out")
+    exported = run(
+        "events", "export", folder, "--app", "unit_library:app", "--event-store", event_store
+    )
+    assert exported.status == 0
+    done = rebuild("counted", "--engine", "columns", "--from-export", folder)
+    assert (done.status, done.output.splitlines()[0]) == (0, "begin …")
+    assert "base …" in done.output.splitlines()
+    assert "table counted__2 is live" in done.output.splitlines()
+    assert rebuild("counted", command="verify", options=()).status == 0
+    refused = rebuild(
+        "counted", "--engine", "columns", "--from-export", folder, "--only-keys", "b-1"
+    )
+    assert (refused.status, "makes all rows" in refused.output) == (2, True)
+    with pytest.raises(ProjectionError, match="loans has folds that are Python functions"):
+        rebuild("loans", "--engine", "columns", "--from-export", folder)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_messages_are_kept_as_they_are_and_events_become_typed_rows(
     assert part.bytes > 0
     [booked] = rows(tmp_path / "out", ledger.Booked)
     context = booked.pop("context")
+    assert booked.pop("_order").keys() == {"moment", "turn"}
     assert booked == {"partner": "p", "amount": 5}
     assert (context["aggregate_id"], context["version"], context["sequence"]) == ("a", 1, 1)
     assert context["recorded_at"] == first.recorded_at
