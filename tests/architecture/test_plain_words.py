@@ -33,7 +33,6 @@ FRAMEWORK_EXEMPT = {
 QUEUE_EXEMPT = {
     "mq/ARCHITECTURE.md",
     "mq/headrace_mq/archive/",
-    "mq/headrace_mq/spark/",
     "mq/headrace_mq/store/",
 }
 

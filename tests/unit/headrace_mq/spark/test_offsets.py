@@ -121,5 +121,5 @@ def test_what_a_bound_asks_for_below_the_first_offset_held_is_deleted() -> None:
 
 
 def test_the_sentence_about_deleted_offsets_names_the_way_on() -> None:
-    with pytest.raises(ValueError, match="failOnDataLoss=false goes on from 5"):
+    with pytest.raises(ValueError, match="set failOnDataLoss=false to go on from 5"):
         plan_slices(HELD, starting={QueueRef("orders", 0): 4})

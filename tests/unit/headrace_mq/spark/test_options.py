@@ -15,7 +15,7 @@ GOOD = {"broker": "127.0.0.1:9876", "topic": "orders"}
         (GOOD | {"broker": "localhost"}, "broker is HOST:PORT, say .* not 'localhost'"),
         (GOOD | {"broker": "host:http"}, "broker is HOST:PORT"),
         (GOOD | {"topic": "orders,bad topic"}, "topic 'bad topic': use letters"),
-        (GOOD | {"startingOffset": "latest"}, "knows no option 'startingOffset'; it knows broker"),
+        (GOOD | {"startingOffset": "latest"}, "has no option 'startingOffset'; use broker"),
         (GOOD | {"startingOffsets": "newest"}, "startingOffsets: use"),
         (GOOD | {"splitRecords": "0"}, "splitRecords is a number of records, 1 or more, not '0'"),
         (GOOD | {"maxRecordsPerBatch": "many"}, "maxRecordsPerBatch is a number of records"),

@@ -25,7 +25,7 @@ def test_the_declared_schema_is_the_one_of_the_arrow_batches() -> None:
 
 
 def test_a_wrong_option_is_refused_when_the_source_is_made() -> None:
-    with pytest.raises(ValueError, match="knows no option 'startingOffset'"):
+    with pytest.raises(ValueError, match="has no option 'startingOffset'"):
         HeadraceDataSource(GOOD | {"startingOffset": "latest"})
 
 
@@ -75,7 +75,7 @@ def test_a_write_is_looked_at_before_it_starts(connected: Any) -> None:
     assert isinstance(made.writer(good, overwrite=False), TopicWriter)
     with pytest.raises(ValueError, match="can only be appended to"):
         made.writer(good, overwrite=True)
-    with pytest.raises(ValueError, match="needs a column 'body'"):
+    with pytest.raises(ValueError, match="add a column 'body'"):
         made.writer(StructType([]), overwrite=False)
     connected.refuses = True
     with pytest.raises(ConnectionLost, match="this was tried on"):

@@ -86,7 +86,7 @@ def test_latest_begins_at_the_end(queues: Any) -> None:
 def test_deleted_records_are_an_error_in_planning(queues: Any, connected: Any) -> None:
     connected.first[queues[1]] = 8
     stream, start = make(), {"orders": {"0": 0, "1": 3}}
-    sentence = "offset 3 of orders/1 was deleted; the first one held is 8; failOnDataLoss=false"
+    sentence = "offset 3 of orders/1 was deleted; the first one held is 8; set failOnDataLoss=false"
     with pytest.raises(OffsetOutOfRange, match=sentence):
         stream.latestOffset(start, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRange, match=sentence):

@@ -70,7 +70,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> type[FakeProducer]:
 @pytest.mark.parametrize(
     ("columns", "topic", "sentence"),
     [
-        ("key string", "orders", "needs a column 'body'"),
+        ("key string", "orders", "add a column 'body'"),
         ("body int", "orders", "column 'body' is int, not string or binary"),
         ("body string, key int", "orders", "column 'key' is int, not string"),
         ("body string, headers string", "orders", "'headers' is string, not map<string,string>"),
