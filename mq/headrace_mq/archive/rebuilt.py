@@ -1,11 +1,11 @@
 """
-Makes record batches of the archive's rows, as a fetch answers them. PURE.
+Makes record batches from the archive's rows, for the answers to fetches. PURE.
 
-Rows that came in one batch and follow each other become one, with the offsets, the producer, the
-sequences and the times they had; nothing is compressed. Long runs are cut, so that every answer can
-carry a batch.
+Neighbouring rows of one original batch become one batch again. They keep their offsets, producer,
+sequences and times; the new batch is not compressed. A long run of rows is cut into several batches, so
+that each fits into an answer.
 
-Used by `blocks`, which keeps the batches; `database` read the rows.
+Used by `blocks`, which keeps the batches; `database` reads the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from headrace_mq.protocol.batch import Columns, assign, encode_batch
 
 __all__ = ["BATCH_BYTES", "ArchivedRow", "Rebuilt", "rebuilt"]
 
-# Of bodies in one batch, besides one message: what a reader takes in one go.
+# Bytes of bodies in one batch; its last message may exceed it.
 BATCH_BYTES = 256 << 10
 _BATCH_RECORDS_MAX = 2_000
 
@@ -27,7 +27,7 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class ArchivedRow(NamedTuple):
-    """What is read of a message, in the order of the columns of `block.sql`."""
+    """One row: the columns of `block.sql` in their order."""
 
     queue_offset: int
     log_position: int
@@ -47,7 +47,7 @@ class ArchivedRow(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """A batch, and the offsets it is about: from `base` to before `end`."""
+    """A batch and its offsets: from `base` to before `end`."""
 
     base: int
     end: int
@@ -55,7 +55,7 @@ class Rebuilt(NamedTuple):
 
 
 def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]:
-    """Yields batches of rows of one queue that are in the order of their offsets."""
+    """Yields batches made from the rows of one queue; the rows are in offset order."""
     run: list[Sequence[Any]] = []
     size, follows, position = 0, -1, -1
     for row in rows:

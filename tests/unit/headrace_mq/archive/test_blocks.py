@@ -120,7 +120,7 @@ async def test_a_database_that_is_away_is_asked_again_by_whoever_reads_again(
         (job,) = one.blocks._jobs.values()
         await asyncio.wait([job])
         await asyncio.sleep(0)
-    assert [line["event"] for line in logs] == ["old messages cannot be read"]
+    assert [line["event"] for line in logs] == ["old messages cannot be read from the archive"]
     assert one.arrived.empty()
     one.shelf.failing = None
     assert await one.read(0, 5) == [0, 1, 2, 3, 4]
