@@ -15,11 +15,11 @@ import msgspec
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.archive.archive_reader import ArchiveReader
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.database import ArchiveMismatch, Database, KeptLog
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
@@ -71,7 +71,7 @@ class Archive:
             connect_ms=settings.connect_timeout_ms,
             statement_ms=settings.statement_timeout_ms,
         )
-        self._past = Past(self._database, settings)
+        self._past = ArchiveReader(self._database, settings)
         self._backlog = Backlog(settings)
         self.archiver: Archiver
 
@@ -102,7 +102,7 @@ class Archive:
             kept: the content of `archive.json`, or None without that file.
 
         Raises:
-            ArchiveUnfit: the database cannot be this broker's archive; the message says what to do.
+            ArchiveMismatch: the database cannot be this broker's archive; the message says what to do.
             ArchiveUnavailable: the database does not answer and has never been this broker's archive.
         """
         self._kept = kept
@@ -172,14 +172,14 @@ class Archive:
         found = {kept.log: kept for kept in await self._database.logs()}
         mine, shown = self._kept, self._database.shown
         if mine is None and found:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"{shown} is the archive of another broker's folder; give this one a database of its"
                 " own (or, if its file metadata/archive.json was lost, put that back)"
             )
         if mine is not None:
             _refuse_others(found, mine, shown)
         if mine is not None and mine.begun and not found:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"{shown} holds no archive, but this broker's messages were archived before; name"
                 " that database or restore it (or remove metadata/archive.json to begin a new archive"
                 " with what the log still holds)"
@@ -198,7 +198,7 @@ class Archive:
 
 def _refuse_others(found: Mapping[str, KeptLog], mine: KeptArchive, shown: str) -> None:
     if any(kept.store_id != mine.store_id for kept in found.values()):
-        raise ArchiveUnfit(
+        raise ArchiveMismatch(
             f"{shown} is the archive of another broker's folder; name the database that this one was"
             " archived to, or give it one of its own"
         )

@@ -4,7 +4,7 @@ A message store whose oldest messages are in the archive; it has the interface o
     offset ─▶  │ archive                          │ log                    │
                first                              held                     end
 
-Used by the broker, which reads it like any store; uses `past`. Messages that the log still holds come from
+Used by the broker, which reads it like any store; uses `archive_reader`. Messages that the log still holds come from
 the log. The broker's own journals are never archived: they hold messages that no reader may see yet.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
-from headrace_mq.archive.database import Keyed
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.archive_reader import ArchiveReader
+from headrace_mq.archive.database import KeySearch
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, read_header
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
@@ -26,7 +26,7 @@ from headrace_mq.store.log.write_group import Group
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.segment.log_walk import LogWalk
 
-__all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogStretch"]
+__all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogRange"]
 
 # The compacted log is not archived: its size is bounded by its keys, and an archive would keep
 # the records that a compaction removed.
@@ -52,7 +52,7 @@ class ArchivedStore(MessageStore):
         self,
         settings: StoreSettings,
         *,
-        past: Past,
+        past: ArchiveReader,
         epoch: int | Callable[[], int] = 1,
         clock: Clock | None = None,
         files: Files | None = None,
@@ -92,7 +92,7 @@ class ArchivedStore(MessageStore):
         """The first offset stored at `time_ms` or later; see `MessageStore.offset_at`.
 
         Raises:
-            Coming: the archive must be read first.
+            QueryPending: the archive must be read first.
         """
         found = super().offset_at(queue, time_ms)
         held = super().range(queue)[0]
@@ -107,7 +107,7 @@ class ArchivedStore(MessageStore):
         Returns None for an unknown queue, or if the archive does not answer.
 
         Raises:
-            Coming: the archive must be read first.
+            QueryPending: the archive must be read first.
         """
         held = super().range(queue)[0]
         if offset >= held or self.range(queue)[0] >= held:
@@ -137,7 +137,7 @@ class ArchivedStore(MessageStore):
             return self._find_held(
                 wanted, cursor, starts=starts, messages_max=messages_max, bytes_max=bytes_max
             )
-        asked = Keyed(
+        asked = KeySearch(
             wanted.topic, wanted.key, begin, before, wanted.from_ms, wanted.to_ms, messages_max
         )
         rows, more = self._past.keyed(asked)
@@ -169,7 +169,7 @@ class ArchivedStore(MessageStore):
         end = min(held.synced, self._visible[log])
         return min(held.segments[0].base if held.segments else end, end), end
 
-    def stretch(self, log: str, start: int, end: int, bytes_max: int) -> "LogStretch":
+    def stretch(self, log: str, start: int, end: int, bytes_max: int) -> "LogRange":
         """Returns the messages of a log between two positions, up to about `bytes_max`.
 
         They are in one segment. Do not delete it before they have been read.
@@ -178,7 +178,7 @@ class ArchivedStore(MessageStore):
         segment = held.segment_at(start)
         limit = min(end, held.segment_end(held.segments.index(segment)))
         walk = LogWalk(segment, limit, window_bytes=_WINDOW_BYTES)
-        return LogStretch(walk, start, min(limit, start + bytes_max), limit, self._is_seen)
+        return LogRange(walk, start, min(limit, start + bytes_max), limit, self._is_seen)
 
     def is_cold(self, log: str, start: int) -> bool:
         """Whether a read at a position would wait for the disk."""
@@ -206,7 +206,7 @@ class ArchivedStore(MessageStore):
         super()._committed(groups)
 
 
-class LogStretch:
+class LogRange:
     """Reads batches of a log in order, and tracks how far it has read.
 
     Args:

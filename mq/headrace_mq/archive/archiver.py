@@ -15,10 +15,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogStretch
+from headrace_mq.archive.archive_reader import ArchiveReader
+from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogRange
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchivePositionMoved, ArchiveUnfit, Database, KeptLog
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.database import ArchiveMismatch, ArchivePositionMoved, Database, KeptLog
 from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
@@ -53,7 +53,7 @@ class Archiver:
         self,
         store: ArchivedStore,
         database: Database,
-        past: Past,
+        past: ArchiveReader,
         *,
         backlog: Backlog,
         settings: ArchiveSettings,
@@ -86,14 +86,14 @@ class Archiver:
         """Asks the database where to go on.
 
         Raises:
-            ArchiveUnfit: the database is not this broker's archive.
+            ArchiveMismatch: the database is not this broker's archive.
             ArchiveUnavailable: the database did not answer.
         """
         kept = await self._claim()
         for log, found in kept.items():
             start, end = self._store.archivable(log)
             if found.position > end:
-                raise ArchiveUnfit(
+                raise ArchiveMismatch(
                     f"the archive holds the log {log!r} up to {found.position}, but here it ends at"
                     f" {end}: its end is missing here; restore the broker's folder, or give it a new"
                     " archive"
@@ -136,7 +136,7 @@ class Archiver:
             except (
                 ArchivePositionMoved,
                 ArchiveUnavailable,
-                ArchiveUnfit,
+                ArchiveMismatch,
                 DataCorrupt,
                 FormatTooNew,
                 OSError,
@@ -212,7 +212,7 @@ class LogRows:
         last_ms: when the last message was appended, in ms since 1970.
     """
 
-    def __init__(self, stretch: LogStretch) -> None:
+    def __init__(self, stretch: LogRange) -> None:
         self._stretch = stretch
         self.firsts: dict[QueueRef, int] = {}
         self.messages = 0

@@ -4,7 +4,7 @@ Reads messages back from the archive in blocks of up to 10,000, and keeps the ne
     read ─▶ a block that holds the offset ─▶ its batches; near its end the next block is loaded
         └─▶ none: "not now", and a call when it has been loaded
 
-Used by `past`; reads `database`. Everything runs on the event loop's thread; tasks wait for the database.
+Used by `archive_reader`; reads `database`. Everything runs on the event loop's thread; tasks wait for the database.
 Two limits: the bytes kept, and the blocks that are being loaded.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.rebuilt import Rebuilt, rebuilt
+from headrace_mq.archive.rebuilt import RebuiltBatch, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 
@@ -35,7 +35,7 @@ class _Block(NamedTuple):
     start: int
     until: int
     bases: list[int]
-    batches: list[Rebuilt]
+    batches: list[RebuiltBatch]
     bytes: int
 
 
@@ -112,7 +112,7 @@ class Blocks:
 
     async def _fetch(self, queue: QueueRef, offset: int, before: int) -> None:
         rows = await self._load_rows(queue, offset, self._messages_max, self._block_bytes_max)
-        batches: list[Rebuilt] = []
+        batches: list[RebuiltBatch] = []
         size = 0
         for batch in rebuilt(queue, rows):
             if batch.end > offset:
@@ -168,7 +168,7 @@ class Blocks:
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
-def _taken(batches: Sequence[Rebuilt], at: int, bytes_max: int, before: int) -> list[bytes]:
+def _taken(batches: Sequence[RebuiltBatch], at: int, bytes_max: int, before: int) -> list[bytes]:
     found: list[bytes] = []
     size = 0
     for batch in batches[at:]:

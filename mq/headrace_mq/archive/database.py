@@ -4,7 +4,7 @@ The archive's tables in PostgreSQL: writes rows in one transaction, and reads th
 One transaction commits rows together with the log position they reach. So after a crash or a lost answer,
 that position says what is archived, and no message is written twice.
 
-Used by `archiver` and `past`; uses asyncpg. It knows no store and no connection of the broker. Every wait
+Used by `archiver` and `archive_reader`; uses asyncpg. It knows no store and no connection of the broker. Every wait
 has a limit; every failure of the database is `ArchiveUnavailable`.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # loaded only when an archive is opened: few brokers have one
 
 __all__ = [
     "SCHEMA_REVISION",
+    "ArchiveMismatch",
     "ArchivePositionMoved",
-    "ArchiveUnfit",
     "Database",
     "KeptLog",
-    "Keyed",
+    "KeySearch",
     "RowSource",
     "shown",
 ]
@@ -46,7 +46,7 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-class ArchiveUnfit(MessageQueueError):
+class ArchiveMismatch(MessageQueueError):
     """The database cannot be this broker's archive; the message says what to do."""
 
 
@@ -62,7 +62,7 @@ class KeptLog(NamedTuple):
     position: int
 
 
-class Keyed(NamedTuple):
+class KeySearch(NamedTuple):
     """A search: a key of a topic, a range of log positions, and a range of append times."""
 
     topic: str
@@ -116,14 +116,14 @@ class Database:
         """Checks that the schema has this version's revision.
 
         Raises:
-            ArchiveUnfit: the revision is another, or the database does not store Unicode.
+            ArchiveMismatch: the revision is another, or the database does not store Unicode.
             ArchiveUnavailable: the database did not answer.
         """
         asyncpg = _driver()
         async with self._connection() as connection:
             encoding = await connection.fetchval(self._sql["encoding"])
             if encoding != "UTF8":
-                raise ArchiveUnfit(
+                raise ArchiveMismatch(
                     f"the database {self.shown} holds text as {encoding}; make one with the"
                     " encoding UTF8 for the archive"
                 )
@@ -132,13 +132,13 @@ class Database:
             except asyncpg.UndefinedTableError:
                 revision = None
         if revision is None or (revision != SCHEMA_REVISION and str(revision) < SCHEMA_REVISION):
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"the archive's schema in {self.shown} is "
                 f"{'missing' if revision is None else 'behind this version'}; run: headrace archive"
                 f" upgrade --url {self.shown}"
             )
         if revision != SCHEMA_REVISION:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"the archive's schema in {self.shown} is at {revision}, which this version does"
                 " not know: a newer one made it; start that version"
             )
@@ -205,7 +205,7 @@ class Database:
             row = await connection.fetchrow(self._sql["stored_from"], *queue, offset)
         return None if row is None else (row[0], row[1])
 
-    async def keyed(self, wanted: Keyed) -> list[Sequence[Any]]:
+    async def keyed(self, wanted: KeySearch) -> list[Sequence[Any]]:
         """Returns messages of a key, each with its queue first. Raises ArchiveUnavailable."""
         # A client may send any number as a time; the database takes 64 bits.
         bounds = [min(value, _I64_MAX) for value in wanted[2:6]]
@@ -257,7 +257,7 @@ def _driver() -> Any:
     try:
         import asyncpg
     except ImportError as error:
-        raise ArchiveUnfit(
+        raise ArchiveMismatch(
             "an archive needs the package asyncpg, which is not installed; run: pip install asyncpg"
         ) from error
     return asyncpg

@@ -16,7 +16,7 @@ import msgspec
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 
-__all__ = ["BATCH_BYTES", "ArchivedRow", "Rebuilt", "rebuilt"]
+__all__ = ["BATCH_BYTES", "ArchivedRow", "RebuiltBatch", "rebuilt"]
 
 # Bytes of bodies in one batch; its last message may exceed it.
 BATCH_BYTES = 256 << 10
@@ -46,7 +46,7 @@ class ArchivedRow(NamedTuple):
     flags: int
 
 
-class Rebuilt(NamedTuple):
+class RebuiltBatch(NamedTuple):
     """A batch and its offsets: from `base` to before `end`."""
 
     base: int
@@ -54,7 +54,7 @@ class Rebuilt(NamedTuple):
     batch: bytes
 
 
-def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]:
+def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[RebuiltBatch]:
     """Yields batches made from the rows of one queue; the rows are in offset order."""
     run: list[Sequence[Any]] = []
     size, follows, position = 0, -1, -1
@@ -71,7 +71,7 @@ def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]
             yield _batch(queue, run)
             run, size = [], 0
         if whole is not None:
-            yield Rebuilt(offset, offset + records, whole)
+            yield RebuiltBatch(offset, offset + records, whole)
             continue
         run.append(row)
         size += body_bytes
@@ -80,7 +80,7 @@ def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]
         yield _batch(queue, run)
 
 
-def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> Rebuilt:
+def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> RebuiltBatch:
     first = ArchivedRow(*rows[0])
     columns = list(zip(*rows, strict=True))
     keys, tags, headers, bodies, born = (list(columns[at]) for at in (5, 6, 7, 8, 9))
@@ -107,4 +107,4 @@ def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> Rebuilt:
         appended_at_ms=first.stored_at_ms,
         epoch=first.epoch,
     )
-    return Rebuilt(first.queue_offset, first.queue_offset + len(rows), bytes(batch))
+    return RebuiltBatch(first.queue_offset, first.queue_offset + len(rows), bytes(batch))

@@ -26,7 +26,7 @@ from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.assembly import connect, delete_archived, spare
-from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.groups.locks import Locks
 from headrace_mq.broker.groups.members import Groups
 from headrace_mq.broker.groups.offsets import Offsets
@@ -106,7 +106,7 @@ class Broker:
         self._closing = False
         self._port = settings.port
         self._storage = Storage(settings, clock=self._clock, files=self._files)
-        self._sifters: Sifters | None = None
+        self._workers: FilterWorkers | None = None
         self._flushes: Flushes | None = None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
@@ -164,7 +164,7 @@ class Broker:
         # inside may not say where to find it.
         at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
         count = self._settings.filter_processes_max if at_hand else 0
-        self._sifters = Sifters(count) if count else None
+        self._workers = FilterWorkers(count) if count else None
         store = self._storage.open_store()
         self._epoch = store.epoch
         try:
@@ -241,8 +241,8 @@ class Broker:
             assert self._steady is not None
             await self._steady.keep(always=True)
         finally:
-            if self._sifters is not None:
-                await self._sifters.aclose()
+            if self._workers is not None:
+                await self._workers.aclose()
             await self._storage.aclose()
         _log.info("broker stopped", address=state.address)
 
@@ -304,7 +304,7 @@ class Broker:
             early=lambda: state.watermarks.early,
             spare=partial(spare, state),
         )
-        connect(state, self._sifters)
+        connect(state, self._workers)
         return state
 
     def _scheduler(

@@ -32,9 +32,9 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
-from headrace_mq.store.log.queues import Queue, Queues, Stretch
+from headrace_mq.store.log.queues import FileRange, Queue, Queues
 from headrace_mq.store.log.recovery import recover
-from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
+from headrace_mq.store.log.write_group import Group, NewBatch, Staged, only_batch
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment, SyncFailed
 
@@ -119,7 +119,7 @@ class MessageStore:
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
             clock=self._clock, exchange=self._exchange,
         )  # fmt: skip
-        self._fresh: Fresh | None = None
+        self._fresh: NewBatch | None = None
         self._lock_fd: int | None = None
         self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
@@ -309,12 +309,12 @@ class MessageStore:
                 return sound
         return []
 
-    def stretch_from(
+    def file_range_from(
         self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
-    ) -> Stretch | None:
-        """Returns the file that holds the batches from an offset on; see `Queue.stretch_from`."""
+    ) -> FileRange | None:
+        """Returns the file that holds the batches from an offset on; see `Queue.file_range_from`."""
         known = self._queues.get(queue)
-        return None if known is None else known.stretch_from(offset, bytes_max, batches_max)
+        return None if known is None else known.file_range_from(offset, bytes_max, batches_max)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """Returns the first offset held and the next one to become visible; (0, 0) if unknown."""
@@ -433,7 +433,7 @@ class MessageStore:
             visible |= dict.fromkeys(self._queues.commit(group))
             # A block cut earlier may still wait for the sync of its range.
             due = index.grown(group.end) or due or group.log.synced < group.end
-        self._fresh = fresh_of(groups)
+        self._fresh = only_batch(groups)
         if self.on_visible is not None:
             self.on_visible(visible.keys())
         self._fresh = None

@@ -5,7 +5,7 @@ The backlog of a group is what it has not committed, over all queues that it rea
 is not readable yet does not count, so a limit is exceeded by what is on its way to the disk.
 
 Used by the handlers, which ask whether messages may come, and by the broker's timer and store, which say
-when to look again. What a group's queues hold is asked through `Standing`.
+when to look again. What a group's queues hold is asked through `GroupBacklog`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     policy: str
 
 
-class Standing(Protocol):
+class GroupBacklog(Protocol):
     """What is asked of the broker."""
 
     def lags(self, group: str) -> Mapping[QueueRef, int]:
@@ -54,7 +54,7 @@ class Backlogs:
         alarm_percent: share of its limit from which a backlog is an alarm.
     """
 
-    def __init__(self, standing: Standing, *, alarm_percent: int) -> None:
+    def __init__(self, standing: GroupBacklog, *, alarm_percent: int) -> None:
         self._standing = standing
         self._alarm_percent = alarm_percent
         self._limits: dict[str, Limit] = {}

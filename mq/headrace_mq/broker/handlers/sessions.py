@@ -113,7 +113,7 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
 
     Raises:
         InvalidArgument: a name is not allowed, or the group or connection is full.
-        GroupDiffers: the member would do otherwise what all members have to do alike.
+        InconsistentGroup: the member would do otherwise what all members have to do alike.
         NameTaken: another client is at work under the name.
     """
     request = decode(JoinGroup, frame.body)

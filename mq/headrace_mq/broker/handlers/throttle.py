@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Room, Whose
+from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, QuotaTarget, Room
 from headrace_mq.broker.quotas.throttle import Held, Obstacle, WaitLine
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -141,11 +141,11 @@ def _header(batch: memoryview) -> BatchHeader | None:
         return None
 
 
-def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[Whose]:
+def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[QuotaTarget]:
     """Whose rates count; names that are no topics could be made up without end."""
     peer = state.peers.get(connection)
-    client = [] if peer is None else [Whose(CLIENT, peer.host)]
-    return client + [Whose(TOPIC, topic) for topic in topics if topic in state.topics]
+    client = [] if peer is None else [QuotaTarget(CLIENT, peer.host)]
+    return client + [QuotaTarget(TOPIC, topic) for topic in topics if topic in state.topics]
 
 
 def _charge(state: BrokerState, demands: Iterable[Demand]) -> None:

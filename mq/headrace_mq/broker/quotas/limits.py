@@ -14,7 +14,7 @@ import msgspec
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.groups.backlogs import Limit
-from headrace_mq.broker.quotas.quotas import Whose
+from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, Rates
 
@@ -69,13 +69,13 @@ class Limits:
 
     def __init__(self, file: MetadataFile[KeptLimits]) -> None:
         self._file = file
-        self._quotas: dict[Whose, Rates] = {}
+        self._quotas: dict[QuotaTarget, Rates] = {}
         self._backlogs: dict[str, Limit] = {}
         self._groups: dict[str, GroupRules] = {}
         self.paused: frozenset[str] = frozenset()
 
     @property
-    def quotas(self) -> Mapping[Whose, Rates]:
+    def quotas(self) -> Mapping[QuotaTarget, Rates]:
         """The quotas of single clients and topics."""
         return self._quotas
 
@@ -98,7 +98,7 @@ class Limits:
         kept = self._file.read()
         if kept is not None:
             self._quotas = {
-                Whose(kind, name): Rates(*msgspec.structs.astuple(quota))
+                QuotaTarget(kind, name): Rates(*msgspec.structs.astuple(quota))
                 for kind, names in kept.quotas.items()
                 for name, quota in names.items()
             }
@@ -115,7 +115,7 @@ class Limits:
         for group in sorted(self.paused):
             _log.warning("a group is paused by an operator and is given no messages", group=group)
 
-    def set_quota(self, whose: Whose, rates: Rates | None) -> None:
+    def set_quota(self, whose: QuotaTarget, rates: Rates | None) -> None:
         """Sets a quota, or takes it away with None; durable.
 
         Raises:
@@ -163,7 +163,7 @@ class Limits:
 
     def _write(
         self,
-        quotas: Mapping[Whose, Rates],
+        quotas: Mapping[QuotaTarget, Rates],
         backlogs: Mapping[str, Limit],
         groups: Mapping[str, GroupRules],
     ) -> None:

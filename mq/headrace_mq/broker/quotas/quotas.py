@@ -16,7 +16,7 @@ from headrace_mq.errors import Throttled
 from headrace_mq.protocol.limits import CLIENT, NO_RATES, TOPIC, Rates, Throttling
 from headrace_mq.settings import BrokerSettings
 
-__all__ = ["FETCH", "PRODUCE", "Demand", "Flow", "Quotas", "Room", "Whose", "quotas_of"]
+__all__ = ["FETCH", "PRODUCE", "Demand", "Flow", "QuotaTarget", "Quotas", "Room", "quotas_of"]
 
 Batch = bytes | memoryview
 
@@ -29,7 +29,7 @@ _REMEMBERED_MS = 600_000
 _TOLD_MAX = 1_000
 
 
-class Whose(NamedTuple):
+class QuotaTarget(NamedTuple):
     """A client or a topic."""
 
     kind: str
@@ -65,7 +65,9 @@ class Flow:
 
     __slots__ = ("_bytes", "_held_at_ms", "_messages", "requests", "waited_ms", "way", "whose")
 
-    def __init__(self, whose: Whose, way: str, rates: Rates, *, burst_ms: int, now_ms: int) -> None:
+    def __init__(
+        self, whose: QuotaTarget, way: str, rates: Rates, *, burst_ms: int, now_ms: int
+    ) -> None:
         self.whose, self.way = whose, way
         self.requests = self.waited_ms = 0
         self._held_at_ms = now_ms
@@ -167,15 +169,15 @@ class Quotas:
     def __init__(self, defaults: Mapping[str, Rates], *, burst_ms: int) -> None:
         self._defaults = dict(defaults)
         self._burst_ms = burst_ms
-        self._own: dict[Whose, Rates] = {}
-        self._flows: dict[tuple[Whose, str], Flow] = {}
+        self._own: dict[QuotaTarget, Rates] = {}
+        self._flows: dict[tuple[QuotaTarget, str], Flow] = {}
         self.active = False
         self.replace({})
 
     def __len__(self) -> int:
         return len(self._flows)
 
-    def replace(self, own: Mapping[Whose, Rates]) -> None:
+    def replace(self, own: Mapping[QuotaTarget, Rates]) -> None:
         """Takes the quotas of single clients and topics; those that changed begin with a full bucket."""
         changed = {whose for whose, _ in own.items() ^ self._own.items()}
         self._own = dict(own)
@@ -186,11 +188,11 @@ class Quotas:
             rates != NO_RATES for rates in (*self._own.values(), *self._defaults.values())
         )
 
-    def rates(self, whose: Whose) -> Rates:
+    def rates(self, whose: QuotaTarget) -> Rates:
         """The quota of a client or topic."""
         return self._own.get(whose) or self._defaults.get(whose.kind, NO_RATES)
 
-    def flow(self, whose: Whose, way: str, now_ms: int) -> Flow | None:
+    def flow(self, whose: QuotaTarget, way: str, now_ms: int) -> Flow | None:
         """What counts for a client or topic; None where nothing limits it."""
         found = self._flows.get((whose, way))
         if found is None:
@@ -206,12 +208,12 @@ class Quotas:
             self._flows[whose, way] = found
         return found
 
-    def flows(self, parts: Iterable[Whose], way: str, now_ms: int) -> list[Flow]:
+    def flows(self, parts: Iterable[QuotaTarget], way: str, now_ms: int) -> list[Flow]:
         """What counts for all that take part in a request."""
         found = (self.flow(whose, way, now_ms) for whose in parts)
         return [flow for flow in found if flow is not None]
 
-    def room(self, parts: Iterable[Whose], now_ms: int) -> Room:
+    def room(self, parts: Iterable[QuotaTarget], now_ms: int) -> Room:
         """How much a fetch of all these may bring without owing anything."""
         rooms = [flow.room(now_ms) for flow in self.flows(parts, FETCH, now_ms)]
         return Room(

@@ -9,7 +9,7 @@ check and search a batch of 1,000 orders takes 216 us (201 to 233) with this ste
 without it; a batch of 100 takes 31 (29 to 33) and 68 (64 to 74). Where the number is the only header, it
 saves a tenth: 180 and 200 us for 1,000.
 
-Used by `sieve`. Pure. It leaves to the decoder of everything what it does not know: a text that JSON
+Used by `batch_filter`. Pure. It leaves to the decoder of everything what it does not know: a text that JSON
 would not call a number, and bounds with many messages within.
 """
 

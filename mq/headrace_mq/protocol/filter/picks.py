@@ -6,7 +6,7 @@ batches before and behind it. The msgpack of a `Picked` is an array of eight arr
 
     offsets, keys, tags, headers, bodies, born (ms), stored (ms), producer ids
 
-Used by `sieve`, which picks, and by the consumer's fetcher, which reads the answer. Pure.
+Used by `batch_filter`, which picks, and by the consumer's fetcher, which reads the answer. Pure.
 """
 
 from collections.abc import Sequence

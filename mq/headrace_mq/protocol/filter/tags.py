@@ -9,7 +9,7 @@ Measured alone, in turns (medians of 82, first and last tenth; the batches of W6
 `benchmarks.mq`): to check and search a batch of 1,000 takes 102 us (98 to 109) with this step and 145
 (140 to 155) without it; a batch of 100 takes 16 (15 to 18) and 21 (20 to 22).
 
-Used by `sieve`. Pure. It leaves to the decoder what it does not know: longer texts, texts other than
+Used by `batch_filter`. Pure. It leaves to the decoder what it does not know: longer texts, texts other than
 ASCII, and a missing column.
 """
 

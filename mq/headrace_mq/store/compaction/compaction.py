@@ -23,13 +23,13 @@ from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.latest_keys import LatestKeys
 from headrace_mq.store.compaction.plan import CompactionRules, Plan, expired, planned
 from headrace_mq.store.compaction.rewrite import (
-    Needed,
+    RewriteContext,
     Rewriter,
     RewriteRate,
     Rewritten,
+    SegmentUnusable,
     Source,
     Stopped,
-    Unfit,
 )
 from headrace_mq.store.log.commit_log import CommitLog, SegmentInfo
 from headrace_mq.store.log.queues import Queues
@@ -161,7 +161,7 @@ class Compaction:
             await self._rewrite_all(rewriter, plan, floors)
         except Stopped:
             return
-        except (Unfit, OSError, SyncFailed) as error:
+        except (SegmentUnusable, OSError, SyncFailed) as error:
             # Segments rewritten earlier stay. If a sync failed, a start may find either of two files: both have the
             # same effective content, and readers keep the old one.
             self._figures = self._figures._replace(trouble=str(error))
@@ -185,7 +185,7 @@ class Compaction:
             # The keys of one segment do not fit: compact for one part of the keys after the other.
             parts *= 2
             if parts > PARTS_MAX:
-                raise Unfit(
+                raise SegmentUnusable(
                     "the keys of one segment do not fit into memory, not even in parts; raise"
                     " compact_memory_bytes"
                 )
@@ -195,7 +195,7 @@ class Compaction:
             if part:
                 keys, read = await self._collect(rewriter, dirty[:1], part=part, parts=parts)
                 if not read:
-                    raise Unfit(
+                    raise SegmentUnusable(
                         "a part of the keys does not fit into memory; raise compact_memory_bytes"
                     )
             for group in groups:
@@ -222,7 +222,7 @@ class Compaction:
         now_ms, steady_ms = self._clock.now_ms(), self.steady_ms()
         sources = [_source(info) for info in group]
         cleaned = [info.compacted.cleaned_ms if info.compacted else 0 for info in group]
-        needed = Needed(
+        needed = RewriteContext(
             floors=floors,
             remembered=self._queues.remembered(),
             # Tombstones stay until the records that they delete are gone from all earlier segments.

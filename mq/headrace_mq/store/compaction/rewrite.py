@@ -42,7 +42,15 @@ from headrace_mq.store.segment.segment import (
     segment_name,
 )
 
-__all__ = ["Needed", "RewriteRate", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
+__all__ = [
+    "RewriteContext",
+    "RewriteRate",
+    "Rewriter",
+    "Rewritten",
+    "SegmentUnusable",
+    "Source",
+    "Stopped",
+]
 
 _log = get_logger(__name__)
 
@@ -55,7 +63,7 @@ class Stopped(Exception):
     """The store is closing; no file was changed."""
 
 
-class Unfit(Exception):
+class SegmentUnusable(Exception):
     """A segment cannot be rewritten; the message says why. No file was changed."""
 
 
@@ -68,7 +76,7 @@ class Source(NamedTuple):
     next_offsets: Mapping[QueueRef, int]
 
 
-class Needed(NamedTuple):
+class RewriteContext(NamedTuple):
     """The facts that a rewrite needs besides the segments.
 
     Attributes:
@@ -146,7 +154,7 @@ class Rewriter:
 
         Raises:
             Stopped: the store is closing.
-            Unfit: a segment is damaged.
+            SegmentUnusable: a segment is damaged.
             OSError: a segment cannot be read.
         """
         for number, source in enumerate(sources):
@@ -159,7 +167,7 @@ class Rewriter:
                         return number
         return len(sources)
 
-    def is_worth_it(self, source: Source, keys: LatestKeys, needed: Needed) -> bool:
+    def is_worth_it(self, source: Source, keys: LatestKeys, needed: RewriteContext) -> bool:
         """Whether a rewrite would remove a record of a clean segment. Raises as `collect`."""
         with self._opened(source) as walk:
             for header in _batches(walk, source):
@@ -174,14 +182,16 @@ class Rewriter:
                     return True
         return False
 
-    def rewrite(self, group: Sequence[Source], keys: LatestKeys, needed: Needed) -> Rewritten:
+    def rewrite(
+        self, group: Sequence[Source], keys: LatestKeys, needed: RewriteContext
+    ) -> Rewritten:
         """Replaces neighbours by one segment, durably.
 
         The files of all but the first stay until `remove_others`.
 
         Raises:
             Stopped: the store is closing; no file was changed.
-            Unfit: a segment is damaged; no file was changed.
+            SegmentUnusable: a segment is damaged; no file was changed.
             OSError: the disk is full, or the like; no file was changed.
             SyncFailed: the next start may find the old segment or the new one.
         """
@@ -271,10 +281,10 @@ class Rewriter:
                 file_bytes=SEGMENT_HEADER_BYTES + source.covers - source.base,
             )  # fmt: skip
         except MessageQueueError as error:
-            raise Unfit(str(error)) from error
+            raise SegmentUnusable(str(error)) from error
         try:
             if segment.header_damage is not None:
-                raise Unfit(segment.header_damage)
+                raise SegmentUnusable(segment.header_damage)
             yield LogWalk(segment, segment.data_end(source.covers))
         finally:
             segment.close()
@@ -289,7 +299,7 @@ class _Draft:
         fd: int,
         group: Sequence[Source],
         keys: LatestKeys,
-        needed: Needed,
+        needed: RewriteContext,
     ) -> None:
         self._files = files
         self._fd = fd
@@ -365,7 +375,9 @@ class _Draft:
     def _add(self, batch: bytearray, header: BatchHeader) -> None:
         queue, length = header.queue, len(batch)
         if self.end + length > self._covers:
-            raise Unfit(f"what stays of segment {segment_name(self._base)} does not fit into it")
+            raise SegmentUnusable(
+                f"what stays of segment {segment_name(self._base)} does not fit into it"
+            )
         if queue not in self.queues:
             self.queues[queue] = QueueIndex(queue)
         self.queues[queue].add(
@@ -397,7 +409,7 @@ def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]
 def _batches(walk: LogWalk, source: Source) -> Iterator[BatchHeader]:
     for entry in walk.entries():
         if isinstance(entry, Gap):
-            raise Unfit(
+            raise SegmentUnusable(
                 f"segment {segment_name(source.base)} is damaged at log position {entry.start}; what"
                 " it and later ones hold stays as it is"
             )

@@ -22,7 +22,7 @@ from headrace_mq.store.segment.block_file import Block
 from headrace_mq.store.segment.log_walk import LogWalk
 from headrace_mq.store.segment.segment import Segment
 
-__all__ = ["KEYS_BLOCK_BYTES", "KEYS_MAX", "KeyBlock", "LogKeys", "Looked", "keys_of"]
+__all__ = ["KEYS_BLOCK_BYTES", "KEYS_MAX", "KeyBlock", "KeyLookup", "LogKeys", "keys_of"]
 
 _log = get_logger(__name__)
 
@@ -43,7 +43,7 @@ class KeyBlock(NamedTuple):
     block: Block
 
 
-class Looked(NamedTuple):
+class KeyLookup(NamedTuple):
     """Positions of batches that may hold a key, up to `end`; None if the range is not indexed."""
 
     positions: list[int] | None
@@ -150,7 +150,9 @@ class LogKeys:
             self._complete += 1
         return None
 
-    def lookup(self, position: int, digest: int, *, from_ms: int, to_ms: int, end: int) -> Looked:
+    def lookup(
+        self, position: int, digest: int, *, from_ms: int, to_ms: int, end: int
+    ) -> KeyLookup:
         """Returns the batches that may hold a hash, from a log position up to a later one.
 
         Args:
@@ -165,17 +167,17 @@ class LogKeys:
         block = file.block_of(position)
         if block is not None:
             if not block.entries or block.max_ms < from_ms or block.min_ms >= to_ms:
-                return Looked([], block.end)
+                return KeyLookup([], block.end)
             try:
                 found = file.find(block, digest)
-                return Looked([at for at in found if at >= position], block.end)
+                return KeyLookup([at for at in found if at >= position], block.end)
             except (DataCorrupt, OSError) as error:
                 self._drop(number, block, str(error))
-                return Looked(None, block.end)
+                return KeyLookup(None, block.end)
         for draft in (self._pending, self._draft):
             if draft is not None and draft.start <= position < draft.end:
-                return Looked([at for at in draft.find(digest) if at >= position], draft.end)
-        return Looked(None, self._segment_end(number, end))
+                return KeyLookup([at for at in draft.find(digest) if at >= position], draft.end)
+        return KeyLookup(None, self._segment_end(number, end))
 
     def _drop(self, number: int, block: Block, reason: str) -> None:
         file = self._key_files[number]

@@ -60,7 +60,7 @@ class Durable(asyncio.Future[None]):
         """Returns False: the future cannot be cancelled."""
         return False
 
-    def tell_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
+    def call_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
         """Calls `receive` as soon as the future ends, before the loop wakes its waiters."""
         if self.done():
             receive(self)

@@ -28,12 +28,12 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, Segment
 
-__all__ = ["Queue", "Queues", "Stretch"]
+__all__ = ["FileRange", "Queue", "Queues"]
 
 _new = tuple.__new__
 
 
-class Stretch(NamedTuple):
+class FileRange(NamedTuple):
     """Batches of a queue in one file, for a reader in another process.
 
     Attributes:
@@ -54,7 +54,7 @@ class Queue:
     log: CommitLog
     index: QueueIndex
 
-    def stretch_from(self, offset: int, bytes_max: int, batches_max: int) -> Stretch | None:
+    def file_range_from(self, offset: int, bytes_max: int, batches_max: int) -> FileRange | None:
         """Returns the batches from the one that holds `offset` on, as far as one file holds them.
 
         Returns None if the log does not hold the offset, or is compacted, because then its files change.
@@ -69,7 +69,7 @@ class Queue:
         segment = log.segment_at(entries[0].position)
         end = log.segment_end(log.segments.index(segment))
         inside = [entry for entry in entries if entry.position < end]
-        return Stretch(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
+        return FileRange(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
 
 
 class Queues:

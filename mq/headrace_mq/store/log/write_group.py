@@ -18,7 +18,7 @@ from headrace_mq.store.index.sequences import Undo
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SegmentPlan
 
-__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Fresh", "Group", "Staged", "fresh_of"]
+__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Group", "NewBatch", "Staged", "only_batch"]
 
 # A batch this large is a piece of its own: copying it into a larger piece costs more than a piece.
 LONE_BYTES = 4 << 10
@@ -34,7 +34,7 @@ class Staged(NamedTuple):
     undo: Undo | None
 
 
-class Fresh(NamedTuple):
+class NewBatch(NamedTuple):
     """A batch that has just become visible, in memory for the readers that wait for it."""
 
     queue: QueueRef
@@ -93,9 +93,9 @@ class Group:
             self._loose_bytes = 0
 
 
-def fresh_of(groups: Sequence[Group]) -> Fresh | None:
+def only_batch(groups: Sequence[Group]) -> NewBatch | None:
     """Returns the only batch of written groups; None if they hold more than one."""
     if len(groups) != 1 or len(groups[0].staged) != 1:
         return None
     ((queue, entry, _),) = groups[0].staged
-    return Fresh(queue, entry.base, groups[0].blocks[0])
+    return NewBatch(queue, entry.base, groups[0].blocks[0])

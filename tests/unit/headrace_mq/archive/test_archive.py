@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.archive.archive import Archive, KeptArchive
-from headrace_mq.archive.database import ArchiveUnfit
+from headrace_mq.archive.database import ArchiveMismatch
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ArchiveSettings, StoreSettings
@@ -76,16 +76,16 @@ async def test_a_crash_before_the_database_was_told_is_made_good(
 
 async def test_two_brokers_cannot_share_an_archive(opened: Open, archive_url: str) -> None:
     await opened(archive_url, [])
-    with pytest.raises(ArchiveUnfit, match="another broker's folder"):
+    with pytest.raises(ArchiveMismatch, match="another broker's folder"):
         await opened(archive_url, [], folder="other")
-    with pytest.raises(ArchiveUnfit, match="another broker's folder"):
+    with pytest.raises(ArchiveMismatch, match="another broker's folder"):
         await opened(archive_url, [KeptArchive("other", begun=True)], folder="third")
 
 
 async def test_an_empty_database_is_not_taken_for_the_archive_that_was(
     opened: Open, archive_url: str
 ) -> None:
-    with pytest.raises(ArchiveUnfit, match="holds no archive, but"):
+    with pytest.raises(ArchiveMismatch, match="holds no archive, but"):
         await opened(archive_url, [KeptArchive("mine", begun=True)])
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.archive.questions import Coming
+from headrace_mq.archive.pending_queries import QueryPending
 from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
@@ -43,7 +43,7 @@ async def answered(ask: Callable[[], Any]) -> Any:
     while True:
         try:
             return ask()
-        except Coming as coming:
+        except QueryPending as coming:
             await coming.answer
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace_mq.archive.database import ArchiveUnfit, KeptLog
+from headrace_mq.archive.database import ArchiveMismatch, KeptLog
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 
@@ -93,7 +93,7 @@ async def test_an_archive_that_is_ahead_of_the_log_is_refused(
 ) -> None:
     one = archived()
     shelf.kept["transient"] = KeptLog("transient", "me", 1_000)
-    with pytest.raises(ArchiveUnfit, match="up to 1000, but here it ends at 0"):
+    with pytest.raises(ArchiveMismatch, match="up to 1000, but here it ends at 0"):
         await one.archiver.connect()
 
 

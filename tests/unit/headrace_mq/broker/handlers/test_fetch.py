@@ -275,14 +275,14 @@ async def test_a_long_backlog_of_which_little_is_wanted_is_looked_through_by_oth
     client = await connect(broker)
     await client.create("t", 1)
     await client.produce(*(numbered("t", *range(40)) for _ in range(2_500)))
-    sifters = broker._sifters
+    workers = broker._workers
     jobs: list[int] = []
 
-    def submit(job, submitted=sifters.submit):
+    def submit(job, submitted=workers.submit):
         jobs.append(job.entries[0].base)
         return submitted(job)
 
-    sifters.submit = submit
+    workers.submit = submit
 
     async def read() -> list[int]:
         found, offset = [], 0
@@ -301,11 +301,11 @@ async def test_a_long_backlog_of_which_little_is_wanted_is_looked_through_by_oth
     # Nobody waits for a process that is being started.
     assert await read() == list(range(39, 100_000, 40))
     assert jobs == []
-    await until(sifters.ready)
+    await until(workers.ready)
     assert await read() == list(range(39, 100_000, 40))
     # Each job begins where the one before ended, before anybody has asked for it.
     assert len(jobs) > 1
-    pids = sifters.pids
+    pids = workers.pids
     await broker.aclose()
     assert pids
     assert not any(map(is_there, pids))

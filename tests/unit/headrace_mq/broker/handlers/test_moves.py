@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.moves import TARGETS, move
 from headrace_mq.errors import (
-    GroupAtWork,
+    GroupNotEmpty,
     GroupNotFound,
     InvalidArgument,
     OffsetOutOfRange,
@@ -173,7 +173,7 @@ async def test_a_group_at_work_is_not_touched(filled, state) -> None:
         (RequestCode.DELETE_GROUP, DeleteGroup("g")),
     ]:
         refused = await filled.refusal(code, asked)
-        assert isinstance(refused, GroupAtWork)
+        assert isinstance(refused, GroupNotEmpty)
         assert "1 members at work" in str(refused)
     assert standing(state) == {0: 4, 1: 3}
 

@@ -1,7 +1,7 @@
 import pytest
 
 from headrace_mq.errors import (
-    GroupAtWork,
+    GroupNotEmpty,
     InvalidArgument,
     NotGroupMember,
     OffsetOutOfRange,
@@ -103,7 +103,7 @@ async def test_administration_sets_offsets_either_way_while_nobody_is_at_work(fi
 async def test_administration_waits_until_the_members_have_left(filled) -> None:
     await join(filled)
     error = await filled.refusal(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))
-    assert isinstance(error, GroupAtWork)
+    assert isinstance(error, GroupNotEmpty)
     assert "stop them" in str(error)
     await filled.ask(RequestCode.LEAVE_GROUP, LeaveGroup("g", "m"))
     await filled.ask(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))

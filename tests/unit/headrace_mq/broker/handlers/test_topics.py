@@ -12,9 +12,9 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     DeleteQueues,
     DescribeQueues,
-    DoomedQueue,
-    DoomedQueues,
     FreezeQueues,
+    QueueDeletion,
+    QueueDeletions,
     QueueDescription,
     QueuesAnswer,
 )
@@ -41,9 +41,9 @@ async def freeze(client, topic="t", *queues, writing=True, reading=True, frozen=
     return decode(TopicsAnswer, await client.ask(RequestCode.FREEZE_QUEUES, asked)).topics[0]
 
 
-async def delete(client, topic="t", keep=0, *, dry_run=False) -> DoomedQueues:
+async def delete(client, topic="t", keep=0, *, dry_run=False) -> QueueDeletions:
     asked = DeleteQueues(topic, keep, dry_run)
-    return decode(DoomedQueues, await client.ask(RequestCode.DELETE_QUEUES, asked))
+    return decode(QueueDeletions, await client.ask(RequestCode.DELETE_QUEUES, asked))
 
 
 async def commit(client, group, *offsets) -> None:
@@ -148,10 +148,10 @@ async def test_a_dry_run_names_what_hinders_and_changes_nothing(client, batch):
     await commit(client, "slow", (1, 1))
     await commit(client, "done", (1, 3))
     doomed = await delete(client, keep=1, dry_run=True)
-    assert doomed == DoomedQueues(
+    assert doomed == QueueDeletions(
         deleted=False,
         queues=[
-            DoomedQueue(
+            QueueDeletion(
                 "t", 1, 0, 3,
                 [
                     "takes messages: freeze it for writing",

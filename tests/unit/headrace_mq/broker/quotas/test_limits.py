@@ -8,11 +8,11 @@ from headrace_mq.broker.groups.backlogs import Limit
 from headrace_mq.broker.metadata import limits_file
 from headrace_mq.broker.quotas import limits as module
 from headrace_mq.broker.quotas.limits import Limits
-from headrace_mq.broker.quotas.quotas import Whose
+from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.errors import DataCorrupt, InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import GroupRules, Rates
 
-HOST, TOPIC = Whose("client", "10.0.0.7"), Whose("topic", "t")
+HOST, TOPIC = QuotaTarget("client", "10.0.0.7"), QuotaTarget("topic", "t")
 
 
 def opened(tmp_path: Path) -> Limits:

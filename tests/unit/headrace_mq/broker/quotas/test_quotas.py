@@ -1,7 +1,7 @@
-from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Flow, Quotas, Room, Whose
+from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Flow, Quotas, QuotaTarget, Room
 from headrace_mq.protocol.limits import NO_RATES, Rates, Throttling
 
-HOST, TOPIC = Whose("client", "10.0.0.7"), Whose("topic", "t")
+HOST, TOPIC = QuotaTarget("client", "10.0.0.7"), QuotaTarget("topic", "t")
 
 
 def quotas(**defaults: Rates) -> Quotas:
@@ -24,7 +24,7 @@ def test_a_default_counts_for_each_client_by_itself() -> None:
     given = quotas(client=Rates(produce_messages=10))
     assert given.active
     one = flow(given.flow(HOST, PRODUCE, 0))
-    other = flow(given.flow(Whose("client", "10.0.0.8"), PRODUCE, 0))
+    other = flow(given.flow(QuotaTarget("client", "10.0.0.8"), PRODUCE, 0))
     one.charge(0, 10, 0)
     assert (one.wait_ms(0, 1, 0), other.wait_ms(0, 1, 0)) == (100, 0)
     assert given.flow(HOST, FETCH, 0) is None

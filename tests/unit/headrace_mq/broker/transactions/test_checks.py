@@ -1,4 +1,4 @@
-"""Questions about undecided transactions."""
+"""PendingQueries about undecided transactions."""
 
 from pathlib import Path
 

@@ -205,7 +205,7 @@ async def test_readers_see_a_few_batches_before_senders_hear_of_them_and_many_be
     list(map(desk.stage, sent))
     future = desk.flusher.durable()
     seen: list[list[list[bytes]]] = []
-    future.tell_first(lambda _: seen.append([*desk.committed]))
+    future.call_first(lambda _: seen.append([*desk.committed]))
     await future
     assert seen == [[sent] if readers_first else []]
     assert desk.committed == [sent]
@@ -230,13 +230,13 @@ async def test_a_receiver_that_fails_keeps_nobody_from_the_rest(desk: Desk) -> N
 
     desk.stage(b"a")
     future = desk.flusher.durable()
-    future.tell_first(receive)
+    future.call_first(receive)
     with capture_logs() as logs:
         await future
     assert desk.committed == [[b"a"]]
     assert [line["event"] for line in logs] == ["a receiver of what became durable failed"]
     with pytest.raises(RuntimeError, match="defect"):
-        future.tell_first(receive)
+        future.call_first(receive)
 
 
 async def test_who_asks_while_a_group_is_written_waits_for_that_group(desk: Desk) -> None:

@@ -37,7 +37,7 @@ from headrace_mq.protocol.filter.picks import Pick, picked
 from headrace_mq.protocol.filter.places import NOBODY, Chosen, Payload, decode_payload, taken
 from headrace_mq.protocol.filter.tags import Tags
 
-__all__ = ["BatchPart", "Selection", "Sieve", "selected_of"]
+__all__ = ["BatchFilter", "BatchPart", "Selection", "selected_of"]
 
 # A batch is passed on whole if more than one of so many records is selected: from there on picking
 # costs both sides more than to throw the others away.
@@ -66,7 +66,7 @@ class BatchPart(NamedTuple):
     size: int
 
 
-class Sieve:
+class BatchFilter:
     """A filter, made ready for the batches of a log.
 
     Args:

@@ -9,21 +9,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from headrace_mq.archive.blocks import Blocks
-from headrace_mq.archive.database import Database, Keyed
-from headrace_mq.archive.questions import Questions
-from headrace_mq.archive.rebuilt import Rebuilt, rebuilt
+from headrace_mq.archive.database import Database, KeySearch
+from headrace_mq.archive.pending_queries import PendingQueries
+from headrace_mq.archive.rebuilt import RebuiltBatch, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
 from headrace_mq.protocol.batch import BATCH_RECORDS_MAX
 from headrace_mq.settings import ArchiveSettings
 
-__all__ = ["Past"]
+__all__ = ["ArchiveReader"]
 
 # Answers kept: two places for each queue of the largest topic; few searches, each up to a megabyte.
 _PLACES_MAX, _SEARCHES_MAX = 2 * QUEUES_PER_TOPIC_MAX, 16
 
 
-class Past:
+class ArchiveReader:
     """The archived messages of all queues, for readers.
 
     Args:
@@ -40,8 +40,8 @@ class Past:
     def __init__(self, database: Database, settings: ArchiveSettings) -> None:
         self._database = database
         self._firsts: dict[QueueRef, int] | None = None
-        self._places = Questions(_PLACES_MAX)
-        self._searches = Questions(_SEARCHES_MAX)
+        self._places = PendingQueries(_PLACES_MAX)
+        self._searches = PendingQueries(_SEARCHES_MAX)
         self.blocks = Blocks(
             self._block,
             self._arrived,
@@ -81,7 +81,7 @@ class Past:
         """Returns the first offset stored at `time_ms` or later, or None if there is none below `before`.
 
         Raises:
-            Coming: the archive must be read first.
+            QueryPending: the archive must be read first.
         """
         first = self.first(queue, before)
         return self._places.ask(
@@ -92,17 +92,17 @@ class Past:
         """Returns the first offset from `offset` on and its append time; None if the archive does not say.
 
         Raises:
-            Coming: the archive must be read first.
+            QueryPending: the archive must be read first.
         """
         if self.away:
             return None
         return self._places.ask(("stored", queue, offset), lambda: self._stored(queue, offset))
 
-    def keyed(self, wanted: Keyed) -> tuple[list[tuple[QueueRef, Rebuilt]], int | None]:
+    def keyed(self, wanted: KeySearch) -> tuple[list[tuple[QueueRef, RebuiltBatch]], int | None]:
         """Returns messages of a key in log order, and the position of the next search or None.
 
         Raises:
-            Coming: the archive must be read first.
+            QueryPending: the archive must be read first.
         """
         return self._searches.ask(wanted, lambda: self._search(wanted))
 
@@ -149,7 +149,9 @@ class Past:
         held = await self._database.stored_from(queue, low) if low < before else None
         return held[0] if held is not None and held[0] < before else None
 
-    async def _search(self, wanted: Keyed) -> tuple[list[tuple[QueueRef, Rebuilt]], int | None]:
+    async def _search(
+        self, wanted: KeySearch
+    ) -> tuple[list[tuple[QueueRef, RebuiltBatch]], int | None]:
         rows = await self._database.keyed(wanted._replace(rows_max=wanted.rows_max + 1))
         more = None
         if len(rows) > wanted.rows_max:
@@ -159,7 +161,7 @@ class Past:
             # One batch alone has more messages of the key than an answer may hold.
             one = wanted._replace(position=more, before=more + 1, rows_max=BATCH_RECORDS_MAX)
             rows, more = await self._database.keyed(one), more + 1
-        found: list[tuple[QueueRef, Rebuilt]] = []
+        found: list[tuple[QueueRef, RebuiltBatch]] = []
         for row in rows:
             queue = QueueRef(wanted.topic, row[0])
             found += [(queue, batch) for batch in rebuilt(queue, [tuple(row)[1:]])]

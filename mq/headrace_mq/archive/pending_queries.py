@@ -1,11 +1,11 @@
 """
 Lets a request handler query the database without waiting.
 
-The first call for a query starts it and raises `Coming`, which ends the request. When the result is there,
+The first call for a query starts it and raises `QueryPending`, which ends the request. When the result is there,
 the dispatcher runs the whole request again, and this time the call returns the result. So handlers never
 wait, and only requests for archived messages take longer.
 
-Used by `past`, which queries, and by the dispatcher, which catches `Coming`. It does not know what a query is.
+Used by `archive_reader`, which queries, and by the dispatcher, which catches `QueryPending`. It does not know what a query is.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from headrace_mq.errors import ArchiveUnavailable
 
-__all__ = ["RUNNING_MAX", "Coming", "Questions"]
+__all__ = ["RUNNING_MAX", "PendingQueries", "QueryPending"]
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 RUNNING_MAX = 256
 
 
-class Coming(Exception):
+class QueryPending(Exception):
     """The result is on its way: run the request again when `answer` is done; if it failed, refuse it."""
 
     def __init__(self, answer: "asyncio.Future[Any]") -> None:
@@ -31,7 +31,7 @@ class Coming(Exception):
         self.answer = answer
 
 
-class Questions:
+class PendingQueries:
     """The queries that are running, and the latest results.
 
     Args:
@@ -51,7 +51,7 @@ class Questions:
             work: runs the query.
 
         Raises:
-            Coming: the query is running.
+            QueryPending: the query is running.
             ArchiveUnavailable: too many queries are running.
         """
         if key in self._answers:
@@ -66,7 +66,7 @@ class Questions:
                 )
             running = self._running[key] = asyncio.ensure_future(_awaited(work))
             running.add_done_callback(lambda done: self._ended(key, done))
-        raise Coming(running)
+        raise QueryPending(running)
 
     def _ended(self, key: Hashable, done: "asyncio.Task[Any]") -> None:
         self._running.pop(key, None)

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from headrace_mq.broker.fetch.filter_workers import sifters as sifters_module
-from headrace_mq.broker.fetch.filter_workers.jobs import Job, Sifted
-from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.broker.fetch.filter_workers import workers as sifters_module
+from headrace_mq.broker.fetch.filter_workers.jobs import Job, JobResult
+from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.store.message_store import MessageStore
 from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
     BATCHES,
@@ -24,7 +24,7 @@ LONG_S = 60.0
 
 
 def job(store: MessageStore) -> Job:
-    stretch = store.stretch_from(QUEUE, 0, 1 << 30, 1 << 30)
+    stretch = store.file_range_from(QUEUE, 0, 1 << 30, 1 << 30)
     assert stretch is not None
     return Job(RARE, True, *QUEUE, str(stretch.path), stretch.shift, stretch.entries, 1 << 30)
 
@@ -32,15 +32,15 @@ def job(store: MessageStore) -> Job:
 @asynccontextmanager
 async def running(
     processes_max: int = 1, *, job_s_max: float = LONG_S, idle_s: float = LONG_S
-) -> AsyncIterator[Sifters]:
+) -> AsyncIterator[FilterWorkers]:
     """Processes of which one is ready."""
-    sifters = Sifters(processes_max, job_s_max=job_s_max, idle_s=idle_s)
+    workers = FilterWorkers(processes_max, job_s_max=job_s_max, idle_s=idle_s)
     try:
-        assert not sifters.ready()
-        await until(sifters.ready)
-        yield sifters
+        assert not workers.ready()
+        await until(workers.ready)
+        yield workers
     finally:
-        await sifters.aclose()
+        await workers.aclose()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -58,83 +58,83 @@ def is_alive(pid: int) -> bool:
 
 
 async def test_jobs_are_done_and_the_processes_end_with_the_broker(store: MessageStore) -> None:
-    async with running(2) as sifters:
-        answers = [sifters.submit(job(store)) for _ in range(8)]
+    async with running(2) as workers:
+        answers = [workers.submit(job(store)) for _ in range(8)]
         for answer in answers:
-            sifted = await answer
-            assert sifted is not None
-            assert sifted.next == END
-        await until(lambda: len(sifters.pids) == 2)
-        pids = sifters.pids
-    assert sifters.pids == []
+            result = await answer
+            assert result is not None
+            assert result.next == END
+        await until(lambda: len(workers.pids) == 2)
+        pids = workers.pids
+    assert workers.pids == []
     assert not any(map(is_alive, pids))
     # Whoever comes later does it himself.
-    assert await sifters.submit(job(store)) is None
-    assert not sifters.ready()
+    assert await workers.submit(job(store)) is None
+    assert not workers.ready()
 
 
 async def test_no_more_processes_run_than_may(store: MessageStore) -> None:
-    async with running(1) as sifters:
-        answers = [sifters.submit(job(store)) for _ in range(4)]
-        assert len(sifters.pids) == 1
-        assert sifters.waiting == 4
+    async with running(1) as workers:
+        answers = [workers.submit(job(store)) for _ in range(4)]
+        assert len(workers.pids) == 1
+        assert workers.waiting == 4
         await asyncio.gather(*answers)
-        assert len(sifters.pids) == 1
-        assert sifters.waiting == 0
+        assert len(workers.pids) == 1
+        assert workers.waiting == 0
 
 
 async def test_what_a_killed_process_was_at_comes_out_as_nothing(store: MessageStore) -> None:
-    async with running() as sifters:
-        (pid,) = sifters.pids
+    async with running() as workers:
+        (pid,) = workers.pids
         os.kill(pid, signal.SIGSTOP)
-        answers = [sifters.submit(job(store)) for _ in range(3)]
+        answers = [workers.submit(job(store)) for _ in range(3)]
         # The first one is on its way before the process dies.
-        await until(lambda: sifters.waiting == 2)
+        await until(lambda: workers.waiting == 2)
         os.kill(pid, signal.SIGKILL)
         assert await asyncio.gather(*answers) == [None, None, None]
-        await until(lambda: not sifters.pids)
+        await until(lambda: not workers.pids)
         # What it died of may still be there: nobody tries at once.
-        assert not sifters.at_hand
-        assert not sifters.ready()
-        assert sifters.pids == []
+        assert not workers.at_hand
+        assert not workers.ready()
+        assert workers.pids == []
 
 
 async def test_another_one_is_started_after_the_pause(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sifters_module, "_PAUSE_S", 0.0)
-    async with running() as sifters:
-        (pid,) = sifters.pids
+    async with running() as workers:
+        (pid,) = workers.pids
         os.kill(pid, signal.SIGKILL)
-        assert await sifters.submit(job(store)) is None
-        await until(sifters.ready)
-        assert sifters.pids != [pid]
-        sifted = await sifters.submit(job(store))
-        assert sifted is not None
-        assert sifted.next == END
+        assert await workers.submit(job(store)) is None
+        await until(workers.ready)
+        assert workers.pids != [pid]
+        result = await workers.submit(job(store))
+        assert result is not None
+        assert result.next == END
 
 
 async def test_a_process_that_stands_still_is_given_up(store: MessageStore) -> None:
-    async with running(job_s_max=0.05) as sifters:
-        (pid,) = sifters.pids
+    async with running(job_s_max=0.05) as workers:
+        (pid,) = workers.pids
         os.kill(pid, signal.SIGSTOP)
-        assert await sifters.submit(job(store)) is None
-        await until(lambda: not sifters.pids)
+        assert await workers.submit(job(store)) is None
+        await until(lambda: not workers.pids)
         assert not is_alive(pid)
 
 
 async def test_a_process_without_work_ends_and_that_is_told(store: MessageStore) -> None:
-    rests: list[Sifted | None] = []
-    async with running(idle_s=0.05) as sifters:
-        sifters.on_rest = lambda: rests.append(None)
+    rests: list[JobResult | None] = []
+    async with running(idle_s=0.05) as workers:
+        workers.on_rest = lambda: rests.append(None)
         await until(lambda: bool(rests))
-        assert sifters.pids == []
+        assert workers.pids == []
         # That was no failure: the next reader gets one at once.
-        assert sifters.at_hand
-        assert not sifters.ready()
+        assert workers.at_hand
+        assert not workers.ready()
         # It is being started, which takes a while: until then nobody need look at what there is to do.
-        assert not sifters.at_hand
-        await until(sifters.ready)
+        assert not workers.at_hand
+        await until(workers.ready)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, NotImplementedError])
@@ -145,9 +145,9 @@ async def test_where_no_process_can_be_started_nobody_waits(
         raise error
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
-    sifters = Sifters(2)
-    assert not sifters.ready()
-    answer = sifters.submit(job(store))
+    workers = FilterWorkers(2)
+    assert not workers.ready()
+    answer = workers.submit(job(store))
     assert await answer is None
-    assert not sifters.ready()
-    await sifters.aclose()
+    assert not workers.ready()
+    await workers.aclose()
