@@ -118,7 +118,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_second_member_of_a_name_is_told_who_has_it(broker: Any) -> None:
+async def test_a_second_member_of_a_name_learns_which_client_has_it(broker: Any) -> None:
     async with AdminClient(broker.address) as admin:
         await admin.create_topic("t", QUEUES)
 

@@ -66,7 +66,7 @@ async def test_a_store_is_archived_under_a_name_that_both_sides_keep(
     assert again.position("transient") > 0
 
 
-async def test_a_crash_before_the_database_was_told_is_made_good(
+async def test_a_start_completes_an_archive_that_a_crash_left_half_begun(
     opened: Open, archive_url: str
 ) -> None:
     kept = [KeptArchive("mine", begun=False)]
@@ -100,7 +100,7 @@ async def test_a_database_that_is_away_stops_a_first_start_and_no_later_one(
     assert archive._store.range(QUEUE) == (0, 0)
 
 
-async def test_too_much_that_waits_is_told_of_and_then_refused(
+async def test_a_large_backlog_raises_an_alarm_and_then_refuses_messages(
     opened: Open, free_port: Callable[[], int], batch: Callable[..., bytearray]
 ) -> None:
     url = f"postgresql://me@127.0.0.1:{free_port()}/x"

@@ -47,7 +47,7 @@ async def test_a_queue_begins_where_the_archive_does(past: ArchiveReader) -> Non
     assert past.first(QueueRef("new", 0), 9) == 4
 
 
-async def test_rows_that_somebody_deleted_are_no_longer_promised(
+async def test_the_first_offset_moves_up_when_rows_were_deleted(
     past: ArchiveReader, shelf: Any
 ) -> None:
     past.know({QUEUE: 0})
@@ -80,7 +80,7 @@ async def test_a_time_that_only_the_log_holds_is_left_to_it(
     assert await answered(lambda: past.offset_at(QUEUE, 108, 8)) is None
 
 
-async def test_when_a_message_was_stored_is_unknown_while_the_database_is_away(
+async def test_the_append_time_is_unknown_while_the_database_is_away(
     past: ArchiveReader, shelf: Any
 ) -> None:
     shelf.put(QUEUE, row(4))

@@ -60,7 +60,7 @@ async def test_readers_see_one_queue_from_the_archive_to_the_log(
         one.store.read_now(QUEUE, 8, 1)
 
 
-async def test_what_the_archive_lost_is_passed_over_up_to_the_log(
+async def test_reads_skip_messages_that_the_archive_lost(
     archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
 ) -> None:
     one = await emptied(archived, batch)

@@ -62,7 +62,7 @@ async def database(archive_url: str) -> AsyncIterator[Database]:
     await one.aclose()
 
 
-async def test_what_is_copied_is_read_as_it_was(database: Database) -> None:
+async def test_copied_rows_are_read_back_unchanged(database: Database) -> None:
     batch = stored(0, b"a", b"", bytes(range(256)), keys=["k", "", "ü"])
     await database.add(START, Rows(batch, end=500))
     assert await database.logs() == [KeptLog("transient", "me", 500)]

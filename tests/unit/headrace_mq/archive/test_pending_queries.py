@@ -21,7 +21,7 @@ async def test_a_question_is_answered_when_it_is_asked_again() -> None:
     assert asked == [1]
 
 
-async def test_a_question_that_failed_is_asked_anew() -> None:
+async def test_a_failed_query_is_started_again() -> None:
     questions, answers = PendingQueries(4), [ArchiveUnavailable("away"), None]
 
     async def work() -> str:

@@ -32,7 +32,7 @@ def test_a_wrong_option_is_refused(options: dict[str, str], sentence: str) -> No
         SourceOptions.parse(options)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_an_option_that_is_left_out_has_its_default() -> None:
     options = SourceOptions.parse(GOOD | {"topic": "b, a,b"})
     assert options.topics == ("a", "b")
     assert (options.starting, options.ending) == ("earliest", "latest")

@@ -40,7 +40,7 @@ def test_a_schema_with_other_columns_is_refused(use: str, field: StructField) ->
 
 
 @pytest.mark.parametrize("push", ["true", "false"])
-def test_a_reader_takes_filters_unless_it_was_told_not_to(push: str) -> None:
+def test_a_reader_takes_filters_unless_its_options_say_no(push: str) -> None:
     # Spark refuses a reader that has the method where the session's setting is off.
     planned = HeadraceDataSource(GOOD | {"pushFilters": push}).reader(SCHEMA)
     has_own = type(planned).pushFilters is not DataSourceReader.pushFilters

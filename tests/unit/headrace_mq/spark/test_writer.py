@@ -147,7 +147,7 @@ def test_a_broker_that_is_not_there_is_said_with_the_machine_that_tried(producer
         TopicWriter(ADDRESS, "orders").write(iter([]))
 
 
-def test_the_end_of_a_write_is_told_with_its_rows() -> None:
+def test_the_end_of_a_write_is_logged_with_its_rows() -> None:
     written = TopicWriter(ADDRESS, "orders")
     with structlog.testing.capture_logs() as logs:
         written.commit([RowsSent(3), RowsSent(4)])

@@ -149,7 +149,7 @@ def read(
     return scan.read(QUEUE, offset, BatchFilter(text), bounds)
 
 
-async def test_what_stands_behind_a_long_way_is_left_to_another_process(
+async def test_a_long_backlog_is_left_to_a_filter_worker(
     store: MessageStore,
 ) -> None:
     ahead = ReadAhead()
@@ -162,7 +162,7 @@ async def test_what_stands_behind_a_long_way_is_left_to_another_process(
     assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
 
 
-async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_process_too(
+async def test_a_scan_at_its_time_limit_leaves_the_rest_to_a_filter_worker(
     store: MessageStore,
 ) -> None:
     ahead = ReadAhead()
@@ -174,7 +174,7 @@ async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_proce
     assert ahead.asked == [FilterRequest(QUEUE, selected[1], SOME, picks=True)]
 
 
-async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
+async def test_a_scan_goes_on_itself_without_workers_or_with_many_matches(
     store: MessageStore,
 ) -> None:
     unwilling = ReadAhead(takes_jobs=False)
@@ -188,13 +188,13 @@ async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
     assert willing.asked == []
 
 
-async def test_what_is_on_its_way_is_waited_for(store: MessageStore) -> None:
+async def test_a_scan_waits_for_a_result_that_is_on_its_way(store: MessageStore) -> None:
     ahead = ReadAhead()
     ahead.coming.add(FilterRequest(QUEUE, 400, SOME, picks=True))
     assert read(store, ahead, 400) is None
 
 
-async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
+async def test_a_scan_passes_on_a_workers_result_and_starts_the_next_job(
     store: MessageStore,
 ) -> None:
     ahead = ReadAhead()
@@ -215,7 +215,7 @@ async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
 
 
 @pytest.mark.parametrize("bounds", [ALL._replace(bytes_max=299), ALL._replace(messages_enough=4)])
-async def test_what_an_answer_has_no_room_for_is_looked_for_again(
+async def test_a_scan_filters_again_the_matches_that_an_answer_has_no_room_for(
     store: MessageStore, bounds: ReadLimits
 ) -> None:
     ahead = ReadAhead(takes_jobs=False)

@@ -79,7 +79,7 @@ def test_a_group_that_drops_skips_what_is_too_much_counted_and_loudly() -> None:
     assert not limited.drops("another")
 
 
-def test_a_group_that_cannot_be_moved_is_told_and_fails_nobody(monkeypatch) -> None:
+def test_a_group_that_cannot_be_moved_is_reported_and_fails_no_request(monkeypatch) -> None:
     standing = GroupBacklog(g={A: 11})
     limited = backlogs(standing, g=Limit(10, "drop_oldest"))
 
@@ -120,7 +120,7 @@ def test_without_its_limit_a_group_has_no_alarm() -> None:
 
 
 @given(lags=st.lists(st.integers(0, 50), max_size=6), share=st.floats(0, 1))
-def test_what_is_skipped_is_the_excess_and_most_of_it_where_most_is_left(
+def test_a_group_skips_only_the_excess_and_most_in_its_longest_queue(
     lags: list[int], share: float
 ) -> None:
     held = {QueueRef("t", number): lag for number, lag in enumerate(lags)}

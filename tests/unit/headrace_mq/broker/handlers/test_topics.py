@@ -124,7 +124,7 @@ async def test_a_group_waits_at_a_queue_frozen_for_reading_until_it_is_thawed(
     assert [queue.end for queue in answer.queues] == [2]
 
 
-async def test_a_reader_without_a_group_is_told_that_the_queue_is_frozen(client, batch):
+async def test_a_reader_without_a_group_learns_that_the_queue_is_frozen(client, batch):
     await client.create("t", 1)
     await client.produce(batch("t", 0, b"a"))
     await freeze(client, "t", writing=False)
@@ -187,7 +187,7 @@ async def test_the_reasons_in_an_answer_are_limited(client, batch):
     assert doomed.obstacles[-1] == "and 4 more reasons"
 
 
-async def test_a_deleted_topic_is_gone_with_its_offsets_and_whoever_waits_there_is_told(
+async def test_a_deleted_topic_is_gone_with_its_offsets_and_its_waiting_fetches_are_answered(
     broker, client, batch
 ):
     await client.create("t", 1)

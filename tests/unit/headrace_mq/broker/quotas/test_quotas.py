@@ -13,7 +13,7 @@ def flow(found: Flow | None) -> Flow:
     return found
 
 
-def test_without_any_quota_nothing_is_active_and_nobody_is_counted() -> None:
+def test_clients_are_not_counted_without_a_quota() -> None:
     free = quotas(client=NO_RATES, topic=NO_RATES)
     assert not free.active
     assert free.flows([HOST, TOPIC], PRODUCE, 0) == []
@@ -40,7 +40,7 @@ def test_a_quota_of_its_own_takes_the_place_of_the_default_as_a_whole() -> None:
     assert given.rates(TOPIC) == Rates(produce_bytes=10, fetch_bytes=10)
 
 
-def test_who_waited_for_a_quota_that_was_changed_is_let_through() -> None:
+def test_a_request_that_waited_for_a_changed_quota_is_let_through() -> None:
     given = quotas()
     given.replace({TOPIC: Rates(produce_bytes=1)})
     demand = Demand(flow(given.flow(TOPIC, PRODUCE, 0)), 1, 1)
@@ -75,7 +75,7 @@ def test_the_room_of_a_request_is_the_least_of_all_that_count() -> None:
     assert given.room([HOST, TOPIC], 0) == Room(7, 100)
 
 
-def test_who_was_held_up_is_told_for_ten_minutes_and_then_forgotten() -> None:
+def test_a_throttled_client_is_reported_for_ten_minutes_and_then_forgotten() -> None:
     given = quotas(topic=Rates(produce_messages=10))
     one = flow(given.flow(TOPIC, PRODUCE, 0))
     one.charge(0, 15, 0)

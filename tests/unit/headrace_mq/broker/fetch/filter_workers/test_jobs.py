@@ -28,7 +28,7 @@ def test_a_job_comes_out_as_it_went_in() -> None:
     assert decoded.entries[1].base == 11
 
 
-def test_what_was_found_comes_out_as_it_went_in() -> None:
+def test_a_job_and_its_result_are_decoded_as_they_were_encoded() -> None:
     found = JobResult(12, 1 << 20, 3, 400, [Picked("t", 3, 77, b"messages")], [4, 8])
     assert decode_result(body(encoded(found))) == found
 

@@ -44,7 +44,7 @@ def offsets(result: JobResult) -> list[int]:
     return [record.offset for one in result.picked for record in picked_records(one)]
 
 
-def test_all_that_is_wanted_is_found_and_a_wanted_batch_stays_whole(store: MessageStore) -> None:
+def test_a_job_finds_all_matches_and_leaves_matching_batches_whole(store: MessageStore) -> None:
     asked = job(store)
     # More than is read at a time, so that it is read in several pieces.
     size = sum(entry.length for entry in asked.entries)
@@ -57,7 +57,9 @@ def test_all_that_is_wanted_is_found_and_a_wanted_batch_stays_whole(store: Messa
     assert offsets(result) == PICKED
 
 
-def test_it_ends_when_enough_is_found_and_the_next_job_goes_on_there(store: MessageStore) -> None:
+def test_a_job_ends_when_it_found_enough_and_the_next_one_goes_on_there(
+    store: MessageStore,
+) -> None:
     found, wholes, offset, jobs = list[int](), list[int](), 0, 0
     while offset < END:
         result = run_job(job(store, offset, enough=2_000), BatchFilter(RARE))
@@ -76,7 +78,7 @@ def test_without_picks_all_batches_with_something_wanted_are_whole(store: Messag
     assert result.wholes == list(range(0, END, RECORDS))
 
 
-def test_it_ends_before_a_batch_that_is_not_sound(store: MessageStore) -> None:
+def test_a_job_ends_before_a_damaged_batch(store: MessageStore) -> None:
     asked = job(store)
     bad = asked.entries[60]
     path = Path(asked.path)
@@ -88,7 +90,7 @@ def test_it_ends_before_a_batch_that_is_not_sound(store: MessageStore) -> None:
     assert offsets(result) == [offset for offset in PICKED if offset < bad.base]
 
 
-def test_it_ends_where_the_file_does(store: MessageStore, tmp_path: Path) -> None:
+def test_a_job_ends_at_the_end_of_the_file(store: MessageStore, tmp_path: Path) -> None:
     asked = job(store)
     last = asked.entries[80]
     cut = tmp_path / "cut"

@@ -74,7 +74,7 @@ async def setting(store: MessageStore) -> Setting:
     return Setting(store)
 
 
-async def test_what_was_found_is_there_for_its_reader_once_and_the_next_job_begins(
+async def test_a_result_is_taken_once_and_then_the_next_job_begins(
     setting: Setting,
 ) -> None:
     ahead = setting.ahead
@@ -99,7 +99,7 @@ async def test_what_was_found_is_there_for_its_reader_once_and_the_next_job_begi
     assert ahead.is_coming(FIRST._replace(offset=6_000))
 
 
-async def test_what_another_reader_wants_is_another_matter(setting: Setting) -> None:
+async def test_readers_with_different_filters_have_different_jobs(setting: Setting) -> None:
     assert setting.ahead.ask(FIRST)
     for other in (
         FIRST._replace(condition="_tag = 'usual'"),
@@ -112,7 +112,7 @@ async def test_what_another_reader_wants_is_another_matter(setting: Setting) -> 
 
 
 @pytest.mark.parametrize("result", [None, JobResult(0)])
-async def test_where_nothing_came_of_a_job_the_reader_is_told_and_finds_nothing(
+async def test_a_job_without_a_result_wakes_its_reader(
     setting: Setting, result: JobResult | None
 ) -> None:
     assert setting.ahead.ask(FIRST)
@@ -122,14 +122,12 @@ async def test_where_nothing_came_of_a_job_the_reader_is_told_and_finds_nothing(
     assert setting.ahead.take(FIRST) is None
 
 
-async def test_of_what_is_wanted_in_masses_no_more_is_asked_for(setting: Setting) -> None:
+async def test_a_filter_that_matches_much_starts_no_further_job(setting: Setting) -> None:
     setting.ahead.go_on(FIRST, JobResult(100, 12_000, 90, 11_000))
     assert setting.workers.jobs == []
 
 
-async def test_a_short_way_to_the_end_is_nobody_elses_work(
-    setting: Setting, store: MessageStore
-) -> None:
+async def test_a_short_backlog_starts_no_job(setting: Setting, store: MessageStore) -> None:
     few = END - 30 * RECORDS
     stretch = store.file_range_from(QUEUE, few, 1 << 30, 1 << 30)
     assert stretch is not None
@@ -140,7 +138,9 @@ async def test_a_short_way_to_the_end_is_nobody_elses_work(
     assert setting.workers.jobs == []
 
 
-async def test_without_a_process_or_with_too_many_jobs_nobody_waits(setting: Setting) -> None:
+async def test_readers_do_not_wait_without_a_process_or_with_too_many_jobs(
+    setting: Setting,
+) -> None:
     workers = setting.workers
     workers.is_ready = False
     assert not setting.ahead.ask(FIRST)
@@ -155,7 +155,7 @@ async def test_without_a_process_or_with_too_many_jobs_nobody_waits(setting: Set
     assert workers.jobs == []
 
 
-async def test_what_nobody_comes_for_goes(
+async def test_results_that_no_reader_takes_are_dropped(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead_module, "HELD_BYTES_MAX", 25_000)

@@ -83,7 +83,7 @@ async def test_no_more_processes_run_than_may(store: MessageStore) -> None:
         assert workers.waiting == 0
 
 
-async def test_what_a_killed_process_was_at_comes_out_as_nothing(store: MessageStore) -> None:
+async def test_the_job_of_a_killed_process_has_no_result(store: MessageStore) -> None:
     async with running() as workers:
         (pid,) = workers.pids
         os.kill(pid, signal.SIGSTOP)
@@ -123,7 +123,7 @@ async def test_a_process_that_stands_still_is_given_up(store: MessageStore) -> N
         assert not is_alive(pid)
 
 
-async def test_a_process_without_work_ends_and_that_is_told(store: MessageStore) -> None:
+async def test_an_idle_process_ends_and_is_reported(store: MessageStore) -> None:
     rests: list[JobResult | None] = []
     async with running(idle_s=0.05) as workers:
         workers.on_rest = lambda: rests.append(None)
@@ -138,7 +138,7 @@ async def test_a_process_without_work_ends_and_that_is_told(store: MessageStore)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, NotImplementedError])
-async def test_where_no_process_can_be_started_nobody_waits(
+async def test_jobs_do_not_wait_if_no_process_can_be_started(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     async def refuse(*_: object, **__: object) -> None:
