@@ -143,7 +143,7 @@ class Archiver:
             ) as error:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - the next turn may succeed; the alarm reports it
-                _log.exception("archiving failed and will be tried again")
+                _log.exception("archiving failed; the broker tries again")
                 self._failed(error)
             else:
                 pause_ms = settings.retry_ms_min
@@ -190,7 +190,7 @@ class Archiver:
         # The outcome is unknown: ask the database before the next transaction.
         self._kept = None
         if not self._backlog.failure:
-            _log.warning("archiving is interrupted and goes on by itself", error=str(error))
+            _log.warning("archiving is interrupted; the broker tries again", error=str(error))
         self._backlog.failed(str(error))
 
     async def _stops_within(self, milliseconds: int) -> None:

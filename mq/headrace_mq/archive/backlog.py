@@ -74,5 +74,5 @@ class Backlog:
         reason = self.failure or "the database is slower than the producers"
         return (
             f"{waiting_bytes} bytes wait for the archive, and new messages are refused above {most}:"
-            f" {reason}; sending goes on by itself when less waits"
+            f" {reason}; the broker accepts messages again when fewer wait"
         )

@@ -77,7 +77,7 @@ class Acknowledgements:
             self._group = None
         failure = group.exception()
         if failure is not None:
-            _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
+            _log.error("a flush failed; none of its messages is acknowledged", error=repr(failure))
         answered: dict[Connection, None] = {}
         try:
             for connection, correlation, results, request_bytes in waiting:

@@ -362,7 +362,7 @@ class Broker:
                 try:
                     await job()
                 except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
-                    _log.exception("a background job failed and will run again", job=name)
+                    _log.exception("a background job failed; it will run again", job=name)
                 stopping = await self._stops_within(seconds)
 
         return asyncio.create_task(repeat(), name=name)
@@ -398,7 +398,7 @@ class Broker:
 
     async def _reopen(self) -> None:
         """Starts again at the same address, now that the disk takes writes."""
-        _log.info("the disk takes writes again, the broker starts for everybody")
+        _log.info("the disk takes writes again; the broker restarts for readers and writers")
         self._port = int(self.address.rpartition(":")[2])
         await self._stop()
         while not self._closing:
@@ -406,7 +406,7 @@ class Broker:
                 await self._begin()
                 break
             except Exception:  # noqa: BLE001 - what is in its way may go; readers wait for it
-                _log.exception("the broker could not start again and tries once more")
+                _log.exception("the broker could not restart; it tries again")
                 await asyncio.sleep(self._settings.store.disk_look_ms / 1_000)
         self._reopening = None
 

@@ -167,10 +167,12 @@ def _slice_of(queue: QueueRange, starting: Bound, ending: Bound) -> QueueSlice:
         )
     if end > queue.end:
         raise ValueError(
-            f"endingOffsets asks for offset {end} of {name}, which ends at {queue.end}"
+            f"endingOffsets asks for offset {end} of {name}, which ends at {queue.end}; ask for this offset or a lower one"
         )
     if end < start:
-        raise ValueError(f"{name}: the read would start at {start}, after its end at {end}")
+        raise ValueError(
+            f"{name}: the read would start at {start}, after its end at {end}; correct one of the options"
+        )
     return QueueSlice(queue=ref, start=start, end=end)
 
 

@@ -390,7 +390,11 @@ class MessageStore:
         try:
             held.remove_files(gone)
         except OSError as error:
-            _log.warning("deleted segments are still on the disk", log=log, error=str(error))
+            _log.warning(
+                "deleted segments are still on the disk; the next start removes them",
+                log=log,
+                error=str(error),
+            )
         return count
 
     def _log(self, name: str) -> CommitLog:
@@ -417,7 +421,10 @@ class MessageStore:
                 self._write_checkpoint()
         except OSError as error:
             # The logs are durable without it; the next start only checks less.
-            _log.warning("the store's checkpoint cannot be written", error=str(error))
+            _log.warning(
+                "the store's checkpoint cannot be written; the next start checks less",
+                error=str(error),
+            )
         finally:
             self._release()
 
@@ -461,7 +468,7 @@ class MessageStore:
         index.drop(entry.position)
         damage = Damage(log.name, *entry.place, reason, queue, entry.base, entry.records)
         self.damage.append(damage)
-        _log.error("a stored batch is damaged", **damage.facts())
+        _log.error("a stored batch is damaged; readers skip it", **damage.facts())
 
     def _write_checkpoint(self) -> None:
         clean_end = CleanEnd(

@@ -123,7 +123,11 @@ class Backlogs:
             self._standing.skip(group, level(lags, excess))
         except BrokerError as error:
             # What made messages visible, or committed, must not fail because of it.
-            _log.error("a group could not be moved forward", group=group, reason=str(error))
+            _log.error(
+                "a group over its backlog limit could not be moved forward",
+                group=group,
+                reason=str(error),
+            )
         else:
             self._dropped[group] += excess
 

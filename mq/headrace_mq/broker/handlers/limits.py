@@ -75,7 +75,7 @@ def set_backlog_limit(state: BrokerState, _connection: Connection, frame: Frame)
                 f"{request.policy!r} is no policy; use one of {', '.join(POLICIES)}"
             )
         if request.messages_max < 1:
-            raise InvalidArgument("a group may be behind by 1 message or more, or has no limit")
+            raise InvalidArgument("a backlog limit is 1 message or more; remove it for no limit")
         limit = Limit(request.messages_max, request.policy)
     state.limits.set_backlog(request.group, limit)
     state.apply_limits()

@@ -113,7 +113,10 @@ class Limits:
                 }
             )
         for group in sorted(self.paused):
-            _log.warning("a group is paused by an operator and is given no messages", group=group)
+            _log.warning(
+                "an operator has paused a group; it gets no messages until `headrace group set`",
+                group=group,
+            )
 
     def set_quota(self, whose: QuotaTarget, rates: Rates | None) -> None:
         """Sets a quota, or takes it away with None; durable.
@@ -155,7 +158,7 @@ class Limits:
             groups[rules.group] = rules
         self._write(self._quotas, self._backlogs, groups)
         self._rule(groups)
-        _log.warning("an operator set a group", group=rules.group, rules=rules)
+        _log.warning("an operator changed the rules of a group", group=rules.group, rules=rules)
 
     def _rule(self, groups: dict[str, GroupRules]) -> None:
         self._groups = groups

@@ -202,7 +202,11 @@ class Deliveries:
             except StoreFull:
                 raise
             except BrokerError as error:
-                _log.error("a scheduled message has no topic", topic=topic, reason=str(error))
+                _log.error(
+                    "the topic of a scheduled message does not exist; the message becomes a dead letter",
+                    topic=topic,
+                    reason=str(error),
+                )
             described = self._topics.find(topic)
         if described is None:
             self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))

@@ -140,7 +140,9 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         """
         columns = sent_columns(header, batch, TRANSACTION_QUEUE)
         if columns.headers:
-            raise InvalidArgument(f"a message to {TRANSACTION_TOPIC} has no headers")
+            raise InvalidArgument(
+                f"a message to {TRANSACTION_TOPIC} has no headers; leave them out"
+            )
         bundles = [check_bundle(body) for body in columns.bodies]
         for queue in {queue for _, queues in bundles for queue in queues}:
             self._decisions.check_takes(queue)
@@ -161,7 +163,9 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         if self._stopping:
             raise BrokerStopping("the broker is stopping; decide on the transactions again soon")
         if self._task is None or self._task.done():
-            raise StoreReadOnly("the broker decides nothing any more; see its log and restart it")
+            raise StoreReadOnly(
+                "the broker carries out no decisions any more; see its log and restart it"
+            )
         for end in request.ends:
             self._check_end(request.group, end)
         asked = _Asked(request.ends, asyncio.get_running_loop().create_future())
@@ -244,10 +248,14 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         if not 0 <= end.number < self._state.read_to or (
             pending is not None and pending.group != group
         ):
-            raise InvalidArgument(f"group {group!r} prepared no transactions under {end.number}")
+            raise InvalidArgument(
+                f"group {group!r} prepared no transactions under number {end.number}; use the number of the PRODUCE answer"
+            )
         places = [*end.commit, *end.roll_back]
         if places and (min(places) < 0 or (outcomes and max(places) >= len(outcomes))):
-            raise InvalidArgument(f"bundle {end.number} has no such transactions")
+            raise InvalidArgument(
+                f"bundle {end.number} has fewer transactions; correct their indexes"
+            )
 
     async def _decide(self) -> bool:
         """Carries out as many decisions as go at a time; whether there were any."""
@@ -290,7 +298,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
                 count = drafts.keep_aside(pending)
                 del given_up[number]
                 _log.error(
-                    "transactions stay undecided after their last check; moved their messages aside",
+                    "transactions stay undecided after their last check; their messages are in %DLQ%TRANSACTION",
                     group=pending.group, transactions=count, checks=pending.checks,
                     topic=DEAD_TRANSACTIONS_QUEUE.topic,
                 )  # fmt: skip

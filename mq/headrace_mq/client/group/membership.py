@@ -176,7 +176,11 @@ class Membership:
                 if isinstance(error, RequestTimeout):
                     self._link.drop("the broker does not answer heartbeats")
                 if not isinstance(error, ConnectionLost):
-                    _log.warning("membership lost", group=self._group, reason=str(error))
+                    _log.warning(
+                        "membership lost; the consumer joins again",
+                        group=self._group,
+                        reason=str(error),
+                    )
                 self.lost()
                 if isinstance(error, InconsistentGroup | NameTaken):
                     self._listeners.on_error(error)

@@ -460,7 +460,7 @@ class SendBuffer:
         first_ms = self._settings.reconnect_ms_min
         pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
         _log.warning(
-            "batch refused, will be sent again",
+            "the broker refused a batch; the producer sends it again",
             topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error), pause_ms=pause_ms,
         )  # fmt: skip
         self.loop.call_later(pause_ms / 1_000, self._resend, sender)

@@ -309,7 +309,7 @@ class BlockingReader:
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
-            raise Closed(f"the reader of {self._address} is closed")
+            raise Closed(f"the reader of {self._address} is closed; make a new one")
         return self._socket
 
     def _lost(self, error: OSError | None) -> ConnectionLost | RequestTimeout:

@@ -182,7 +182,7 @@ class Tracer:
             except MessageQueueError as error:
                 self.lost += count
                 _log.warning(
-                    "steps of the message trace are lost", lost=self.lost, error=str(error)
+                    "steps of the message trace were lost", lost=self.lost, error=str(error)
                 )
 
 

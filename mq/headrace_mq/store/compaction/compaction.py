@@ -166,7 +166,9 @@ class Compaction:
             # same effective content, and readers keep the old one.
             self._figures = self._figures._replace(trouble=str(error))
             self._closed = self._closed or isinstance(error, SyncFailed)
-            _log.warning("a compaction ended early", log=self._log.name, why=str(error))
+            _log.warning(
+                "a compaction ended early; the next one goes on", log=self._log.name, why=str(error)
+            )
         figures = self._figures
         self._figures = figures._replace(runs=figures.runs + 1, last_run_ms=self._clock.now_ms())
         _log.info(

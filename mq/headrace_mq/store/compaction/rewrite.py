@@ -376,7 +376,7 @@ class _Draft:
         queue, length = header.queue, len(batch)
         if self.end + length > self._covers:
             raise SegmentUnusable(
-                f"what stays of segment {segment_name(self._base)} does not fit into it"
+                f"the remaining records of segment {segment_name(self._base)} do not fit into it"
             )
         if queue not in self.queues:
             self.queues[queue] = QueueIndex(queue)
@@ -410,8 +410,8 @@ def _batches(walk: LogWalk, source: Source) -> Iterator[BatchHeader]:
     for entry in walk.entries():
         if isinstance(entry, Gap):
             raise SegmentUnusable(
-                f"segment {segment_name(source.base)} is damaged at log position {entry.start}; what"
-                " it and later ones hold stays as it is"
+                f"segment {segment_name(source.base)} is damaged at log position {entry.start};"
+                " it and all later segments stay as they are"
             )
         if isinstance(entry, BatchHeader):
             yield entry

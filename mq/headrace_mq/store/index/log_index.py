@@ -173,7 +173,11 @@ class LogIndex:
         try:
             page: Page | None = index.read_page(ref)
         except (DataCorrupt, OSError) as error:
-            _log.warning("an index is read from the log", path=str(index.path), why=str(error))
+            _log.warning(
+                "an index page is damaged; the broker rebuilds it from the log",
+                path=str(index.path),
+                why=str(error),
+            )
             page = self._from_log(index, ref)
         self._keep(key, page)
         return page

@@ -132,7 +132,11 @@ class LogKeys:
                     draft.end = limit
         except (OSError, FormatTooNew) as error:
             # A reader of the messages reports it; the rest of the segment stays unindexed.
-            _log.warning("keys cannot be collected", log=self._log, error=str(error))
+            _log.warning(
+                "keys of a segment cannot be read; searches by key read it instead",
+                log=self._log,
+                error=str(error),
+            )
             return False
         sealed = number + 1 < len(self._bases) and draft.end == limit
         if sealed or draft.keys >= self._keys_max or draft.end - draft.start >= self._block_bytes:

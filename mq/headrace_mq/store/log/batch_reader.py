@@ -126,8 +126,7 @@ class BatchReader:
                 if error.errno in _UNABLE:
                     self._can_tell = False
                     _log.warning(
-                        "what is in memory cannot be told here, so old messages are read while"
-                        " everything else waits",
+                        "this system cannot say what is in memory, so reads of old messages block the broker",
                         error=str(error),
                     )
         return _read_from_disk(run)
@@ -200,7 +199,7 @@ def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
         return run.segment.read(run.position, run.length)
     except OSError as error:
         _log.error(
-            "a segment cannot be read",
+            "a segment cannot be read; check the disk",
             path=str(run.segment.path),
             position=run.position,
             error=str(error),

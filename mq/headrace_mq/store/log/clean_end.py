@@ -78,7 +78,11 @@ def read_either(files: Files, directory: Path) -> tuple[CleanEnd, list[Damage]]:
         try:
             found = read_clean_end(files, directory / name)
         except DataCorrupt as error:
-            _log.error("the store's checkpoint is damaged", name=name, error=str(error))
+            _log.error(
+                "the store's checkpoint is damaged; the start uses its copy or the logs",
+                name=name,
+                error=str(error),
+            )
             damage.append(Damage(name, 0, 0, str(error)))
         else:
             if found is not None:

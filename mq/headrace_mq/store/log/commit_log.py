@@ -165,7 +165,9 @@ class CommitLog:
             ):
                 self._files.remove(path)
             elif not suffix:
-                _log.warning("a file in a log directory is no segment", path=str(path))
+                _log.warning(
+                    "a file in a log directory is not a segment and is ignored", path=str(path)
+                )
 
         begins = self._bases[0] if self._bases else start or 0
         if start is not None and begins > start:

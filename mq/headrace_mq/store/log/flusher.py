@@ -79,7 +79,7 @@ class Durable(asyncio.Future[None]):
             try:
                 receive(self)
             except Exception:  # noqa: BLE001 - a defect in a receiver must not stop the store
-                _log.exception("a receiver of what became durable failed")
+                _log.exception("a callback after a flush failed")
         self._first = ()
 
 
@@ -218,7 +218,7 @@ class Flusher:
             self._fail(groups, failure)
         elif self._refusing:
             self._refusing = False
-            _log.info("there is room again, messages are accepted")
+            _log.info("the disk has room again; messages are accepted")
         if self._groups and (self._planned or not self._inline):
             # First of all, so that the disk does not wait for the loop.
             self._run_cycle()
@@ -258,11 +258,13 @@ class Flusher:
         if isinstance(failure, StoreReadOnly):
             if self.read_only is None:
                 self.read_only = str(failure)
-                _log.critical("the store is read-only from now on", reason=self.read_only)
+                _log.critical("the store is read-only until a restart", reason=self.read_only)
         elif not self._refusing:
             # Log it once per full disk: producers repeat the request, and log lines need room too.
             self._refusing = True
-            _log.error("messages are refused until there is room", reason=str(failure))
+            _log.error(
+                "the disk is full; messages are refused until there is room", reason=str(failure)
+            )
         broken = {group.log.name for group in ran if group.failure is not None}
         if self.read_only is not None:
             broken |= self._open_groups.keys()

@@ -113,8 +113,8 @@ class Queues:
             return Queue(log, QueueIndex(ref, log.index))
         if queue.log is not log:
             raise InvalidArgument(
-                f"{ref.topic}[{ref.queue_id}] has messages kept {queue.log.name!r}; its retention"
-                f" cannot become {retention!r}"
+                f"{ref.topic}[{ref.queue_id}] has messages with retention {queue.log.name!r}, which"
+                f" cannot change to {retention!r}; use another topic"
             )
         return queue
 

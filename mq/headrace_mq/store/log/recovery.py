@@ -158,7 +158,11 @@ class _Recovery:
         try:
             segment.reserve()
         except OSError as error:
-            _log.warning("disk blocks cannot be reserved", path=str(segment.path), error=str(error))
+            _log.warning(
+                "disk blocks cannot be reserved; the broker goes on without",
+                path=str(segment.path),
+                error=str(error),
+            )
         segment.sync()
         self._log.end_at(position)
 
@@ -248,7 +252,10 @@ class _Recovery:
 
     def _tell(self, damage: Damage) -> None:
         self.damage.append(damage)
-        _log.error("the log is damaged", **damage.facts())
+        _log.error(
+            "the log is damaged; run `headrace store check` when the broker is stopped",
+            **damage.facts(),
+        )
 
 
 def recover(log: CommitLog, ledger: RecoveryListener, *, synced: int) -> list[Damage]:

@@ -131,7 +131,11 @@ class BlockFile(Generic[D]):
 
     def cut(self, reason: str) -> None:
         """Cuts the file after the accepted blocks; logs the reason."""
-        _log.warning("an index is taken from the log again", path=str(self.path), why=reason)
+        _log.warning(
+            "an index file is damaged or old; the broker rebuilds it from the log",
+            path=str(self.path),
+            why=reason,
+        )
         if self._fd is None:
             return
         last = self.blocks[-1] if self.blocks else None

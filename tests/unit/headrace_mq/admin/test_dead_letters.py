@@ -227,7 +227,7 @@ async def test_letters_are_purged_by_when_they_were_given_up(
 
 
 async def test_a_purge_says_which_letters(broker: Broker, admin: AdminClient) -> None:
-    with pytest.raises(InvalidArgument, match="say which"):
+    with pytest.raises(InvalidArgument, match="name the letters"):
         await admin.purge("g")
     with pytest.raises(InvalidArgument, match="none at all"):
         await admin.purge("g", ids=[0])

@@ -245,7 +245,7 @@ async def test_retention_has_to_be_known_and_to_stay(
     with pytest.raises(ValueError, match="'weekly'"):
         store.append(make_batch(), retention="weekly")
     await put(store, make_batch())
-    with pytest.raises(InvalidArgument, match="kept 'forever'"):
+    with pytest.raises(InvalidArgument, match="retention 'forever'"):
         store.append(make_batch(), retention="transient")
 
 

@@ -90,7 +90,7 @@ def test_a_group_that_cannot_be_moved_is_reported_and_fails_no_request(monkeypat
     with capture_logs() as logs:
         limited.look(0)
     assert [line["event"] for line in logs] == [
-        "the backlog of a group is near its limit", "a group could not be moved forward",
+        "the backlog of a group is near its limit", "a group over its backlog limit could not be moved forward",
     ]  # fmt: skip
     assert limited.describe()[0].dropped == 0
 

@@ -127,7 +127,7 @@ async def test_decisions_on_what_was_never_prepared_or_by_another_group_are_refu
         rig.end(number, [0], group="other")
     with pytest.raises(InvalidArgument, match="prepared no"):
         rig.end(number + 1, [0])
-    with pytest.raises(InvalidArgument, match="no such"):
+    with pytest.raises(InvalidArgument, match="fewer transactions"):
         rig.end(number, [1])
     assert rig.undecided() == 1
 

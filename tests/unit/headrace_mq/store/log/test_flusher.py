@@ -234,7 +234,7 @@ async def test_a_failing_receiver_does_not_stop_the_other_waiters(desk: Desk) ->
     with capture_logs() as logs:
         await future
     assert desk.committed == [[b"a"]]
-    assert [line["event"] for line in logs] == ["a receiver of what became durable failed"]
+    assert [line["event"] for line in logs] == ["a callback after a flush failed"]
     with pytest.raises(RuntimeError, match="defect"):
         future.call_first(receive)
 

@@ -108,7 +108,7 @@ def test_a_queue_stays_in_its_log(
     queues: Queues, logs: dict[str, CommitLog], header: Callable[..., BatchHeader]
 ) -> None:
     staged(queues, Group(logs["forever"], 64_000, None), header(1))
-    with pytest.raises(InvalidArgument, match="kept 'forever'; its retention cannot become"):
+    with pytest.raises(InvalidArgument, match="retention 'forever', which cannot change"):
         queues.for_append(ORDERS, "transient")
 
 
