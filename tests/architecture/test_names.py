@@ -27,12 +27,12 @@ NO_SUBJECT = re.compile(
 # The tests whose names have a subject; add to them.
 NAMED_TESTS = (
     *(f"tests/unit/headrace/{room}/" for room in ("cli", "gateway", "projections", "stores", "testing", "watch")),
-    "tests/unit/headrace_mq/",
     "tests/acceptance/",
     "tests/conformance/",
     "tests/crash/",
     "tests/integration/",
     "tests/simulation/",
+    "tests/unit/headrace_mq/",
 )  # fmt: skip
 # A term of the domain: a process that lasts, and reacts to events with commands.
 PROCESS_MANAGER = re.compile(r"process_manager")

@@ -208,4 +208,4 @@ class Throttle:
         told_at_ms = self._told_at_ms.get(lane.connection)
         if short and (told_at_ms is None or now_ms - told_at_ms >= _TELL_EVERY_MS):
             self._told_at_ms[lane.connection] = now_ms
-            _log.warning("client throttled", client=lane.client, reason=str(short[0].refusal(0)))
+            _log.warning("client held back", client=lane.client, reason=str(short[0].refusal(0)))

@@ -200,7 +200,7 @@ def test_a_client_that_is_held_back_again_and_again_gets_one_line_in_ten_seconds
         for number in range(14):
             subject.ask(str(number), "x", Wish(bucket, 10))
             subject.world.advance(950)
-    told = [line for line in logs if line["event"] == "client throttled"]
+    told = [line for line in logs if line["event"] == "client held back"]
     assert len(told) == 2
     assert told[0]["log_level"] == "warning"
 
