@@ -1,7 +1,7 @@
 """
-The limits that were set while the broker ran; durable.
+The quotas and limits that operators set while the broker runs; durable.
 
-A limit is on disk before anyone hears of it, and holds across restarts.
+A limit is on disk before it takes effect, and holds across restarts.
 
 Used by `handlers.limits`; kept in a `files.metadata_file`. It never knows requests.
 """
@@ -20,7 +20,7 @@ from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, Rates
 
 __all__ = ["LIMITS_MAX", "KeptBacklog", "KeptGroup", "KeptLimits", "KeptQuota", "Limits"]
 
-# Set by people, for single clients and topics; the file is written as a whole.
+# People set them, for single clients, topics and groups; the file is written as a whole.
 LIMITS_MAX = 10_000
 
 _log = get_logger(__name__)
@@ -36,14 +36,14 @@ class KeptQuota(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptBacklog(msgspec.Struct, frozen=True):
-    """How far behind a group may be."""
+    """The backlog limit of a group."""
 
     messages_max: int
     policy: str
 
 
 class KeptGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator said of a group; `paused_at_ms` 0: it consumes."""
+    """An operator's rules for a group; `paused_at_ms` 0: it is not paused."""
 
     paused_at_ms: int = 0
     retries: int = THEIR_OWN
@@ -61,10 +61,10 @@ class Limits:
     """The limits of one broker.
 
     Args:
-        file: where they are kept.
+        file: holds them.
 
     Attributes:
-        paused: the groups that are given no messages; asked for with every fetch.
+        paused: the groups that get no messages; every fetch checks it.
     """
 
     def __init__(self, file: MetadataFile[KeptLimits]) -> None:
@@ -81,16 +81,16 @@ class Limits:
 
     @property
     def backlogs(self) -> Mapping[str, Limit]:
-        """How far behind groups may be."""
+        """The backlog limits of groups."""
         return self._backlogs
 
     @property
     def groups(self) -> Mapping[str, GroupRules]:
-        """What was said of groups."""
+        """The rules of groups."""
         return self._groups
 
     def rules(self, group: str) -> GroupRules:
-        """What holds for a group."""
+        """Returns the rules of a group."""
         return self._groups.get(group) or GroupRules(group)
 
     def load(self) -> None:
@@ -119,7 +119,7 @@ class Limits:
             )
 
     def set_quota(self, whose: QuotaTarget, rates: Rates | None) -> None:
-        """Sets a quota, or takes it away with None; durable.
+        """Sets a quota, or removes it with None; durable.
 
         Raises:
             InvalidArgument: there are too many.
@@ -133,7 +133,7 @@ class Limits:
         _log.info("quota set", kind=whose.kind, name=whose.name, rates=rates)
 
     def set_backlog(self, group: str, limit: Limit | None) -> None:
-        """Sets how far behind a group may be, or takes that away with None; durable.
+        """Sets the backlog limit of a group, or removes it with None; durable.
 
         Raises:
             InvalidArgument: there are too many.
@@ -147,11 +147,11 @@ class Limits:
         _log.info("backlog limit set", group=group, limit=limit)
 
     def set_group(self, rules: GroupRules) -> None:
-        """Sets what holds for a group; durable.
+        """Sets the rules of a group; durable.
 
         Raises:
             InvalidArgument: there are too many limits.
-            StoreFull: the disk is full; all stays as it was.
+            StoreFull: the disk is full; no rule changes.
         """
         groups = {name: held for name, held in self._groups.items() if name != rules.group}
         if rules != GroupRules(rules.group):
