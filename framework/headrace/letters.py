@@ -1,8 +1,8 @@
 """
-Commands that were put aside, for whoever decides what becomes of them.
+Parked commands: you look at them, and retry or skip them.
 
-Sits between: an operator, by the command line or in a program, and the letters of an application.
-What shall go on is said through the queue, to the process that holds the aggregate.
+Used by the command line, and by your programs. A retry goes through the queue, as a message to the
+process that holds the aggregate.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from headrace.transports.base import Outgoing, Transport
 
 __all__ = ["RESUME", "CommandLetters"]
 
-# The header of a message that says: go on with the letters of this aggregate. Its value is the
-# number of the letter to be retried first; empty: those that are merely held go on.
+# The header of a message that says: run the parked commands of this aggregate. Its value is the number
+# of the letter to retry first; empty: run the commands that are held behind it.
 RESUME: Final = "resume-letter"
 
-# How often a retry looks whether it is done: quick for a person, little for a database.
+# How often a retry checks whether it is done: quick for a person, little work for a database.
 _LOOK_MS: Final = 50
 
 
@@ -31,8 +31,8 @@ class CommandLetters:
     Args:
         name: the application's name.
         store: where the letters are.
-        transport: reaches the application; None: letters can only be looked at.
-        command_types: those that it handles, by which a letter's topic is known.
+        transport: reaches the application; None: you can only read letters.
+        command_types: the commands that the application handles; they determine a letter's topic.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class CommandLetters:
         self._transport = transport
 
     async def read(self, *, after: int = 0, limit: int = 1_000) -> list[CommandLetter]:
-        """Returns letters in the order of parking, those with numbers above `after`."""
+        """Returns letters with numbers above `after`, in the order in which they were parked."""
         return await self.store.read(after=after, limit=limit)
 
     async def find(self, number: int) -> CommandLetter:
         """Returns a letter.
 
         Raises:
-            LetterNotFound: there is none of this number; it may be done.
+            LetterNotFound: there is no letter with this number; it may be done already.
         """
         letter = await self.store.find(number)
         if letter is None:
@@ -62,15 +62,15 @@ class CommandLetters:
         return letter
 
     async def retry(self, number: int, *, timeout_ms: int = 30_000) -> CommandLetter | None:
-        """Has a parked command run again, and after it those that are held behind it.
+        """Runs a parked command again, and then the commands that are held behind it.
 
-        Returns None when it is done, whatever its result, or the letter when it was parked again.
+        Returns None when the command is done, with success or not, or the letter if it was parked again.
 
         Raises:
-            LetterNotFound: there is none of this number.
-            HeadraceError: it is held behind another one, or the application cannot be reached.
-            CommandTimeout: nobody took it up in time; it is still among the letters, and is taken
-                up as soon as the application runs.
+            LetterNotFound: there is no letter with this number.
+            HeadraceError: it is held behind another command, or the application cannot be reached.
+            CommandTimeout: the application did not take it in time; it is still parked, and runs as
+                soon as the application does.
         """
         letter = await self.find(number)
         if letter.state is LetterState.HELD:
@@ -95,17 +95,17 @@ class CommandLetters:
             ) from error
 
     async def skip(self, number: int) -> CommandLetter:
-        """Leaves a command out for good; those held behind it go on. Returns what was left out.
+        """Drops a command for good; the commands held behind it run. Returns its letter.
 
         Raises:
-            LetterNotFound: there is none of this number.
-            HeadraceError: others are held behind it, and the application cannot be reached.
+            LetterNotFound: there is no letter with this number.
+            HeadraceError: commands are held behind it, and the application cannot be reached.
         """
         letter = await self.find(number)
         if letter.state is LetterState.HOLDING:
             self._reached()
         while not await self.store.finish(letter):
-            # It was parked once more meanwhile, or is done.
+            # The application has retried it in between: it was parked again, or is done.
             letter = await self.find(number)
         if letter.state is LetterState.HOLDING:
             await self._go_on(letter, "")

@@ -48,7 +48,7 @@ COMMANDS: Final = "commands"
 # What a processor's name begins with, up to the colon.
 KINDS: Final = (COMMANDS, "projection", "handlers", "process", "instances")
 
-# Commands read in one statement: a page of them is little memory.
+# Commands read in one statement: a page takes little memory.
 _PAGE: Final = 500
 
 

@@ -24,11 +24,11 @@ from headrace.transports.base import Transport
 
 __all__ = ["Handling"]
 
-# First and longest pause between two looks at a group's offsets: in this process they move at once,
-# over the broker every second.
+# First and longest pause between two checks of a group's offsets: in this process they move at once,
+# at the broker every second.
 _LOOK_MS_MIN: Final = 5
 _LOOK_MS_MAX: Final = 160
-# For the last look, which may be under way when the time is over.
+# How long the last check may take if it runs when the timeout comes.
 _DATABASE_SECONDS_MAX: Final = 1
 
 

@@ -10,7 +10,7 @@ Used by `App`, which starts the parts, and by the user, who sends commands and r
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -334,7 +334,11 @@ class _RefusingTransport(LocalTransport):
         """Raises `ReadOnlyDatabase`."""
         self._refuse()
 
-    async def schedule(self, message: Outgoing, due: datetime) -> None:  # noqa: ARG002 - the port's
+    async def schedule(
+        self,
+        message: Outgoing,  # noqa: ARG002 - the port's
+        due: datetime | timedelta,  # noqa: ARG002 - the port's
+    ) -> None:
         """Raises `ReadOnlyDatabase`."""
         self._refuse()
 

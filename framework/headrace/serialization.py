@@ -17,8 +17,8 @@ Used by what stores or moves bytes; makes `domain` values.
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from pydantic import ValidationError
@@ -57,14 +57,15 @@ class CommandEnvelope:
         command_id: unique per aggregate; the same id twice is the same command.
         correlation_id: first command of the chain; the command's own id at its start.
         items: text values handed on to events and to the commands they cause.
-        due: the moment at which the queue delivers it; None: at once. Not part of what is encoded.
+        due: the moment at which the queue delivers it, or how long after the queue has it; None: at
+            once. Of these a delay alone is encoded.
     """
 
     command: Command
     command_id: str
     correlation_id: str
     items: Mapping[str, str] = field(default_factory=dict)
-    due: datetime | None = None
+    due: datetime | timedelta | None = None
     aggregate_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,11 +116,14 @@ class Serializer(Protocol):
         ...
 
 
-# Streams whose bytes are remembered for the next one in this process who needs them: about as many as
-# are between a decision and its append, and as the fastest reader of the topic is ahead of the
-# slowest. With the larger ones left out at most 16 MB each.
+# Streams whose bytes this process keeps, because another part will soon need them: about as many as
+# are between a decision and its append, or between the fastest and the slowest reader of the topic.
+# Larger streams are not kept, so each of these memories takes 16 MB at most.
 REMEMBERED_MAX = 2_048
 REMEMBERED_BYTES_MAX = 8 << 10
+_MILLISECOND = timedelta(milliseconds=1)
+# Of a delay that is read: a leap year, as long as the broker keeps a message.
+_DELAY_MS_MAX = 366 * 86_400_000
 
 
 # None of them lives long enough, or refers back, to be of interest to the garbage collector, which
@@ -131,6 +135,10 @@ class _WireCommand(msgspec.Struct, gc=False):
     correlation_id: str
     data: dict[str, Any]
     items: dict[str, str] = {}
+    # Of one that waits in a database: how long the queue is to keep it.
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=_DELAY_MS_MAX)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )
 
 
 class _WireApplicationMessage(msgspec.Struct, gc=False):
@@ -219,6 +227,9 @@ class JsonSerializer:
                 correlation_id=envelope.correlation_id,
                 data=_fields(command),
                 items=dict(envelope.items),
+                delay_ms=msgspec.UNSET
+                if not isinstance(envelope.due, timedelta)
+                else envelope.due // _MILLISECOND,
             )
         )
 
@@ -233,6 +244,7 @@ class JsonSerializer:
             command_id=wire.command_id,
             correlation_id=wire.correlation_id,
             items=wire.items,
+            due=None if wire.delay_ms is msgspec.UNSET else timedelta(milliseconds=wire.delay_ms),
         )
 
     def encode_stream(self, stream: EventStream) -> bytes:

@@ -53,18 +53,18 @@ _NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
 class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `ProducerSettings` and `ConsumerSettings` that is about the connection."""
 
-    # What operators and other members know it by: 1 to 100 letters, digits, `.`, `_`, `-`. Empty: a
-    # UUID, another one for each start.
+    # The name that operators and other members see: 1 to 100 letters, digits, `.`, `_`, `-`. Empty: a new
+    # UUID at each start.
     name: str = ""
     # First and longest pause between two connection attempts; doubled in between.
     reconnect_ms_min: int = 50
     reconnect_ms_max: int = 2_000
-    # A broker that vanished without a word is noticed after half of this in silence, or after all
-    # of it while it acknowledges nothing. Shorter also ends connections to one whose disk stalls.
+    # If a broker vanishes, the client notices it after half of this without a byte from it, or after all
+    # of this without an acknowledgement. A shorter time also ends connections to a broker whose disk stalls.
     vanished_ms_max: int = 10_000
-    # How long the event loop looks again and again for the next bytes, in microseconds, instead of going
-    # to sleep, while they come no further apart than this: waking up takes longer than the work on a
-    # small message. It keeps a processor busy, so 0, never, unless there is one to spare.
+    # How long, in microseconds, the event loop polls for the next bytes instead of sleeping. It does so
+    # only while bytes come within this time: to wake up takes longer than the work on a small message. It
+    # keeps a processor busy, so leave it at 0, never, unless you have one to spare.
     busy_poll_us: int = 0
 
     def __post_init__(self) -> None:
@@ -80,14 +80,14 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ProducerSettings(ConnectionSettings, frozen=True, kw_only=True):
     """How a producer batches, waits and retries; its connection is in the base."""
 
-    # Over all attempts; RocketMQ's 3 s is shorter than a broker restart.
+    # For all attempts together; RocketMQ's 3 s is shorter than a broker restart.
     send_timeout_ms: int = 30_000
-    # A batch leaves when it holds this many messages or bytes, or when the link is free.
+    # A batch is sent when it has this many messages or bytes, or when no other batch is on its way.
     batch_messages_max: int = 1_000
     batch_bytes_max: int = MIB
-    # Unacknowledged bytes a producer holds before `send` waits.
+    # Unacknowledged bytes in a producer's buffer; above it `send` waits.
     buffer_bytes_max: int = 32 * MIB
-    # About 100 ns per message for lz4: pays for large messages and slow networks.
+    # lz4 costs about 100 ns per message: use it for large messages and slow networks.
     codec: Literal["none", "lz4", "zstd"] = "none"
 
     def __post_init__(self) -> None:
@@ -102,17 +102,17 @@ class ProducerSettings(ConnectionSettings, frozen=True, kw_only=True):
 class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a transactional producer gathers transactions, and how it answers checks."""
 
-    # A bundle leaves when it holds this many transactions or bytes, or when the link is free: a
-    # quarter of a thousand that begin together is at the broker while the others are made.
+    # A bundle is sent when it has this many transactions or bytes, or when no other one is on its way. Of
+    # a thousand that begin together, a quarter is at the broker while the producer makes the others.
     bundle_transactions_max: int = 250
     bundle_bytes_max: int = MIB
     # How long a request for checks stays at the broker.
     check_wait_ms: int = 15_000
-    # Checks that are answered at a time: connections to the database that they may take.
+    # Checks that are answered at a time; each may take a connection to your database.
     checkers_max: int = 8
     # A checker that takes longer is cancelled, and asked again later.
     checker_timeout_ms: int = 10_000
-    # How soon queues that were added to a topic are used, as by every producer.
+    # How soon the producer uses queues that you add to a topic.
     route_refresh_ms: int = 5_000
 
     def __post_init__(self) -> None:
@@ -130,59 +130,60 @@ PRIORITIES_MAX = 10
 class ConsumerSettings(ConnectionSettings, frozen=True, kw_only=True):
     """How a consumer fetches, keeps its place and reports its offsets; its connection is in the base."""
 
-    # Many within the broker's expiry, so that one lost is no departure.
+    # Many within the broker's expiry: a consumer may lose some and stay in its group.
     heartbeat_ms: int = 1_000
-    # How long the group keeps the queues of a consumer with a name for it when that is gone, stopped or
-    # killed, at most the broker's `member_expiry_ms`: time for a restart, while they stand still. 0: the
-    # others take them over at once, as those of a consumer without a name.
+    # How long the group keeps the queues of a named consumer that has stopped or died, at most the
+    # broker's `member_expiry_ms`: time for a restart, in which no one reads these queues. 0, or without a
+    # name: other consumers take them over at once.
     away_ms: int = 30_000
-    # How a topic's queues are divided; all members of a group must use the same (RocketMQ's
-    # default). "sticky" moves the fewest queues when members come and go.
+    # How a topic's queues are divided; all members of a group must use the same rule. "average" is
+    # RocketMQ's default; "sticky" moves the fewest queues when members come and go.
     allocation: Literal["average", "circle", "consistent_hash", "sticky"] = "average"
-    # How soon queues that were added to a topic are found, give or take a heartbeat: within 3 s;
-    # missing topics are looked for at every heartbeat.
+    # How soon the consumer finds queues that you add to a topic, plus a heartbeat: within 3 s. It looks
+    # for missing topics at every heartbeat.
     topics_refresh_ms: int = 2_000
-    # How long a fetch that finds nothing stays at the broker, and how much one may bring.
+    # How long a fetch that finds no record waits at the broker, and how many bytes one may return.
     fetch_wait_ms: int = 15_000
     fetch_bytes_max: int = MIB
-    # After an answer of few records nothing is asked for until a `poll` finds nothing here, or for so
-    # long: one answer then brings what came meanwhile, where each record would cost a round trip. For
-    # applications that do not poll all the time. 0: asks on at once.
+    # After an answer with few records the consumer waits this long before it fetches again, or until a
+    # `poll` finds no record: one answer then has several records, and saves round trips. For applications
+    # that do not poll all the time. 0: fetch again at once.
     fetch_gather_ms: int = 0
-    # Records handed over and not yet acknowledged, per queue (RocketMQ: 1,000); others wait here.
+    # Records that your application has and has not acknowledged, per queue (RocketMQ: 1,000); others wait
+    # in the consumer.
     in_flight_max: int = 1_000
-    # Bytes of bodies held, handed over or not, per queue (RocketMQ: 100 MiB); one fetch may exceed it.
+    # Bytes of bodies in the consumer and your application, per queue (RocketMQ: 100 MiB); one fetch may
+    # exceed it.
     in_flight_bytes_max: int = 100 * MIB
-    # From the lowest unfinished offset to the highest one handed over, per queue (RocketMQ: 2,000):
-    # what a crash may deliver again because of one slow record.
+    # From the lowest unfinished offset to the highest one that your application has, per queue (RocketMQ:
+    # 2,000): because of one slow record, a crash may deliver so many again.
     in_flight_span_max: int = 2_000
-    # What a crash delivers again, at most.
+    # How often offsets are committed: after a crash, at most the records of this time are delivered again.
     commit_interval_ms: int = 1_000
     # Where a group without a committed offset begins: a number is a time, in milliseconds since 1970
     # UTC. Queues that appear later are always read from their first offset.
     start: Literal["earliest", "latest"] | int = "earliest"
-    # Broadcast: the consumer gets all queues, also where others are, and keeps its offsets in this
-    # file instead of the broker. One file for each consumer.
+    # With a file the consumer is a broadcast consumer: it reads all queues, like every other one, and
+    # keeps its offsets in this file instead of the broker. One file for each consumer.
     broadcast_file: Path | None = None
     # What `Consumer.run` handles in order: the records of a key, those of a queue, or nothing.
     handling: Literal["per_key", "per_queue", "parallel"] = "per_key"
     # Keys (or queues, or records) that `Consumer.run` handles at a time; more only helps handlers
-    # that wait for others.
+    # that wait for other systems.
     handlers_max: int = 64
-    # Levels of priority of its topics: queues of higher levels are handed out first (JMS has 10). 1: all
-    # queues are alike.
+    # Levels of priority of its topics: records of higher levels come first (JMS has 10). 1: no priorities.
     priorities: int = 1
-    # One of so many times the lowest level comes first, so that it is never left alone for long.
+    # Once in so many times the lowest level comes first, so that it never waits for long.
     priority_turns: int = 8
     # A handler that takes longer is cancelled and has failed (RocketMQ: 15 min).
     handler_timeout_ms: int = 900_000
     # First and longest pause before a failed record is handled again; doubled in between.
     retry_ms_min: int = 100
     retry_ms_max: int = 10_000
-    # Share of the messages, 0 to 1, whose every step is written to the topic %TRACE%; which they are is
-    # the same for all consumers. A step is a message: 1 costs more than the work of small handlers.
+    # Share of the messages, 0 to 1, that are traced: each step is a message to the topic %TRACE%. All
+    # consumers trace the same messages. 1 costs more than the work of small handlers.
     trace_share: float = 0.0
-    # Anything but a fetch is answered at once; this long means that the broker is gone.
+    # The broker answers all requests but fetches at once; after this time it is gone.
     request_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:

@@ -26,7 +26,13 @@ NO_SUBJECT = re.compile(
 )
 # The tests whose names have a subject; add to them.
 NAMED_TESTS = (
-    *(f"tests/unit/headrace/{room}/" for room in ("cli", "gateway", "projections", "stores", "testing", "watch")),
+    *(
+        f"tests/unit/headrace/{room}/"
+        for room in (
+            "cli", "events", "gateway", "handlers", "lineage", "processes", "projections", "stores",
+            "subscriptions", "testing", "watch",
+        )
+    ),
     "tests/acceptance/",
     "tests/conformance/",
     "tests/crash/",

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-# 2 ** 30 times any first pause is over every longest pause that makes sense.
+# Doubling 30 times exceeds any sensible longest pause.
 _DOUBLINGS_MAX = 30
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 __all__ = ["HANDLER_MS_MAX", "Deadline"]
 
-# How long a handler may wait, time for loading not counted; longer is an unexpected error, because
-# its aggregate's other commands or events wait.
+# How long a handler may run, without the time for loading. After that it has failed, because the
+# aggregate's other commands or events wait for it.
 HANDLER_MS_MAX = 60_000
 
 

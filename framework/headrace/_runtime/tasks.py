@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-# How long one cancelled task may take to end before it is left behind, and said so.
+# How long a cancelled task may take to end; after that it is abandoned, and the log says so.
 STOP_MS_MAX = 5_000
-# How long work with a database may take to end when its owner is stopped: it takes milliseconds,
-# and the part that stops the owner waits about five seconds.
+# How long a stopped part may take to finish its work with a database: that takes milliseconds, and the
+# application waits about five seconds for the part.
 FINISH_MS_MAX = 3_000
 
 

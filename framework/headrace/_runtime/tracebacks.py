@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["TRACEBACK_CHARACTERS_MAX", "storable", "traceback_of"]
 
-# The end of a long one is kept, where the error is: some fifty calls.
+# Characters kept from the end of a traceback, where the error is: some fifty calls.
 TRACEBACK_CHARACTERS_MAX: Final = 8_000
 
 # PostgreSQL keeps no NUL in a text.

@@ -21,7 +21,7 @@ __all__ = ["Snapshots"]
 
 log = get_logger(__name__)
 
-# Snapshots in one transaction: a few milliseconds of a database that commits wait for as well.
+# Snapshots in one transaction: it takes a few milliseconds, and commits wait for it.
 _SAVED_TOGETHER_MAX = 50
 
 

@@ -54,8 +54,8 @@ __all__ = ["AggregateWorker", "WorkerParts"]
 # benchmarks/commands.
 RUNS_PER_TURN = 64
 
-# Commands whose outcomes are looked for in one query: enough to make the query cheap for each, few
-# enough that the streams found, of a kilobyte usually, fit into memory at their largest.
+# Commands whose outcomes one query looks up: many make the query cheap for each. But all streams that it
+# finds must fit into memory; a stream usually has a kilobyte, and may have megabytes.
 SOUGHT_TOGETHER_MAX = 100
 
 

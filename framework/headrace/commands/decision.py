@@ -27,8 +27,8 @@ from headrace.serialization import CommandEnvelope, Serializer
 
 __all__ = ["CommandDecider", "Crashed", "Decision", "DecisionFailed", "Recorded", "Repeated"]
 
-# The largest stream that every part downstream takes: the broker's limit for a message. One that
-# could be stored but never published would hold its aggregate for ever.
+# The largest stream: the broker's limit for a message. A larger one could be stored, but never published,
+# and its aggregate would wait for ever.
 STREAM_BYTES_MAX = 4 << 20
 
 

@@ -38,9 +38,9 @@ __all__ = ["Desk", "Parking"]
 
 log = get_logger(__name__)
 
-# Letters written in one transaction at most; more of them wait for the next one.
+# Most letters in one transaction; further ones wait for the next one.
 WRITE_MAX = 500
-# Of a letter's sentence; longer ones are in the log.
+# Characters of an error in a letter; the log has the whole of a longer one.
 SENTENCE_CHARACTERS_MAX = 1_000
 
 

@@ -42,8 +42,8 @@ __all__ = ["CommandProcessor"]
 
 log = get_logger(__name__)
 
-# How long a stopping processor goes on with what it has accepted; what is not done by then is
-# delivered to another one.
+# How long a stopping processor works on commands that it has accepted; the others are delivered to
+# another processor.
 STOP_MS_MAX = 10_000
 
 

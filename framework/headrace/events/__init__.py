@@ -1,6 +1,6 @@
 """
-From decided to durable to published.
+Stores decided events, then publishes them.
 
-Used by `commands`, which decides; uses the event store and the event topic. It never runs a
-handler, never answers a caller.
+Used by `commands`, which decides; writes to the event store and the event topic. It calls no command
+handler and answers no caller.
 """

@@ -1,8 +1,8 @@
 """
-Which streams go into one append of the event store.
+Groups decided streams into batches, one for each append to the event store.
 
-Used by the workers, which offer decided streams, and by the committer, which appends a batch while
-the next one collects here. Pure: no await, no clock, no I/O.
+Used by the workers, which offer streams, and by the committer, which appends a batch while the next one
+grows here. Pure: no await, no clock, no I/O.
 """
 
 from collections import Counter, deque
@@ -18,9 +18,9 @@ class QueuedStream(NamedTuple):
     """A decided stream on its way into the store.
 
     Attributes:
-        stream: what is to be appended.
+        stream: the stream to append.
         generation: the generation of its aggregate's mailbox in which it was decided.
-        settled: called with the queued stream and what to do next, once that is known.
+        settled: called with the queued stream and the next step, when the outcome is known.
     """
 
     stream: EventStream
@@ -29,9 +29,9 @@ class QueuedStream(NamedTuple):
 
 
 class Batching:
-    """Streams in the order of their decisions, handed out in batches.
+    """Streams that wait for an append, in the order of their decisions.
 
-    Streams of one aggregate leave in the order they came; a dropped stream never leaves.
+    Batches keep the order of each aggregate's streams; a dropped stream is in no batch.
 
     Args:
         streams_max: most streams in one batch.
@@ -40,19 +40,19 @@ class Batching:
     def __init__(self, *, streams_max: int) -> None:
         self._streams_max = streams_max
         self._queued: deque[QueuedStream] = deque()
-        # How many streams of an aggregate wait; most drops find none and need not search.
+        # Waiting streams by aggregate; most drops find none here and need no search.
         self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._queued)
 
     def offer(self, queued: QueuedStream) -> None:
-        """Puts a stream at the end."""
+        """Adds a stream at the end."""
         self._queued.append(queued)
         self._counts[queued.stream.aggregate_id] += 1
 
     def drop(self, aggregate_id: str, *, before_generation: int) -> int:
-        """Forgets an aggregate's waiting streams of earlier generations; returns how many."""
+        """Removes an aggregate's waiting streams of earlier generations; returns how many."""
         if aggregate_id not in self._counts:
             return 0
         kept = [
@@ -66,7 +66,7 @@ class Batching:
         return dropped
 
     def take(self) -> list[QueuedStream]:
-        """Returns the next batch and forgets it; empty when nothing waits."""
+        """Removes and returns the next batch; it is empty when no stream waits."""
         size = min(self._streams_max, len(self._queued))
         batch = [self._queued.popleft() for _ in range(size)]
         for queued in batch:

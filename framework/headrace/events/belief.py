@@ -1,16 +1,15 @@
 """
-Which messages of the event topic are believed: those that the event store vouches for.
+Which messages of the event topic are genuine: those that the event store can prove.
 
-    sealed with the store's key, and under the key of its own aggregate    believed
-    otherwise, and the store holds exactly this stream                     believed: it was published
+    sealed with the store's key, and the message's key is its aggregate    genuine
+    otherwise, and the store holds exactly this stream                     genuine: it was published
                                                                            before there were seals
-    anything else                                                          never
+    all other messages                                                     foreign
 
-What is not believed is logged and counted, and is for every reader what a heartbeat is: a message to
-pass over, which moves no version, no row and no process.
+A foreign message is logged and counted. Readers then get a heartbeat in its place: a message that changes
+no version, no row and no process.
 
-Used by every reader of the topic: live, in a rebuild or in Spark; uses the seal and the event
-store.
+Used by every reader of the topic: live, in a rebuild or in Spark. Reads the event store.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -29,27 +28,27 @@ from headrace.transports.base import DAMAGED, Incoming, QueueId
 
 __all__ = ["Belief", "FindStored"]
 
-# What commands have stored, by aggregate and command id.
+# Aggregate id and command id of each.
 Commands = Collection[tuple[str, str]]
 FindStored = Callable[[Commands], Awaitable[StoredByCommand]]
 
 log = get_logger(__name__)
 
-# Streams that are looked up in one query: enough to be quick, few binds and little memory.
+# Streams that one query looks up: enough to be quick, with few parameters and little memory.
 _LOOKED_UP_MAX: Final = 1_000
-_NOBODYS_KEY: Final = "its key is not that of its aggregate"
+_WRONG_KEY: Final = "its key is not that of its aggregate"
 
 
 class Belief:
-    """Judges messages of one event topic.
+    """Finds the foreign messages of one event topic.
 
     Args:
-        seal: of the event store.
-        find: looks streams up in the event store.
-        serializer: decodes them.
+        seal: the event store's seal.
+        find: looks up streams in the event store.
+        serializer: decodes messages.
 
     Attributes:
-        foreign: how many messages were not believed, each counted once.
+        foreign: how many foreign messages came, each counted once.
     """
 
     def __init__(self, *, seal: Seal, find: FindStored, serializer: Serializer) -> None:
@@ -57,16 +56,16 @@ class Belief:
         self._find = find
         self._serializer = serializer
         self.foreign = 0
-        # Several readers meet the same message, and one may meet it again.
-        self._told: dict[QueueId, int] = {}
-        self._nothing = serializer.encode_stream(_nothing())
+        # Highest offset reported, by queue: several readers find the same message, some of them twice.
+        self._reported: dict[QueueId, int] = {}
+        self._heartbeat_body = serializer.encode_stream(_heartbeat())
 
     def doubts(self, bodies: Sequence[bytes], keys: Sequence[str] | None = None) -> list[int]:
-        """Returns the places of messages that must be looked up.
+        """Returns the indexes of messages that need a look into the store.
 
         Args:
-            bodies: of the messages.
-            keys: theirs, where the reader uses them.
+            bodies: the messages' bodies.
+            keys: the messages' keys, if the reader uses them.
         """
         found = self._seal.broken(bodies)
         if keys is None:
@@ -81,7 +80,7 @@ class Belief:
     async def strangers(
         self, bodies: Sequence[bytes], keys: Sequence[str] | None = None
     ) -> dict[int, str]:
-        """Returns the places of messages that are not to be believed, each with the reason.
+        """Returns the indexes of foreign messages, each with the reason.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError, OSError: the event store is away.
@@ -102,11 +101,11 @@ class Belief:
                 if stream is None or not _is_stored(stream, stored):
                     found[place] = f"{self._seal.why_broken(bodies[place])}, and not stored"
                 elif keys is not None and stream.aggregate_id != keys[place]:
-                    found[place] = _NOBODYS_KEY
+                    found[place] = _WRONG_KEY
         return found
 
     async def sift(self, messages: Sequence[Incoming]) -> list[Incoming]:
-        """Returns messages in their order, those that are not to be believed as ones to pass over.
+        """Returns messages in their order, with a heartbeat in place of each foreign one.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError, OSError: the event store is away.
@@ -119,7 +118,7 @@ class Belief:
             each = messages[place]
             passed = kept[place] = self.passed_over(each.queue, each.offset)
             if DAMAGED in each.headers and not each.body:
-                # No client wrote it: it stands for messages that cannot be read.
+                # The transport made it, in place of messages that cannot be read.
                 headers = {**passed.headers, DAMAGED: each.headers[DAMAGED]}
                 kept[place] = passed._replace(headers=headers)
             else:
@@ -127,21 +126,21 @@ class Belief:
         return kept
 
     def passed_over(self, queue: QueueId, offset: int) -> Incoming:
-        """Returns what every reader passes over, in place of a message."""
+        """Returns a heartbeat for the place of a message; readers skip it."""
         return Incoming(
             queue=queue,
             offset=offset,
             key=HEARTBEAT,
             tag=HEARTBEAT,
             headers={"kind": "rejection", "version": "", "command": HEARTBEAT},
-            body=self._nothing,
+            body=self._heartbeat_body,
         )
 
     def tell(self, queue: QueueId, offset: int, key: str, why: str) -> None:
-        """Counts and logs a message that is not believed, once."""
-        if offset <= self._told.get(queue, -1):
+        """Counts and logs a foreign message, once."""
+        if offset <= self._reported.get(queue, -1):
             return
-        self._told[queue] = offset
+        self._reported[queue] = offset
         self.foreign += 1
         log.error(
             "a foreign event message is passed over",
@@ -160,11 +159,11 @@ class Belief:
 
 def _is_stored(stream: EventStream, stored: StoredByCommand) -> bool:
     if stream.aggregate_type == HEARTBEAT and stream.version is None:
-        return True  # every reader passes it over, and it may come from anybody
+        return True  # a heartbeat: readers skip it, so its sender does not matter
     return stored.get((stream.aggregate_id, stream.command_id)) == stream
 
 
-def _nothing() -> EventStream:
+def _heartbeat() -> EventStream:
     return EventStream(
         aggregate_type=HEARTBEAT,
         aggregate_id=HEARTBEAT,

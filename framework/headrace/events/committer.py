@@ -1,8 +1,8 @@
 """
-Group commit: one append in flight, the next batch collects meanwhile.
+Group commit: while one append runs, the next batch grows.
 
-Used by the workers, which offer decided streams and learn what to do next; uses the event store. It
-knows nothing of handlers, replies or topics.
+Used by the workers, which offer decided streams and learn their next step; writes to the event store. It
+knows no handlers, replies or topics.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class NextStep(Enum):
-    """What a worker does when the outcome of its stream is known."""
+    """What a worker does with a stream after the append."""
 
     PUBLISH = "publish"
     LOOK_AGAIN = "look again"
@@ -31,37 +31,37 @@ class NextStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The store takes this stream never; it has stored nothing of it.
+    """The store will never accept this stream; it has stored no part of it.
 
     Attributes:
-        error: what it said.
+        error: the store's error.
     """
 
     error: Exception
 
 
-# The whole rule of idempotency and of optimistic concurrency.
+# The rules of idempotency and optimistic concurrency.
 NEXT_STEP: Mapping[AppendOutcome, NextStep] = MappingProxyType(
     {
-        # Durable: publish it, answer, acknowledge.
+        # The stream is durable: publish it, answer, acknowledge.
         AppendOutcome.APPENDED: NextStep.PUBLISH,
-        # The command had its effect earlier: publish and answer what it stored then.
+        # The command has run before: publish and answer what it stored then.
         AppendOutcome.DUPLICATE_COMMAND: NextStep.LOOK_AGAIN,
-        # It was decided on a state that is not the store's: reload, decide again.
+        # The state was older than the store's: reload the aggregate, decide again.
         AppendOutcome.VERSION_CONFLICT: NextStep.LOOK_AGAIN,
     }
 )
 
 
 class Committer:
-    """Appends what the workers decide.
+    """Appends the workers' streams to the event store.
 
     Args:
-        store: the truth.
+        store: the event store.
         streams_max: most streams in one append.
-        refusals_max: how often an append is repeated after an unexplained failure, before it
-            is taken for the fault of a stream.
-        backoff: how long to wait before a failed append is repeated.
+        refusals_max: how often to retry an append after an unexplained error, before a stream is
+            blamed for it.
+        backoff: how long to wait before a retry.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Committer:
         self._offered = asyncio.Event()
 
     def offer(self, queued: QueuedStream) -> None:
-        """Takes a decided stream; its `settled` is called once its outcome is known."""
+        """Takes a decided stream; calls its `settled` when the outcome is known."""
         self._batching.offer(queued)
         self._offered.set()
 
     def drop(self, aggregate_id: str, *, before_generation: int) -> None:
-        """Forgets an aggregate's waiting streams of earlier generations: they settle no more."""
+        """Removes an aggregate's waiting streams of earlier generations; their `settled` is not called."""
         dropped = self._batching.drop(aggregate_id, before_generation=before_generation)
         if dropped:
             log.debug("decisions dropped", aggregate_id=aggregate_id, streams=dropped)
@@ -87,8 +87,8 @@ class Committer:
     async def run(self) -> None:
         """Appends batches until cancelled.
 
-        The outcomes of a batch reach the workers before the next batch is taken, so that what a worker
-        drops in answer is never appended.
+        The workers learn the outcomes of a batch before the next batch is taken. So a stream that a
+        worker drops because of an outcome is never appended.
         """
         while True:
             await self._offered.wait()
@@ -115,13 +115,13 @@ class Committer:
         return await self._append_apart(batch)
 
     async def _append_apart(self, batch: list[QueuedStream]) -> list[NextStep | Refused]:
-        """Appends the halves of a batch that holds a stream to blame, so that it fails alone."""
+        """Appends the halves of a batch one by one, so that a stream that the store refuses fails alone."""
         steps: list[NextStep | Refused] = []
         broken: set[str] = set()
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
-            # One append would not store what was decided on top of a stream that is not stored;
-            # two appends must not either, even if its version should fit by chance.
+            # A stream must not be stored if it was decided on one that is not stored. In one append the
+            # store sees to that; between two appends we do, even if the version fits by chance.
             fits = [queued for queued in half if queued.stream.aggregate_id not in broken]
             found = iter(await self._append(fits) if fits else [])
             for queued in half:
@@ -135,10 +135,10 @@ class Committer:
         return steps
 
     async def _attempt(self, batch: list[QueuedStream]) -> list[NextStep | Refused] | Exception:
-        """Appends until the store answers; returns its error where a stream is to blame.
+        """Appends until the store answers; returns its error if a stream is to blame.
 
-        Repeating is safe, even if the first attempt succeeded: a stream that it stored answers
-        DUPLICATE_COMMAND and is then answered from the store.
+        A retry is safe even if the first attempt has stored the streams: they answer DUPLICATE_COMMAND,
+        and their commands are then answered from the store.
         """
         streams = [queued.stream for queued in batch]
         attempt = unexplained = 0

@@ -1,10 +1,10 @@
 """
-Application messages to their handlers: at least once, in the order of each aggregate.
+Calls the handlers of application messages: at least once, in the order of each aggregate.
 
-    a handler raises, or a message     tried again `error_retries_max` times, with pauses that double;
-    does not decode                    then published among the dead letters, and the next one goes on
+    a handler raises, or a message     retry `error_retries_max` times, with pauses that double; then
+    does not decode                    publish it to the dead-letter topic, and go on with the next one
 
-Sits between: the reader of the message topic and the user's handlers. Knows no store.
+Used by `App`; the reader of the message topic calls it with messages. It knows no store.
 """
 
 import inspect
@@ -26,15 +26,15 @@ log = get_logger(__name__)
 
 MessageHandler = Callable[[Any, MessageContext], Awaitable[None]]
 
-# Messages being handled at once: enough for handlers that wait for other systems, little memory.
+# Messages that are handled at once: enough for handlers that wait for other systems, little memory.
 _IN_FLIGHT_MAX: Final = 500
-# Dead letters carry their reason in a header; longer reasons are in the log.
+# A dead letter has its error in a header; the log has the whole of a longer one.
 _REASON_CHARACTERS_MAX: Final = 1_000
 _HANDLER_ARGUMENTS: Final = 2
 
 
 def message_type_of(handler: Any) -> type[ApplicationMessage]:
-    """Returns what a handler handles.
+    """Returns the message type of a handler.
 
     Raises:
         DefinitionError: it is not `async def f(message: SomeMessage, context: MessageContext)`.
@@ -55,12 +55,12 @@ def message_type_of(handler: Any) -> type[ApplicationMessage]:
 
 
 class MessageRunner(KeyReaction):
-    """Feeds the handlers of one application.
+    """Calls the message handlers of one application.
 
     Args:
-        name: the application's name; of its topic and its consumer group.
-        handlers: by message type.
-        transport: brings the messages.
+        name: the application's name; part of the names of its topic and consumer group.
+        handlers: the handlers by message type.
+        transport: delivers the messages.
         serializer: decodes them.
         settings: attempts and pauses.
     """
@@ -85,20 +85,20 @@ class MessageRunner(KeyReaction):
         )
 
     async def run(self) -> None:
-        """Works until cancelled; a subscription that breaks is made again after a pause."""
+        """Runs until cancelled; subscribes again after an error."""
         queues = self._settings.event_queues
         await self._transport.ensure_topic(self._topic, queues=queues, forever=False)
         await self._transport.ensure_topic(self._dead_letter_topic, queues=1, forever=True)
         await self._reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
 
     async def react(self, message: Incoming) -> None:
-        """Calls the handlers of a message, or publishes it among the dead letters."""
+        """Calls the handlers of a message, or publishes it to the dead-letter topic."""
         done = 0
 
         async def handle() -> None:
             nonlocal done
             decoded, context = self._serializer.decode_message(message.body)
-            # Those that have handled it are not called again for the sake of a later one.
+            # A retry begins with the handler that failed.
             for handler in self._handlers.get(type(decoded), [])[done:]:
                 await handler(decoded, context)
                 done += 1

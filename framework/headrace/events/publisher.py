@@ -1,11 +1,10 @@
 """
-Stored streams to the event topic: at least once, in the order in which they were stored.
+Publishes stored streams to the event topic: at least once, in the order in which they were stored.
 
     events, rejections     APP.events
     application messages   APP.messages, each a message of its own, after the events of its command
 
-Used by the workers, which offer stored streams; uses the transport. It never publishes what is not
-durable.
+Used by the workers, which offer streams only after these are durable; writes to the transport.
 """
 
 import asyncio
@@ -27,31 +26,31 @@ __all__ = ["HEARTBEAT", "Publisher", "event_topic", "message_topic"]
 
 log = get_logger(__name__)
 
-# Streams of one aggregate handed to the transport together; bounds what a failure sends again.
+# Streams of one aggregate that are sent together; after a failure, at most so many are sent again.
 WAVE_MAX = 100
-# The type, and the beginning of the ids, of what goes through the event topic and never happened.
+# Aggregate type, and start of the ids, of messages in the event topic that hold no event of yours.
 HEARTBEAT: Final = "headrace.heartbeat"
 
 
 def event_topic(name: str) -> str:
-    """The topic of an application's events and rejections."""
+    """Returns the topic of an application's events and rejections."""
     return f"{name}.events"
 
 
 def message_topic(name: str) -> str:
-    """The topic of an application's application messages."""
+    """Returns the topic of an application's messages."""
     return f"{name}.messages"
 
 
 class _Publication(NamedTuple):
-    # The stream first, if it goes to the event topic.
+    # The stream comes first, if it goes to the event topic.
     messages: tuple[Outgoing, ...]
     placed: bool
     published: Callable[[Place | None], None]
 
 
 class _Line:
-    """What an aggregate has to publish, and the wave of it that is under way."""
+    """The publications of an aggregate that wait, and the wave that is under way."""
 
     __slots__ = ("aggregate_id", "failures", "outcomes", "unknown", "waiting", "wave")
 
@@ -59,7 +58,7 @@ class _Line:
         self.aggregate_id = aggregate_id
         self.waiting: deque[_Publication] = deque()
         self.wave: list[_Publication] = []
-        # Of each message of the wave, once it is known.
+        # By message of the wave; None: not known yet.
         self.outcomes: list[Place | BaseException | None] = []
         self.unknown = 0
         self.failures = 0
@@ -72,8 +71,8 @@ class Publisher:
         name: the application's name.
         transport: where the topics are.
         serializer: encodes application messages.
-        tasks: runs what waits for the transport.
-        backoff: how long to wait before a failed publication is repeated.
+        tasks: runs the tasks that wait for the transport.
+        backoff: how long to wait before a retry.
     """
 
     def __init__(
@@ -93,15 +92,15 @@ class Publisher:
         self._backoff = backoff
         # Aggregates that have something to publish.
         self._lines: dict[str, _Line] = {}
-        # Those of them that begin with the next turn of the event loop, which may give them more.
-        self._beginning: list[_Line] = []
+        # Those that send at the next turn of the event loop; until then they may get more streams.
+        self._new_lines: list[_Line] = []
 
     def offer(
         self, stream: EventStream, body: bytes, published: Callable[[Place | None], None]
     ) -> None:
-        """Takes a stored stream and its bytes; calls `published` when the topics have it all.
+        """Takes a stored stream and its bytes; calls `published` when all of it is in the topics.
 
-        Its argument is the stream's place in the event topic, None where it has only application
+        `published` gets the stream's place in the event topic, or None if the stream has only application
         messages. Streams of one aggregate are published in the order of the calls.
         """
         messages = tuple(self._application_messages(stream)) if stream.messages else ()
@@ -111,9 +110,9 @@ class Publisher:
         line = self._lines.get(stream.aggregate_id)
         if line is None:
             line = self._lines[stream.aggregate_id] = _Line(stream.aggregate_id)
-            if not self._beginning:
-                asyncio.get_running_loop().call_soon(self._begin)
-            self._beginning.append(line)
+            if not self._new_lines:
+                asyncio.get_running_loop().call_soon(self._send_new)
+            self._new_lines.append(line)
         line.waiting.append(_Publication(messages, placed, published))
 
     def _application_messages(self, stream: EventStream) -> Iterator[Outgoing]:
@@ -144,36 +143,36 @@ class Publisher:
             body=body,
         )
 
-    def _begin(self) -> None:
-        lines, self._beginning = self._beginning, []
+    def _send_new(self) -> None:
+        lines, self._new_lines = self._new_lines, []
         if self._tasks.closing:
             return
         for line in lines:
             self._send(line)
 
     def _send(self, line: _Line) -> None:
-        """Hands a wave of an aggregate's publications to the transport."""
+        """Gives the next wave of an aggregate's publications to the transport."""
         line.wave = list(islice(line.waiting, WAVE_MAX))
         messages = [message for each in line.wave for message in each.messages]
         line.outcomes = [None] * len(messages)
         line.unknown = len(messages)
         room = True
         for number, message in enumerate(messages):
-            told = partial(self._told, line, number)
-            # What follows one that waits for room waits behind it.
-            room = room and self._transport.publish_soon(message, told)
+            report = partial(self._on_outcome, line, number)
+            # If a message waits for room, those after it wait, too.
+            room = room and self._transport.publish_soon(message, report)
             if not room:
-                self._tasks.start("publish", self._publish(message, told))
+                self._tasks.start("publish", self._publish(message, report))
 
-    async def _publish(self, message: Outgoing, told: Report) -> None:
+    async def _publish(self, message: Outgoing, report: Report) -> None:
         outcome: Place | BaseException
         try:
             outcome = await self._transport.publish(message)
         except Exception as error:  # noqa: BLE001 - adapters may raise anything; sent again
             outcome = error
-        told(outcome)
+        report(outcome)
 
-    def _told(self, line: _Line, number: int, outcome: Place | BaseException) -> None:
+    def _on_outcome(self, line: _Line, number: int, outcome: Place | BaseException) -> None:
         line.outcomes[number] = outcome
         line.unknown -= 1
         if line.unknown or self._tasks.closing:
@@ -188,14 +187,14 @@ class Publisher:
                 self._send(line)
             else:
                 del self._lines[line.aggregate_id]
-        except Exception as error:  # noqa: BLE001 - a defect, which must not pass in silence
+        except Exception as error:  # noqa: BLE001 - a bug, which must not stay unnoticed
             self._tasks.fail("publish", error)
 
     def _settle(self, line: _Line) -> BaseException | None:
-        """Reports the publications from a wave's front that are done; returns what stopped it.
+        """Reports the wave's publications up to the first that failed; returns its error.
 
-        What was sent after a failed one is sent again after it, so that a reader who skips what it
-        has seen and waits at a gap meets every version in order.
+        The failed one and all after it are sent again. So readers, which skip versions that they have
+        seen, get every version in order.
         """
         outcomes = iter(line.outcomes)
         for publication in line.wave:

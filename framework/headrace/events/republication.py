@@ -1,12 +1,13 @@
 """
-Makes the event topic whole again: what the event store has and the topic lacks is published.
+Completes the event topic: publishes the streams that the event store has and the topic lacks.
 
-    what the topic holds ─▶ marks in a file of its own ─┐
-    the store, page by page, in its order ──────────────┴▶ lacking? ─▶ publisher
+    the topic's streams ─▶ marks in a temporary file ─┐
+    the store, page by page, in its order ────────────┴▶ not among the marks? ─▶ publisher
 
-Each aggregate's streams go in their order, and once; application messages are not sent again. A run
-that ends half way is repeated: it finds what the one before published. Uses the store and the
-publisher. It must not know a reader.
+Streams of one aggregate go in order, and once; application messages are not sent again. You can repeat a
+run that stopped half way: it finds what the last one has published.
+
+Used by `headrace events republish` and by the lineage check. It knows no reader.
 """
 
 import asyncio
@@ -36,11 +37,11 @@ __all__ = ["Republication", "Republished"]
 
 log = get_logger(__name__)
 
-# Streams read, compared and published together: a few megabytes.
+# Streams that are read, compared and published together: a few megabytes.
 _PAGE: Final = 1_000
 _MARK_BYTES: Final = 16
-# Between two lines in the log.
-_TELL_EVERY: Final = 100_000
+# Streams between two lines in the log.
+_LOG_EVERY: Final = 100_000
 
 _tables: Final = MetaData()
 _held: Final = Table("held", _tables, Column("mark", LargeBinary, primary_key=True))
@@ -48,13 +49,13 @@ _held: Final = Table("held", _tables, Column("mark", LargeBinary, primary_key=Tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Republished:
-    """What a run found and did.
+    """The result of a run.
 
     Attributes:
         held: streams that the topic held before.
         stored: streams of the store that belong into the topic.
-        published: those of them that it lacked, and has now; after a dry run: that it lacks.
-        damaged: streams that cannot be read, and so were left out.
+        published: streams that the topic lacked, and has now; after a dry run: those that it lacks.
+        damaged: streams that the store cannot read; they were left out.
     """
 
     held: int
@@ -64,13 +65,13 @@ class Republished:
 
 
 class Republication:
-    """Publishes what an application's event topic lacks.
+    """Publishes the streams that an application's event topic lacks.
 
     Args:
         name: the application's name.
-        store: the truth.
+        store: the event store.
         transport: where the topic is.
-        serializer: encodes streams as they were published first.
+        serializer: encodes streams, in the same way as when they were first published.
         settings: pauses between attempts.
     """
 
@@ -91,9 +92,9 @@ class Republication:
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
 
     async def run(self, *, dry_run: bool = False) -> Republished:
-        """Publishes what was stored before the call and is not in the topic; durable on return.
+        """Publishes the streams that were stored before the call and are not in the topic; durable on return.
 
-        Services may be at work: what they publish meanwhile may come twice, which readers pass over.
+        Services may run meanwhile: a stream that they publish may then come twice, and readers skip it.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError, OSError: the store failed.
@@ -151,7 +152,7 @@ class Republication:
                     await tasks.watch(self._publish(publisher, lacking))
                 before, stored = stored, stored + len(streams)
                 published += len(lacking)
-                if before // _TELL_EVERY != stored // _TELL_EVERY:
+                if before // _LOG_EVERY != stored // _LOG_EVERY:
                     log.info("the event topic is made whole", read=stored, published=published)
         finally:
             await tasks.aclose()
@@ -169,13 +170,13 @@ class Republication:
 
         for stream in streams:
             body = self._serializer.encode_stream(stream)
-            # Messages of an application are not readers' to find again: who got them has them.
+            # Without its application messages: those were sent before.
             publisher.offer(replace(stream, messages=()), body, published)
         await done.wait()
 
 
 class _Marks:
-    """A set of marks in a file: a topic may hold more than memory does."""
+    """A set of marks in a file, because a topic may have more streams than fit in memory."""
 
     def __init__(self, file: Path) -> None:
         self._engine = create_engine(f"sqlite:///{file}")
@@ -183,13 +184,13 @@ class _Marks:
         _tables.create_all(self._connection)
 
     def add(self, marks: Sequence[bytes]) -> None:
-        """Adds marks that may be there."""
+        """Adds marks; one that is there already changes nothing."""
         if marks:
             rows = [{"mark": mark} for mark in marks]
             self._connection.execute(insert(_held).on_conflict_do_nothing(), rows)
 
     def known(self, marks: Sequence[bytes]) -> set[bytes]:
-        """Returns those that were added."""
+        """Returns which of these marks are in the set."""
         found = self._connection.scalars(select(_held.c.mark).where(_held.c.mark.in_(marks)))
         return set(found)
 
@@ -198,7 +199,7 @@ class _Marks:
         return self._connection.scalar(select(func.count()).select_from(_held)) or 0
 
     def close(self) -> None:
-        """Closes the file, which is no longer needed."""
+        """Closes the file."""
         self._connection.close()
         self._engine.dispose()
 
@@ -208,7 +209,7 @@ def _is_placed(stream: EventStream) -> bool:
 
 
 def _mark_of(message: Incoming) -> bytes:
-    # From the body, which is sealed: headers say what their writer likes.
+    # From the body, because the seal proves it; a header may be forged.
     return _mark(*(origin_of(message.body) or ("", "")))
 
 

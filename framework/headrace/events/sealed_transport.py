@@ -1,8 +1,7 @@
 """
-A transport that seals what goes into the event topic, and brings nothing from there that is foreign.
+A transport that seals messages to the event topic, and replaces foreign messages from it.
 
-Used by everything in a process that writes or reads events; wraps the transport. It knows no
-reader.
+Used by all code of a process that writes or reads events; wraps the transport. It knows no reader.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -28,13 +27,13 @@ __all__ = ["SealedSubscription", "SealedTransport", "seal_events"]
 
 
 class SealedTransport:
-    """A transport with a door to one topic; all else is the transport's own.
+    """Seals and checks the messages of one topic; everything else goes to the transport.
 
     Args:
-        transport: what it stands for.
-        topic: of events.
-        seal: is put on what goes there.
-        belief: judges what comes from there.
+        transport: the wrapped transport.
+        topic: the event topic.
+        seal: goes on messages to the topic.
+        belief: finds foreign messages from the topic.
     """
 
     def __init__(self, transport: Transport, *, topic: str, seal: Seal, belief: Belief) -> None:
@@ -68,7 +67,7 @@ class SealedTransport:
         return SealedSubscription(subscription, self._belief)
 
     async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
-        """As `Transport.read`; of the topic nothing foreign."""
+        """As `Transport.read`; a foreign message of the topic is replaced."""
         async for messages in self._transport.read(queue, first, end):
             yield messages if queue[0] != self._topic else await self._belief.sift(messages)
 
@@ -78,26 +77,26 @@ class SealedTransport:
 
 
 class SealedSubscription:
-    """A subscription to the event topic that brings nothing foreign.
+    """A subscription to the event topic; each foreign message is replaced by a heartbeat.
 
     Args:
-        subscription: what it stands for.
-        belief: judges what it brings.
+        subscription: the wrapped subscription.
+        belief: finds foreign messages.
     """
 
     def __init__(self, subscription: Subscription, belief: Belief) -> None:
         self._subscription = subscription
         self._belief = belief
-        # Came, and is not judged yet: a poll that is given up meanwhile must not lose it.
-        self._unjudged: list[Incoming] = []
+        # Messages that are not checked yet: a cancelled poll must not lose them.
+        self._unchecked: list[Incoming] = []
 
     async def poll(self) -> list[Incoming]:
-        """As `Subscription.poll`; raises what the event store raises, which may be away."""
-        while not self._unjudged:
-            self._unjudged = await self._subscription.poll()
-        judged = await self._belief.sift(self._unjudged)
-        self._unjudged = []
-        return judged
+        """As `Subscription.poll`; also raises errors of the event store, which may be away."""
+        while not self._unchecked:
+            self._unchecked = await self._subscription.poll()
+        checked = await self._belief.sift(self._unchecked)
+        self._unchecked = []
+        return checked
 
     def ack(self, message: Incoming) -> None:
         """As `Subscription.ack`."""
@@ -105,7 +104,7 @@ class SealedSubscription:
 
     def seek(self, queue: QueueId, offset: int) -> None:
         """As `Subscription.seek`."""
-        self._unjudged = [each for each in self._unjudged if each.queue != queue]
+        self._unchecked = [each for each in self._unchecked if each.queue != queue]
         self._subscription.seek(queue, offset)
 
     async def aclose(self) -> None:
@@ -116,16 +115,16 @@ class SealedSubscription:
 async def seal_events(
     transport: Transport, name: str, store: EventStore, serializer: Serializer
 ) -> tuple[SealedTransport, Belief]:
-    """Makes a transport that seals an application's events with its event store's key.
+    """Makes a transport that seals an application's events with the key of its event store.
 
     Args:
-        transport: of the application.
+        transport: the application's transport.
         name: the application's name.
         store: its event store.
         serializer: decodes events.
 
     Returns:
-        The transport, and what has counted foreign messages.
+        The transport, and the object that counts foreign messages.
     """
     seal = Seal(await store.identity())
     belief = Belief(seal=seal, find=store.find_stored, serializer=serializer)

@@ -1,14 +1,14 @@
 """
-The seal of an event message: proof that the event store's own application published it.
+The seal of an event message: proves that the event store's own application published it.
 
     {"aggregate_type": …, …}   ─▶   {"aggregate_type": …, …,"seal":"8b1f0c…:5d41…"}
                                                             store   keyed BLAKE2b of all before it
 
-It stands in the body, because that is what every reader has: live, in a rebuild, in an exported file.
-There it is a field like others, which readers that know no seals pass over.
+The seal is in the body, because every reader has that: live, in a rebuild, in an exported file. It is a
+field like others there; readers that do not know seals ignore it.
 
-Used by everything that writes or reads the event topic; uses the key, which leaves the event store
-with its application alone. Pure.
+Used by all code that writes or reads the event topic. The key comes from the event store; only the
+application gets it. Pure.
 """
 
 from collections import deque
@@ -24,18 +24,18 @@ from headrace.stores.base import StoreIdentity
 
 __all__ = ["Seal"]
 
-# Guessing one takes 2 ** 127 messages on average.
+# An attacker must guess 2 ** 127 of them on average.
 _DIGEST_BYTES: Final = 16
-# Keeps these digests apart from all others that may ever be made with the key.
+# Makes these digests differ from all others that are made with the same key.
 _PURPOSE: Final = b"headrace.event"
 _CLOSING: Final = '"}'
-# The digest in hex and what closes the body.
+# The digest in hex, and the characters that close the body.
 _TAIL_BYTES: Final = 2 * _DIGEST_BYTES + len(_CLOSING)
 _sealed_part: Final = itemgetter(slice(None, -_TAIL_BYTES))
 _tail: Final = itemgetter(slice(-_TAIL_BYTES, None))
-# Bodies that are compared in one step: few enough to stay in a processor's cache.
+# Bodies that are compared in one step: few enough for a processor's cache.
 _COMPARED_MAX: Final = 500
-# The end of the store's id, which is its random part.
+# Characters from the end of the store's id: its random part.
 _ID_CHARACTERS: Final = 12
 
 
@@ -47,10 +47,10 @@ _decode_sealed = msgspec.json.Decoder(_Sealed).decode
 
 
 class Seal:
-    """Seals bodies of event messages, and knows its own.
+    """Seals the bodies of event messages, and checks their seals.
 
     Args:
-        identity: of the event store.
+        identity: the event store's identity, with its key.
     """
 
     __slots__ = ("_begun", "_identity", "_opening", "_store")
@@ -59,18 +59,18 @@ class Seal:
         self._identity = identity
         self._store = identity.id.replace("-", "")[-_ID_CHARACTERS:]
         self._opening = f',"seal":"{self._store}:'.encode()
-        # Copied for each message: beginning with a key costs as much as the rest of it.
+        # Copied for each message: to start with the key costs as much as the rest of the digest.
         self._begun = blake2b(digest_size=_DIGEST_BYTES, key=identity.seal_key, person=_PURPOSE)
 
     def __reduce__(self) -> Any:
-        # To executors; what is begun does not travel.
+        # For Spark's executors: a digest that has begun cannot be pickled.
         return Seal, (self._identity,)
 
     def put_on(self, body: bytes) -> bytes:
         """Returns a stream's JSON with the seal as its last field.
 
         Raises:
-            ValueError: it does not end like a JSON object.
+            ValueError: the body does not end like a JSON object.
         """
         if not body.endswith(b"}"):
             raise ValueError("only JSON objects can be sealed")
@@ -80,13 +80,13 @@ class Seal:
         return said + (digest.hexdigest() + _CLOSING).encode()
 
     def broken(self, bodies: Sequence[bytes]) -> list[int]:
-        """Returns the places of bodies that do not end with this store's seal of all before it."""
+        """Returns the indexes of bodies that do not end with this store's seal of the bytes before it."""
         found: list[int] = []
         for first in range(0, len(bodies), _COMPARED_MAX):
             some = bodies[first : first + _COMPARED_MAX]
             digests = self._digests(some)
             right = _CLOSING.join([*digests, ""]).encode()
-            # No tail of a body is longer than a right one: all are equal together, or one is not.
+            # Tails cannot be longer than the right ones. So the joined bytes are equal only if each tail is.
             if right != b"".join(map(_tail, some)):
                 found += [
                     first + place
@@ -96,7 +96,7 @@ class Seal:
         return found
 
     def why_broken(self, body: bytes) -> str:
-        """Says what is wrong with a body that `broken` has found."""
+        """Returns what is wrong with a body that `broken` has found."""
         try:
             store, _, _ = _decode_sealed(body).seal.partition(":")
         except MALFORMED:
@@ -108,13 +108,12 @@ class Seal:
         return "its seal is of another event"
 
     def _digests(self, bodies: Iterable[bytes]) -> list[str]:
-        """Returns the digests in hex that bodies of this store have at their ends.
+        """Returns the right digests, in hex, of bodies.
 
-        A comparison that takes as long for every digest would guard nothing: what is read comes from
-        a queue, whose writers see no reader's time.
+        They need no comparison in constant time: writers of a queue cannot measure its readers.
         """
         begun = self._begun.copy
         digests = [begun() for _ in bodies]
-        # Without a step of the interpreter for each: a rebuild does this for every event of a topic.
+        # In C, without a step of the interpreter per body: a rebuild does this for every event of a topic.
         deque(map(blake2b.update, digests, map(_sealed_part, bodies)), maxlen=0)
         return list(map(blake2b.hexdigest, digests))

@@ -14,9 +14,9 @@ from headrace.gateway.problems import Problem, invalid
 
 __all__ = ["Catalogue"]
 
-# Enough to find a slip of the keyboard.
+# Similar names in an error: enough to find a typing error.
 _CLOSE_MAX: Final = 3
-# Looking for close matches takes time by length, and no registered name is longer.
+# The search for similar names takes longer for long names, and no registered name is longer.
 _NAME_CHARACTERS_MAX: Final = 127
 
 

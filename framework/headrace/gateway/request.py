@@ -37,7 +37,7 @@ _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 # ASCII without control characters, which every client encodes the same way.
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 
-# Of a client's text in an answer.
+# Characters of a client's text that an answer repeats.
 _SHOWN_MAX: Final = 80
 
 # What the widest column of every database takes.

@@ -29,7 +29,7 @@ __all__ = ["Serving", "serving"]
 log = get_logger(__name__)
 
 
-# How long requests that were cut off may take to say so.
+# How long cancelled requests may take to send their answer.
 _CUT_OFF_MS_MAX: Final = 1_000
 
 

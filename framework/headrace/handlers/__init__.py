@@ -1,5 +1,5 @@
 """
 Event handlers: functions that act on the world, at least once per event, in order.
 
-Sits between: the event topic and the application's functions.
+Used by `App`; reads the event topic and calls your functions.
 """

@@ -1,8 +1,7 @@
 """
-One stream through the handlers of a processor, in the order of its events and of priorities.
+Calls the handlers of a processor for one stream, in the order of events and priorities.
 
-Sits between: `EventHandlers`, which knows the order, and whoever feeds streams. Must never know a
-database or a subscription.
+Used by the runner and by retries of parked events. It knows no database and no subscription.
 """
 
 import asyncio
@@ -15,32 +14,30 @@ from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
 
-__all__ = ["Attempting", "at_once", "call_all"]
+__all__ = ["Retry", "call_all", "call_once"]
 
-# Makes attempts at one call of a handler until it succeeds, or raises what the last one raised.
-Attempting = Callable[[EventHandler, Callable[[], Awaitable[None]]], Awaitable[None]]
+# Takes a handler and a call of it. Calls until it succeeds, or raises the error of the last attempt.
+Retry = Callable[[EventHandler, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
-async def at_once(_handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
-    """Makes one attempt."""
+async def call_once(_handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
+    """Calls a handler once."""
     await call()
 
 
-async def call_all(handlers: EventHandlers, stream: EventStream, attempting: Attempting) -> None:
-    """Returns when every handler of every event of a stream has done its work.
+async def call_all(handlers: EventHandlers, stream: EventStream, retry: Retry) -> None:
+    """Calls every handler for every event of a stream; returns when all are done.
 
-    Events come one after another, and for each the handlers of one priority at once, before those
-    of the next. Each handler is tried again by itself: one that is done is not called again. An
-    attempt that takes longer than HANDLER_MS_MAX is ended and has failed.
+    Events come one after another. For each event, handlers of one priority run at the same time, before
+    those of the next priority. Each handler is retried alone: one that is done is not called again. An
+    attempt that takes longer than HANDLER_MS_MAX is cancelled and has failed.
 
     Raises:
-        EventHandlerError: a handler failed for good; those beside it have ended, too.
+        EventHandlerError: a handler failed for good; the others of its priority have ended, too.
     """
     for event, context in stream.contexts():
         for level in handlers.levels(type(event)):
-            calls = [
-                attempting(handler, partial(_call, handler, event, context)) for handler in level
-            ]
+            calls = [retry(handler, partial(_call, handler, event, context)) for handler in level]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             for handler, outcome in zip(level, outcomes, strict=True):
                 if outcome is not None:
@@ -57,5 +54,5 @@ async def _call(handler: EventHandler, event: DomainEvent, context: EventContext
     except TimeoutError as error:
         if not deadline.expired():
             raise
-        # Not as TimeoutError, which says that something else is away and may be waited for.
+        # Not a TimeoutError: that would mean that another system is away, and the runner would wait.
         raise EventHandlerError(f"it ran for more than {HANDLER_MS_MAX} ms") from error

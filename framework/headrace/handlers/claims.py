@@ -1,13 +1,12 @@
 """
-Outages that handlers claim: waited out while they are everybody's, and not for ever where they are one's.
+How long a runner waits when a handler says that a system it needs is away.
 
-    every call of a handler fails         nothing is charged: what it needs is away, and it waits
-    a call fails, others of the handler   the time since the last charge is charged, of which a fifth
-    succeed meanwhile                     of `ms_max` at most, lest the end of a long outage be taken
-                                          for health; when `ms_max` is charged, it is no outage but a
-                                          failure of its event
+    every call of the handler fails       wait as long as it takes: the system is away
+    this call fails, while other calls    the time since the last such failure counts, but at most a
+    of the handler succeed                fifth of `ms_max` each time, because a long outage may just
+                                          have ended; at `ms_max` the event has failed
 
-Sits between: the loop of event handlers, which makes the attempts, and what came of them. Pure.
+Used by the runner of event handlers. Pure.
 """
 
 from collections import Counter
@@ -17,15 +16,15 @@ from headrace.handlers.event_handlers import EventHandler
 
 __all__ = ["Claim", "Claims"]
 
-# Attempts that an event has at least before its time of outage is used up, however long each took.
+# Failed attempts before an event's time is used up, at least.
 _CHARGES_MIN: Final = 5
 
 
 class Claims:
-    """What the handlers of one processor have met.
+    """Counts the successful calls of one processor's handlers.
 
     Args:
-        ms_max: how long one call may claim an outage that others do not meet.
+        ms_max: how long one call may fail with outages while other calls succeed, in milliseconds.
     """
 
     def __init__(self, ms_max: int) -> None:
@@ -33,7 +32,7 @@ class Claims:
         self._successes: Counter[EventHandler] = Counter()
 
     def succeeded(self, handler: EventHandler) -> None:
-        """Notes that what a handler needs is there."""
+        """Notes a successful call of a handler."""
         self._successes[handler] += 1
 
     def successes(self, handler: EventHandler) -> int:
@@ -41,12 +40,12 @@ class Claims:
         return self._successes[handler]
 
     def begin(self, handler: EventHandler, now_ms: int) -> "Claim":
-        """Returns the claim of a call whose attempt has met an outage."""
+        """Returns the claim of a call that has failed with an outage for the first time."""
         return Claim(self, handler, now_ms, self._ms_max)
 
 
 class Claim:
-    """One call that has claimed an outage, and may again."""
+    """One call that has failed with an outage, and is retried."""
 
     __slots__ = ("_at_ms", "_charge_ms_max", "_claims", "_handler", "_left_ms", "_seen")
 
@@ -59,7 +58,7 @@ class Claim:
         self._seen = claims.successes(handler)
 
     def again(self, now_ms: int) -> bool:
-        """Notes that another attempt has met an outage; returns whether it may be waited out."""
+        """Notes another failure with an outage; returns whether to retry once more."""
         seen = self._claims.successes(self._handler)
         if seen > self._seen:
             self._left_ms -= min(now_ms - self._at_ms, self._charge_ms_max)

@@ -1,12 +1,12 @@
 """
-Event handlers: functions that do something in the world when an event has happened.
+Event handlers: functions that do something outside when an event has happened, for example send a mail.
 
     event ──▶ the handlers of the lowest priority, all at once ──▶ those of the next one ──▶ …
 
-They keep no row and send no command: for that there are projections and process managers. Those of
-one *processor* share a consumer group and a memory of what they have handled.
+Use projections to store rows, and process managers to send commands. The handlers of one *processor*
+share a consumer group, and the versions that they have handled.
 
-Sits between: user code and the loop that feeds it. Pure.
+Used by `App.on_event`, which registers handlers, and by the runner. Pure.
 """
 
 import inspect
@@ -22,7 +22,7 @@ __all__ = ["EventHandler", "EventHandlers"]
 
 EventHandler = Callable[[Any, EventContext], Coroutine[Any, Any, None]]
 
-# Short enough to stand beside names of projections, in their columns, and in a group's name.
+# Short enough for the columns that hold names of projections, too, and for a group's name.
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
 _HANDLER_ARGUMENTS: Final = 2
 
@@ -59,13 +59,13 @@ class EventHandlers:
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types that handlers name; base classes among them."""
+        """The event types in the handlers' annotations; base classes among them."""
         return frozenset(each for _, types, _ in self._handlers for each in types)
 
     def levels(self, event_type: type[DomainEvent]) -> tuple[tuple[EventHandler, ...], ...]:
-        """Returns the handlers of an event: those of one priority together, the lowest first.
+        """Returns the handlers of an event by priority, the lowest first.
 
-        A handler is there once, however many of its types the event is of.
+        A handler comes once, even if the event matches several of its types.
         """
         found = self._levels.get(event_type)
         if found is None:

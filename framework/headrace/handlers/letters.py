@@ -1,7 +1,7 @@
 """
-The aggregates that event handlers have parked: looked at, taken up again, or without what failed.
+The aggregates that event handlers have parked: you list, retry or skip them.
 
-Sits between: whoever repairs, and the handlers. Must never know a subscription.
+Used by `headrace parked` and by your programs; calls the handlers. It knows no subscription.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
-from headrace.handlers.call import at_once, call_all
+from headrace.handlers.call import call_all, call_once
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.handlers.progress import HandlerProgress
 from headrace.handlers.progress_letters import ReaderLetters
@@ -22,23 +22,23 @@ __all__ = ["HandlerLetters"]
 
 
 class HandlerLetters(ReaderLetters):
-    """The letters of one processor; may be used while it runs, here or in another process.
+    """The letters of one processor; you may use them while it runs, here or in another process.
 
-    Of the event that failed all handlers are called again, also those that did their work before.
+    A retry calls all handlers of the failed event again, also those that succeeded before.
 
     Args:
-        handlers: the processor, whose handlers are called here.
-        read_models: where the letters are.
+        handlers: the processor; its handlers are called here.
+        read_models: the database of the letters.
         store: has the events that wait.
     """
 
     def __init__(self, handlers: EventHandlers, read_models: ReadModels, store: EventStore) -> None:
         self._progress = HandlerProgress(handlers.name)
-        super().__init__(self._progress.parked, read_models, store, restless=EventHandlerError)
+        super().__init__(self._progress.parked, read_models, store, busy_error=EventHandlerError)
         self._handlers = handlers
 
     async def _call(self, stream: EventStream) -> None:
-        await call_all(self._handlers, stream, at_once)
+        await call_all(self._handlers, stream, call_once)
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         return partial(self._progress.advance, versions={aggregate_id: version})

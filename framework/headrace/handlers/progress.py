@@ -1,13 +1,13 @@
 """
-How far the handlers of a processor are with each aggregate, and which aggregates they have parked.
+The last version of each aggregate that a processor has handled, and the aggregates that it has parked.
 
-    projection_versions   the last version of an aggregate that was handled
-    parked                an aggregate whose next version could not be: what follows waits
+    projection_versions   the last handled version of an aggregate
+    parked                an aggregate whose next version failed: later versions wait
 
-They share the tables with projections, under a name that no projection can have and the generation
-0, which none has. What waits is in the event store: a letter holds no event.
+Projections use the same tables. A processor has a name that no projection can have, and the generation
+0, which no projection has. The events that wait are in the event store: a letter holds none.
 
-Sits between: the loop and the letters of event handlers, which begin and commit, and the tables.
+Used by the runner and the letters of event handlers, which begin and commit the transactions.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,13 +28,13 @@ _GENERATION: Final = 0
 
 
 class HandlerProgress:
-    """What is kept of one processor; every method works within the caller's transaction.
+    """The stored progress of one processor; every method works in the caller's transaction.
 
     Args:
         processor: its name.
 
     Attributes:
-        parked: its aggregates that wait.
+        parked: the aggregates that it has parked.
     """
 
     def __init__(self, processor: str) -> None:
@@ -43,7 +43,7 @@ class HandlerProgress:
     def read(
         self, connection: Connection, aggregate_ids: Collection[str]
     ) -> tuple[dict[str, int], set[str]]:
-        """Returns the versions of aggregates, without those at 0, and which of them are parked."""
+        """Returns the versions of aggregates, without those at 0, and the set of those that are parked."""
         place = {"name": self.parked.name, "generation": _GENERATION}
         among = listed(connection.dialect, aggregate_ids)
         found = connection.execute(versions_among(connection.dialect), {**place, **among}).all()
@@ -51,7 +51,7 @@ class HandlerProgress:
         return {each: version for each, version in found if version != PARKED}, parked
 
     def advance(self, connection: Connection, versions: Mapping[str, int]) -> None:
-        """Stores versions; one that is behind the stored one changes nothing."""
+        """Stores versions; a version below the stored one changes nothing."""
         if not versions:
             return
         dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
@@ -60,7 +60,7 @@ class HandlerProgress:
         statement = statement.on_conflict_do_update(
             index_elements=[columns.name, columns.generation, columns.aggregate_id],
             set_={"version": statement.excluded.version},
-            # Of two members with one queue by mistake, the slower one must not go back.
+            # If two members have one queue by mistake, the slower one must not move versions back.
             where=columns.version < statement.excluded.version,
         )
         connection.execute(
@@ -72,7 +72,7 @@ class HandlerProgress:
                     "aggregate_id": aggregate_id,
                     "version": version,
                 }
-                # In one order for all, so that two members never wait for each other.
+                # Every member locks rows in this order, so that two members cannot deadlock.
                 for aggregate_id, version in sorted(versions.items())
             ],
         )
@@ -87,17 +87,17 @@ class HandlerProgress:
         now: datetime,
         letters_max: int,
     ) -> bool:
-        """Parks the aggregate of a message; False: as many as may be are parked, nothing is written.
+        """Parks the aggregate of a message; writes nothing and returns False if too many are parked.
 
-        An aggregate that is parked already waits for one message more.
+        If the aggregate is parked already, this adds one message that waits.
 
         Args:
             connection: in a transaction that can write.
-            message: what could not be handled.
-            version: the last version of its aggregate that was.
+            message: the message that could not be handled.
+            version: the last version of its aggregate that was handled.
             error: why.
-            now: since when.
-            letters_max: aggregates that may be parked at once.
+            now: the time of parking.
+            letters_max: how many aggregates may be parked at once.
         """
         if self.parked.hold(connection, message.key):
             return True

@@ -1,11 +1,12 @@
 """
-What event handlers and process managers have parked: taken up again.
+Retries and skips what event handlers and process managers have parked.
 
-    retry ─▶ what waits, read from the event store, in order ─▶ the letter ends
-                 └─ one fails again: the letter stands there   ─▶ skip: the same without that one
+    retry ─▶ read the waiting events from the event store ─▶ handle them in order ─▶ delete the letter
+                                         └─ one fails again: the letter stays, with the new error
+    skip ──▶ the same, but the first one that fails is left out
 
-Sits between: whoever repairs, and the event store and the table of letters. What handling means is
-said by a class for each kind. Must never know a subscription.
+The base class of `HandlerLetters` and of the letters of processes; they say how to handle an event.
+Used by `headrace parked`; reads the event store and the table of letters. It knows no subscription.
 """
 
 from abc import ABC, abstractmethod
@@ -25,18 +26,17 @@ from headrace.subscriptions.outages import is_outage
 
 __all__ = ["Failed", "ReaderLetters"]
 
-# Looks at what came for an aggregate while its letter was being taken up, before giving way to
-# whatever keeps adding to it.
+# While a letter is retried, new events may come for its aggregate. After so many rounds the retry fails.
 _ROUNDS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One of the streams that wait could not be handled.
+    """A waiting stream could not be handled.
 
     Attributes:
         error: why.
-        pass_over: a transaction that leaves it out, for good.
+        pass_over: a transaction that skips the stream for good.
     """
 
     error: Exception
@@ -44,13 +44,13 @@ class Failed:
 
 
 class ReaderLetters(ABC):
-    """The letters of one reader of events; may be used while it runs, here or in another process.
+    """The letters of one reader of events; you may use them while it runs, here or in another process.
 
     Args:
-        parked: what it has parked.
-        read_models: where that is.
+        parked: its letters.
+        read_models: the database of the letters.
         store: has the events that wait.
-        restless: the error that says that events keep coming.
+        busy_error: the error to raise if new events come faster than they are handled.
     """
 
     def __init__(
@@ -59,32 +59,32 @@ class ReaderLetters(ABC):
         read_models: ReadModels,
         store: EventStore,
         *,
-        restless: type[HeadraceError],
+        busy_error: type[HeadraceError],
     ) -> None:
         self._parked = parked
         self._owner = parked.name.partition(":")[2]
         self._models = read_models
         self._store = store
-        self._restless = restless
+        self._busy_error = busy_error
 
     async def all(self) -> list[Letter]:
         """Returns the letters, the oldest first."""
         return await self._models.transact(self._parked.read)
 
     async def retry(self, aggregate_id: str) -> Letter | None:
-        """Handles what waits, in order; returns None, or the letter that is left where it failed.
+        """Handles the waiting events in order; returns None, or the letter if one of them fails.
 
         Raises:
             LetterNotFound: the aggregate is not parked.
-            EventHandlerError, ProcessError: events keep coming faster than they are handled; nothing
-                is lost, try again.
+            EventHandlerError, ProcessError: new events come faster than they are handled; nothing is
+                lost, try again.
             sqlalchemy.exc.SQLAlchemyError, OSError: a database is away.
-            CommandRefused, CommandTimeout: the queue is away, which takes a manager's commands.
+            CommandRefused, CommandTimeout: the queue is away, so a process manager cannot send.
         """
         return await self._take_up(aggregate_id, passing=0)
 
     async def skip(self, aggregate_id: str) -> Letter | None:
-        """Like `retry`, but passes over the events of the one change that fails.
+        """Like `retry`, but leaves out the first stream of events that fails.
 
         Raises:
             LetterNotFound, EventHandlerError, ProcessError: as `retry`.
@@ -93,11 +93,11 @@ class ReaderLetters(ABC):
 
     @abstractmethod
     async def _call(self, stream: EventStream) -> None:
-        """Handles one stream; raises whatever is in its way."""
+        """Handles one stream; raises any error of the handlers."""
 
     @abstractmethod
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
-        """Returns the transaction after which a version counts as handled."""
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+        """Returns the transaction that notes a version as handled."""
 
     async def _take_up(self, aggregate_id: str, *, passing: int) -> Letter | None:
         for _ in range(_ROUNDS_MAX):
@@ -113,12 +113,12 @@ class ReaderLetters(ABC):
                 fail = partial(self._parked.fail, aggregate_id=aggregate_id, error=failed.error)
                 await self._models.transact(fail)
                 return await self._find(aggregate_id)
-        raise self._restless(
+        raise self._busy_error(
             f"events of {aggregate_id} keep coming faster than {self._owner} handles them; try again"
         )
 
     async def _handle(self, letter: Letter) -> Failed | None:
-        """Handles what waits; returns what failed."""
+        """Handles the waiting streams in order; returns the first one that fails."""
         return await self._handle_after(letter.aggregate_id, letter.version)
 
     async def _handle_after(self, aggregate_id: str, version: int) -> Failed | None:
@@ -127,11 +127,11 @@ class ReaderLetters(ABC):
             for stream in streams:
                 await self._call(stream)
                 version += 1
-                await self._models.transact(self._to(aggregate_id, version))
+                await self._models.transact(self._advance_to(aggregate_id, version))
         except Exception as error:
             if is_outage(error):
                 raise
-            return Failed(error, self._to(aggregate_id, version + 1))
+            return Failed(error, self._advance_to(aggregate_id, version + 1))
         return None
 
     async def _find(self, aggregate_id: str) -> Letter:

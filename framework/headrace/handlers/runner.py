@@ -1,22 +1,21 @@
 """
 What one processor of event handlers does with events: each at least once, in its aggregate's order.
 
-Once where nothing breaks: versions are stored after the handlers, and a crash may come between.
+A handler runs twice only after an error or a crash: versions are stored after the handlers.
 
-    poll ─▶ which version is each aggregate at ─▶ handlers, aggregates side by side
-      ─▶ versions of all that is done, in one transaction ─▶ ack
+    poll ─▶ read the version of each aggregate ─▶ call handlers, many aggregates at once
+      ─▶ store the versions of all that is done, in one transaction ─▶ acknowledge
 
-    handled before                    acknowledged, handlers are not called
-    versions are missing before it    read from the event store and handled first; nothing waits
-    a database is away                tried again, with pauses that grow, until it is back
-    a handler says so of what it      tried again, with pauses that grow, until it is back; for
-    needs                             `handler_outage_ms` where other calls of it succeed
-    a handler raises, a message       tried again `error_retries_max` times, then its aggregate is
-    does not decode                   parked: what follows waits in the event store for
-                                      `headrace parked retry`, everything else flows
+    event was handled before          acknowledge it; no handler is called
+    versions are missing before it    read them from the event store and handle them first
+    a database is away                retry, with pauses that grow, until it is back
+    a handler raises an outage        retry, with pauses that grow, until it is over; at most for
+                                      `handler_outage_ms` if other calls of the handler succeed
+    a handler raises anything else,   retry `error_retries_max` times, then park the aggregate: its
+    or a message does not decode      later events wait in the event store for `headrace parked
+                                      retry`; all other aggregates go on
 
-Sits between: the reader of the event topic, the handlers and the table of versions. Must never
-know a broker.
+Used by `App`; the reader of the event topic calls it with messages. It knows no broker.
 """
 
 import asyncio
@@ -46,13 +45,13 @@ from headrace.transports.base import Incoming, Transport
 
 __all__ = ["EventHandlerRunner"]
 
-# Messages being handled or waiting for their turn: enough for handlers that wait for other systems,
-# little memory.
+# Messages that are handled or wait for their turn: enough for handlers that wait for other systems,
+# and little memory.
 _IN_FLIGHT_MAX: Final = 500
 
 
-class _Standing:
-    """Where an aggregate stands while messages of its are under way."""
+class _AggregateState:
+    """The progress of an aggregate that has messages under way."""
 
     __slots__ = ("parked", "pending", "stored", "version")
 
@@ -63,17 +62,17 @@ class _Standing:
 
 
 class EventHandlerRunner(KeyReaction):
-    """Feeds the handlers of one processor; any number of runners may, each on its queues.
+    """Calls the handlers of one processor; several runners share the queues of the topic.
 
     Args:
         handlers: the processor.
-        app_name: names the event topic and the consumer group.
-        read_models: the database that keeps versions and letters.
-        store: fills gaps in the versions of an aggregate.
-        transport: brings the events.
+        app_name: the application's name; part of the names of the event topic and the consumer group.
+        read_models: the database of versions and letters.
+        store: has the versions that are missing in the topic.
+        transport: delivers the events.
         serializer: decodes them.
         settings: attempts and pauses.
-        clock: dates letters.
+        clock: gives the time for letters.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -104,23 +103,23 @@ class EventHandlerRunner(KeyReaction):
             clock=self._clock,
         )
         self._transactions = ReaderTransactions(self.reader, read_models)
-        # Of the aggregates that have messages under way.
-        self._under_way: dict[str, _Standing] = {}
-        # Messages that are done, but for storing the versions of their aggregates.
+        # By aggregate, of those that have messages under way.
+        self._under_way: dict[str, _AggregateState] = {}
+        # Handled messages; the versions of their aggregates are not stored yet.
         self._done: list[Incoming] = []
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Works until cancelled; a subscription that breaks is made again after a pause."""
+        """Runs until cancelled; subscribes again after an error."""
         await self.reader.run_by_key(self, in_flight_max=_IN_FLIGHT_MAX)
 
     async def begin(self) -> None:
-        """Forgets what was under way."""
+        """Forgets the messages of the last subscription."""
         self._under_way.clear()
         self._done.clear()
 
     async def select(self, messages: list[Incoming]) -> list[Incoming]:
-        """Reads where the aggregates of messages stand; returns those that may have to be handled."""
+        """Reads the versions of the messages' aggregates; returns all messages but rejections."""
         news: list[Incoming] = []
         for message in messages:
             if message.headers.get("kind") == "rejection":
@@ -135,72 +134,72 @@ class EventHandlerRunner(KeyReaction):
                 partial(self._progress.read, aggregate_ids=counts.keys()), "read versions"
             )
             for key, count in counts.items():
-                self._under_way[key] = _Standing(
+                self._under_way[key] = _AggregateState(
                     versions.get(key, 0), parked=key in parked, pending=count
                 )
         return news
 
     async def react(self, message: Incoming) -> None:
-        """Handles a message, lets it wait or parks its aggregate; `alongside` acknowledges it."""
-        standing = self._under_way[message.key]
-        if not (standing.parked and await self._hold(message, standing)):
+        """Handles a message, or holds it, or parks its aggregate; `alongside` acknowledges it."""
+        state = self._under_way[message.key]
+        if not (state.parked and await self._hold(message, state)):
             try:
-                await self._handle(message, standing)
+                await self._handle(message, state)
             except Exception as error:  # noqa: BLE001 - user code raises what it likes; logged, parked
-                await self._park(message, standing, error)
+                await self._park(message, state, error)
         self._done.append(message)
         self._news.set()
 
-    async def _hold(self, message: Incoming, standing: _Standing) -> bool:
-        """Adds a message to those that wait; False: its aggregate is no longer parked."""
+    async def _hold(self, message: Incoming, state: _AggregateState) -> bool:
+        """Adds a message to those that wait; returns False if its aggregate is no longer parked."""
         hold = partial(self._progress.parked.hold, aggregate_id=message.key)
         if await self._transactions.run(hold, "hold an event"):
             return True
         versions, parked = await self._transactions.run(
             partial(self._progress.read, aggregate_ids=[message.key]), "read a version"
         )
-        standing.version = standing.stored = max(standing.version, versions.get(message.key, 0))
-        standing.parked = message.key in parked
+        state.version = state.stored = max(state.version, versions.get(message.key, 0))
+        state.parked = message.key in parked
         return False
 
-    async def _handle(self, message: Incoming, standing: _Standing) -> None:
-        """Handles a message, and what is missing before it.
+    async def _handle(self, message: Incoming, state: _AggregateState) -> None:
+        """Handles a message, and before it the versions that are missing.
 
         Raises:
-            Exception: what the last of the attempts at one of them, or at reading it, raised.
+            Exception: the error of the last attempt to handle or to read one of them.
         """
         streams = await self.reader.attempt(
-            partial(self._streams, message, standing),
+            partial(self._streams, message, state),
             "read an event",
             final=self.reader.faults(is_outage),
         )
         for stream in streams:
             assert stream.version is not None, "rejections are passed over"
-            if stream.version > standing.version:
+            if stream.version > state.version:
                 await call_all(self._handlers, stream, self._call)
-                standing.version = stream.version
+                state.version = stream.version
 
-    async def _streams(self, message: Incoming, standing: _Standing) -> Sequence[EventStream]:
+    async def _streams(self, message: Incoming, state: _AggregateState) -> Sequence[EventStream]:
         stream = stream_or_none(
             self._serializer.decode_published, message.body, message.queue, message.offset
         )
-        if stream is None or stream.version is None or stream.version <= standing.version:
+        if stream is None or stream.version is None or stream.version <= state.version:
             return []
-        if stream.version == standing.version + 1:
+        if stream.version == state.version + 1:
             return [stream]
         missing = await self._store.read_stream(
-            stream.aggregate_id, after_version=standing.version, to_version=stream.version - 1
+            stream.aggregate_id, after_version=state.version, to_version=stream.version - 1
         )
-        if len(missing) != stream.version - 1 - standing.version:
+        if len(missing) != stream.version - 1 - state.version:
             raise EventHandlerError(
-                f"versions {standing.version + 1} to {stream.version - 1} of"
+                f"versions {state.version + 1} to {stream.version - 1} of"
                 f" {stream.aggregate_type} {stream.aggregate_id} did not come and are not all in"
                 " the event store"
             )
         return [*missing, stream]
 
     async def _call(self, handler: EventHandler, call: Callable[[], Awaitable[None]]) -> None:
-        """Calls a handler until it succeeds; raises what the last attempt raised."""
+        """Calls a handler until it succeeds; raises the error of the last attempt."""
         too_many = self.reader.faults()
         claim: Claim | None = None
 
@@ -216,47 +215,45 @@ class EventHandlerRunner(KeyReaction):
         await self.reader.attempt(call, "handle an event", final=final)
         self._claims.succeeded(handler)
 
-    async def _park(self, message: Incoming, standing: _Standing, error: Exception) -> None:
+    async def _park(self, message: Incoming, state: _AggregateState, error: Exception) -> None:
         park = partial(
             self._progress.park,
             message=message,
-            version=standing.version,
+            version=state.version,
             error=error,
             now=self._clock.now(),
             letters_max=self._settings.projection_letters_max,
         )
         await self._transactions.park(message, error, park)
-        standing.parked, standing.stored = True, standing.version
+        state.parked, state.stored = True, state.version
 
     async def alongside(self) -> None:
-        """Stores the versions of what is done, as it is done."""
+        """Stores versions and acknowledges messages whenever some are done."""
         while True:
             await self._news.wait()
             await self._settle()
 
     async def end(self) -> None:
-        """Stores the versions of what is done, so that the next reader does not do it again."""
+        """Stores versions one last time, so that the next reader does not repeat the work."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MS_MAX / 1_000):
                 await self._settle()
 
     async def _settle(self) -> None:
-        """Stores the versions of all that is done, then acknowledges it."""
+        """Stores the versions of all messages that are done, then acknowledges these."""
         self._news.clear()
         done, self._done = self._done, []
-        standings = {message.key: self._under_way[message.key] for message in done}
-        versions = {
-            key: each.version for key, each in standings.items() if each.version > each.stored
-        }
+        states = {message.key: self._under_way[message.key] for message in done}
+        versions = {key: each.version for key, each in states.items() if each.version > each.stored}
         if versions:
             await self._transactions.run(
                 partial(self._progress.advance, versions=versions), "store versions"
             )
         for key, version in versions.items():
-            standings[key].stored = version
+            states[key].stored = version
         for message in done:
             self.reader.ack(message)
-            standing = standings[message.key]
-            standing.pending -= 1
-            if not standing.pending:
+            state = states[message.key]
+            state.pending -= 1
+            if not state.pending:
                 del self._under_way[message.key]

@@ -1,7 +1,7 @@
 """
-The transactions of a reader of events in the database of read models: an outage is waited out.
+Transactions of a reader in the database of read models, retried while the database is away.
 
-Sits between: the loops of event handlers and process managers, and that database. Never knows what is written.
+Used by the runners of event handlers and process managers. It does not know what they write.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class ReaderTransactions:
     """Runs the transactions of one reader.
 
     Args:
-        reader: tries again, and says so in the log and in its status.
+        reader: retries, and reports that in the log and in its status.
         read_models: the database.
     """
 
@@ -32,22 +32,22 @@ class ReaderTransactions:
         self._read_models = read_models
 
     async def run(self, work: Callable[[Connection], T], what: str) -> T:
-        """Returns what a transaction returns, tried again until it is committed.
+        """Retries a transaction until it is committed; returns its result.
 
         Args:
-            work: what happens in it.
-            what: names it in the log.
+            work: runs within the transaction.
+            what: its name in the log.
         """
         return await self._reader.persist(lambda: finish(self._read_models.transact(work)), what)
 
     async def park(
         self, message: Incoming, error: Exception, work: Callable[[Connection], bool]
     ) -> None:
-        """Parks the aggregate of a message; waits while as many as may be are parked.
+        """Parks the aggregate of a message; waits while too many aggregates are parked.
 
         Args:
-            message: what could not be handled.
+            message: the message that could not be handled.
             error: why.
-            work: parks it; False: there is no room.
+            work: parks the aggregate; returns False if too many are parked.
         """
         await self._reader.park(message, error, lambda: self.run(work, "park an aggregate"))

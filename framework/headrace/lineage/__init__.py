@@ -1,5 +1,5 @@
 """
-Whether event store, event topic and readers belong together, and what heals them.
+Checks that event store, event topic and readers belong together, and repairs the topic.
 
-Sits between: the readers of one application and the identities of what they read.
+Used by `App` before readers begin; reads the identities of store and topic.
 """

@@ -1,10 +1,11 @@
 """
-Makes an event store the one that handlers and processes belong to, after a backup was restored.
+Adapts event handlers and processes to an older event store, after you have restored a backup.
 
-What they have handled beyond it stays done: a mail is not unsent. But the store gives those versions
-to other events now, and these must not be passed over as seen. Projections are rebuilt instead.
+They may have handled versions that this store does not have. Their work stays done: a mail is not unsent.
+But the store will give those versions to new events, and handlers must not skip these as duplicates. So
+this lowers the stored versions to the store's. Projections need no change: you rebuild them.
 
-Sits between: `headrace events republish --replace`, and the tables. Nobody may read events meanwhile.
+Used by `headrace events republish --replace`. No reader of events may run meanwhile.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +25,7 @@ __all__ = ["adopt_store"]
 
 log = get_logger(__name__)
 
-# Aggregates looked at together: little memory.
+# Aggregates that are compared together: little memory.
 _PAGE: Final = 1_000
 _PROCESS: Final = "process:"
 
@@ -32,16 +33,16 @@ _PROCESS: Final = "process:"
 async def adopt_store(
     models: ReadModels, store: EventStore, *, names: Collection[str], topic: str
 ) -> int:
-    """Takes versions that handlers and processes know back to those of the store.
+    """Lowers the versions that handlers and processes have noted to the store's.
 
     Args:
-        models: the database that keeps them.
-        store: the truth from now on.
-        names: of the application's event handlers and processes, as `reader_names` has them.
-        topic: the name under which the event topic's own state is kept.
+        models: the database of the versions.
+        store: the event store that is valid from now on.
+        names: the application's event handlers and processes, named as by `reader_names`.
+        topic: the name of the event topic's own state; see `topic_reader`.
 
     Returns:
-        How many versions were taken back.
+        How many versions were lowered.
     """
     lowered = 0
     for name in names:
@@ -60,7 +61,7 @@ async def adopt_store(
 
 
 async def _head(store: EventStore, aggregate_id: str, version: int) -> int:
-    """Returns a version, or the last one of its aggregate where the store has not so many."""
+    """Returns this version, or the aggregate's last one if the store does not have it."""
     try:
         if await store.read_stream(aggregate_id, after_version=version - 1, to_version=version):
             return version

@@ -1,19 +1,17 @@
 """
-Watches that event store, event topic and readers of one application belong together.
+Checks that event store, event topic and readers of one application belong together.
 
-    at start, and when a reader's connection comes back    compare
-    another topic, or one that lost messages               the topic is made whole from the store, and
-                                                           readers begin where it begins
-    another event store, or an older one                   refused: nothing is read, the sentence
-                                                           says what to do. Older is a store without
-                                                           a stream that a reader has seen, or that
-                                                           is among the last ones of the topic
-    a reader meets messages that cannot be read            what the topic lacks is published from the
-                                                           store; see `topic_damage`
-    every `lineage_check_ms`                               note what readers have seen
+    at start, and when a reader connects again    compare them
+    another topic, or one that lost messages      publish from the store what the topic lacks; readers
+                                                  begin at the topic's start
+    another event store, or an older one          refuse: readers stop, and the error says what to do.
+                                                  A store is older if it lacks a stream that a reader
+                                                  has seen, or that is among the topic's last ones
+    a reader meets messages that it cannot read   publish from the store what the topic lacks; see
+                                                  `topic_damage`
+    every `lineage_check_ms`                      store what readers have seen
 
-Sits between: the application, which starts it before its readers, and the pure decision. Must never
-know a projection's rows.
+Used by `App`, which starts it before the readers; `verdict` decides. It knows no rows of projections.
 """
 
 import asyncio
@@ -30,7 +28,7 @@ from headrace.errors import HeadraceError, LineageError
 from headrace.events.publisher import HEARTBEAT, event_topic
 from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
-from headrace.lineage.marks import Reader, begin_anew, read_kept, write_marks
+from headrace.lineage.marks import Reader, read_kept, reset_readers, write_marks
 from headrace.lineage.topic_damage import TopicDamage
 from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal
 from headrace.projections.tables.read_models import ReadModels
@@ -42,21 +40,21 @@ __all__ = ["LineageCheck", "reader_names", "topic_reader"]
 
 log = get_logger(__name__)
 
-# Stands in the topic's own row while it is made whole.
+# In the topic's own row: while the topic is filled from the store, and after that.
 _FILLING: Final = Mark(next_offset=0, message_id="filling")
 _FILLED: Final = Mark(next_offset=0, message_id="")
-# Messages at the end of each queue whose streams the store must have. What readers saw before those is
-# in their marks, which are at most `lineage_check_ms` old.
+# Messages at the end of each queue whose streams the store must have. Older ones are covered by the marks
+# of readers, which are at most `lineage_check_ms` old.
 _LAST_MESSAGES_MAX: Final = 1_000
-# After the topic was filled because of damage: so many times as long as that took, it is not again.
-# Damage without end takes a tenth of the time at most.
-_REST: Final = 9
+# After a fill because of damage, wait so many times as long as the fill took. Then repeated damage costs
+# a tenth of the time at most.
+_PAUSE_FACTOR: Final = 9
 
 
 def reader_names(
     app_name: str, projections: Iterable[str], processors: Iterable[str], managers: Iterable[str]
 ) -> dict[str, str]:
-    """Returns the name of each reader of an application's events, by its group."""
+    """Returns the names of the readers of an application's events, by consumer group."""
     return {
         **{f"{app_name}.projection.{name}": name for name in projections},
         **{f"{app_name}.handlers.{name}": HandlerProgress(name).parked.name for name in processors},
@@ -65,25 +63,25 @@ def reader_names(
 
 
 def topic_reader(topic: str) -> str:
-    """Returns the name under which a topic's own state is kept."""
+    """Returns the name of a topic's own state in the tables of readers."""
     return f"topic:{topic}"
 
 
 class LineageCheck:
-    """Compares, heals, refuses.
+    """Compares store, topic and readers; fills the topic, or refuses to let readers run.
 
     Args:
-        app_name: names the event topic.
-        readers: their names by group; see `reader_names`.
-        read_models: the database that keeps what is known of them.
-        store: the truth.
+        app_name: the application's name; part of the event topic's name.
+        readers: names of readers by consumer group; see `reader_names`.
+        read_models: the database of the readers' marks.
+        store: the event store.
         transport: where the topic is.
-        settings: how often it looks.
-        fill: publishes what the topic lacks.
-        clock: tells how long filling takes, and how long a claim to it lasts.
+        settings: how often to check.
+        fill: publishes the streams that the topic lacks.
+        clock: measures how long a fill takes, and when a claim to it ends.
 
     Attributes:
-        transport: for readers; all that they see is noted.
+        transport: the transport for readers; it notes what they have seen.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -107,7 +105,7 @@ class LineageCheck:
         self._fill = fill
         self._turn = asyncio.Lock()
         self._store_id = ""
-        # The topic as it was when it was compared last.
+        # The topic at the last comparison.
         self._lineage: TopicLineage | None = None
         self._generations: Mapping[str, int] = {}
         self._lacking = False
@@ -115,43 +113,43 @@ class LineageCheck:
         self._refused: str | None = None
         self._clock = clock or SystemClock()
         self._damage = TopicDamage(self._topic, read_models, self._clock, settings.fill_claim_ms)
-        self._rest_until_ms = 0
+        self._pause_until_ms = 0
         transport.mark_damage(self._topic)
         self.transport = MarkedTransport(transport, readers, self._enter, self._note_damage)
 
     @property
     def refused(self) -> str | None:
-        """Why readers stand still; None: they do not."""
+        """Why readers may not run; None: they may."""
         return self._refused
 
     def damaged(self) -> Mapping[str, int]:
-        """As `Transport.damaged`; of the event topic what is not made up for yet."""
+        """As `Transport.damaged`; for the event topic only damage that is not filled yet."""
         found = dict(self._plain.damaged())
         found.pop(self._topic, None)
         return found | ({self._topic: self._damage.unfilled} if self._damage.unfilled else {})
 
     async def paused(self) -> Collection[str]:
-        """As `Transport.paused`, of this process's groups."""
+        """As `Transport.paused`, for this process's groups."""
         return await self._plain.paused()
 
     async def check(self) -> None:
-        """Returns if all belong together; raises `LineageError`."""
+        """Raises `LineageError` if readers may not run."""
         if self._refused is not None:
             raise LineageError(self._refused)
 
     async def begin(self) -> None:
-        """Compares before anything is read or published; makes the topic whole where it lacks.
+        """Compares before anything is read or published; fills the topic if it lacks streams.
 
         Raises:
-            LineageError: the event store is another one, or an older one; says what to do.
+            LineageError: the event store is another one, or an older one; the error says what to do.
         """
         await self._compare()
         await self.check()
         if self._lacking:
-            await self._make_whole()
+            await self._fill_topic()
 
     async def run(self) -> None:
-        """Looks until cancelled; a look that fails is made up for by the next one."""
+        """Checks at intervals until cancelled; after an error the next check comes as usual."""
         try:
             while True:
                 try:
@@ -171,21 +169,21 @@ class LineageCheck:
             await finish(self._note_last())
 
     async def look(self) -> None:
-        """Notes what readers have seen, looks at the topic once, and makes it whole if it lacks."""
+        """Checks the topic once, fills it if it lacks streams, and stores what readers have seen."""
         if self._refused is not None:
             return
-        if await self._is_other(await self._plain.topic_lineage(self._topic)):
+        if await self._is_replaced(await self._plain.topic_lineage(self._topic)):
             await self._compare()
         if self._refused is not None:
             return
         if self._lacking:
-            await self._make_whole()
-        await self._make_up()
+            await self._fill_topic()
+        await self._fill_damage()
         await finish(self._note())
 
     async def _enter(self) -> None:
         await self.check()
-        if await self._is_other(await self._plain.topic_lineage(self._topic)):
+        if await self._is_replaced(await self._plain.topic_lineage(self._topic)):
             await self._compare()
             await self.check()
             raise TopicReplaced(f"{self._topic} is another topic now, or lost messages")
@@ -195,11 +193,11 @@ class LineageCheck:
         if await self._damage.note(self._lineage.identity, markers):
             self._wake.set()
 
-    async def _make_up(self) -> None:
-        """Fills the topic once for all damage that is known and not filled, if no other process does."""
+    async def _fill_damage(self) -> None:
+        """Fills the topic once for all known damage, unless another process does."""
         assert self._lineage is not None, "compared before anything is noted"
         identity, began_ms = self._lineage.identity, self._clock.monotonic_ms()
-        if began_ms < self._rest_until_ms or not (messages := await self._damage.take(identity)):
+        if began_ms < self._pause_until_ms or not (messages := await self._damage.take(identity)):
             return
         log.warning(
             "messages of the event topic cannot be read; what it lacks is published from the event"
@@ -212,11 +210,11 @@ class LineageCheck:
                 done = await self._fill()
         finally:
             ended_ms = self._clock.monotonic_ms()
-            self._rest_until_ms = ended_ms + _REST * (ended_ms - began_ms)
+            self._pause_until_ms = ended_ms + _PAUSE_FACTOR * (ended_ms - began_ms)
         await finish(self._damage.settle(identity))
         log.info("the event topic has again what it lacked", topic=self._topic, done=str(done))
 
-    async def _is_other(self, now: TopicLineage) -> bool:
+    async def _is_replaced(self, now: TopicLineage) -> bool:
         known = self._lineage
         if known is None or now.identity != known.identity:
             return True
@@ -232,8 +230,8 @@ class LineageCheck:
     async def _compare(self) -> None:
         async with self._turn:
             topic = await self._plain.topic_lineage(self._topic)
-            if self._lineage is not None and not await self._is_other(topic):
-                return  # whoever had the turn before has compared
+            if self._lineage is not None and not await self._is_replaced(topic):
+                return  # another task has compared while this one waited
             await self._compare_with(topic)
 
     async def _compare_with(self, topic: TopicLineage) -> None:
@@ -260,30 +258,32 @@ class LineageCheck:
             self._refuse(Verdict.OLDER_STORE, [], store)
             return
         topic_kept = kept[own, 0]
-        anew = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
-        if _is_lacking(topic_kept, topic, await self._store.last_position(), anew=bool(anew)):
+        reset = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
+        if _is_lacking(topic_kept, topic, await self._store.last_position(), reset=bool(reset)):
             self._lacking = True
             self._wake.set()
         state = _FILLING if self._lacking else _FILLED
         fresh: dict[Reader, dict[int, Mark]] = {
             reader: {}
             for reader, each in kept.items()
-            if each.topic != topic.identity or each.store != store or reader in anew
+            if each.topic != topic.identity or each.store != store or reader in reset
         }
         if self._lacking or (own, 0) in fresh:
             fresh[own, 0] = {0: state}
         if fresh:
             await self._read_models.transact(
-                partial(_settle, anew=anew, fresh=fresh, topic=topic.identity, store=store)
+                partial(
+                    _reset_and_mark, reset=reset, fresh=fresh, topic=topic.identity, store=store
+                )
             )
-        if anew:
+        if reset:
             log.warning(
                 "the event topic is another one, or lost messages; readers begin where it begins",
                 topic=self._topic,
-                readers=sorted(name for name, _ in anew if name != own),
+                readers=sorted(name for name, _ in reset if name != own),
             )
         if self._lineage is not None:
-            self.transport.begin_life()
+            self.transport.begin_epoch()
         self._store_id, self._lineage = store, topic
 
     def _refuse(self, verdict: Verdict, readers: Sequence[str], store: str) -> None:
@@ -291,10 +291,11 @@ class LineageCheck:
         log.error("readers stand still", reason=self._refused)
 
     async def _has_more(self, topic: TopicLineage) -> bool:
-        """Whether the topic ends with streams that the store has lost; these were stored before.
+        """Whether the topic ends with streams that the store has lost.
 
-        Marks are written behind: after a kill they do not tell of what readers saw last. The transport
-        brings nothing from the topic that the store's own application has not published.
+        Marks are stored some time after readers see a message, and a killed process loses the last ones.
+        So this reads the end of the topic. The transport delivers only messages that the store's own
+        application has published, so their streams were once stored.
         """
         streams: set[tuple[str, str]] = set()
         for number, (first, end) in topic.ranges.items():
@@ -315,7 +316,7 @@ class LineageCheck:
         return bool(streams - (await self._store.find_stored(streams)).keys())
 
     def _with_seen(self, kept: Mapping[Reader, Kept]) -> dict[Reader, Kept]:
-        """Adds what readers of this process have seen and nobody has noted so far."""
+        """Adds what readers of this process have seen since the last marks were stored."""
         assert self._lineage is not None, "asked only after the first comparison"
         return {
             (name, generation): Kept(
@@ -340,10 +341,10 @@ class LineageCheck:
         try:
             return await self._store.find_command(*stream) is not None
         except HeadraceError:
-            return True  # it is there, whatever it says
+            return True  # the stream is there, even if it cannot be decoded
 
     async def _found(self, topic: TopicLineage, kept: Iterable[Kept]) -> dict[tuple[int, int], str]:
-        """Returns the command ids of the messages that readers say they have seen last."""
+        """Returns the command ids of the messages in the topic at the places of the readers' marks."""
         places = {
             (number, mark.next_offset) for each in kept for number, mark in each.marks.items()
         }
@@ -358,7 +359,7 @@ class LineageCheck:
                     found[number, after] = message.headers.get("command", "")
         return found
 
-    async def _make_whole(self) -> None:
+    async def _fill_topic(self) -> None:
         log.info("the event topic is made whole from the event store", topic=self._topic)
         done = await self._fill()
         own = {(topic_reader(self._topic), 0): {0: _FILLED}}
@@ -367,7 +368,7 @@ class LineageCheck:
         log.info("the event topic is whole", topic=self._topic, done=str(done))
 
     async def _note(self) -> None:
-        """Writes marks of what the store has: of a message that anybody could send it says nothing."""
+        """Stores the readers' marks; a stream is in a mark only if the store has it."""
         for name, seen in self.transport.seen.items():
             if not seen.changed:
                 continue
@@ -402,7 +403,7 @@ class LineageCheck:
 
 
 def _published(messages: Iterable[Incoming]) -> Iterator[tuple[str, str]]:
-    """Returns the streams of events in messages, from what is under the seal."""
+    """Returns the streams of the messages that hold events, from their sealed bodies."""
     for message in messages:
         if message.tag == HEARTBEAT or message.headers.get("kind") == "rejection":
             continue
@@ -411,22 +412,22 @@ def _published(messages: Iterable[Incoming]) -> Iterator[tuple[str, str]]:
             yield stream
 
 
-def _is_lacking(kept: Kept, topic: TopicLineage, last_position: int, *, anew: bool) -> bool:
-    """Whether the topic may lack what the store has."""
+def _is_lacking(kept: Kept, topic: TopicLineage, last_position: int, *, reset: bool) -> bool:
+    """Whether the topic may lack streams that the store has."""
     if not last_position:
         return False
-    if anew or _FILLING in kept.marks.values():
+    if reset or _FILLING in kept.marks.values():
         return True
     return topic.is_empty if kept.topic is None else kept.topic != topic.identity
 
 
-def _settle(
+def _reset_and_mark(
     connection: Any,
     *,
-    anew: list[Reader],
+    reset: list[Reader],
     fresh: Mapping[Reader, Mapping[int, Mark]],
     topic: str,
     store: str,
 ) -> None:
-    begin_anew(connection, anew)
+    reset_readers(connection, reset)
     write_marks(connection, fresh, topic=topic, store=store)

@@ -1,7 +1,7 @@
 """
-A transport whose readers are known: what each has seen last, and that all stop where they must.
+A transport that notes what each reader of events has seen, and can stop all of them.
 
-Sits between: the loops that read events, and the transport; `check` looks at what it noted.
+Used by the runners that read events; wraps the transport. `check` reads what it has noted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ __all__ = ["MarkedSubscription", "MarkedTransport", "Seen", "TopicReplaced"]
 
 
 class TopicReplaced(HeadraceError):
-    """The event topic is another one now; whoever subscribes again reads that."""
+    """The event topic is another one now; subscribe again to read it."""
 
 
 class Seen:
-    """What one reader has seen since it was asked last."""
+    """The last messages that one reader has acknowledged, by queue."""
 
     def __init__(self) -> None:
         self.last: dict[int, Incoming] = {}
@@ -35,7 +35,7 @@ class Seen:
         self.changed = False
 
     def note(self, message: Incoming) -> None:
-        """Takes note of a message that is done."""
+        """Notes a message that is done."""
         number = message.queue[1]
         self.last[number] = message
         self.changed = True
@@ -43,7 +43,7 @@ class Seen:
             self.streams[number] = message
 
     def marks(self) -> dict[int, Mark]:
-        """Returns what it has seen, by queue."""
+        """Returns the reader's marks, by queue."""
         return {
             number: Mark(
                 next_offset=message.offset + 1,
@@ -55,14 +55,13 @@ class Seen:
 
 
 class MarkedTransport:
-    """A transport that notes what readers of events have seen; all else is the transport's own.
+    """A transport that notes what readers of events have seen; it passes everything else on.
 
     Args:
-        transport: what it stands for.
-        readers: the name of the reader by its group.
-        enter: awaited before a reader begins, or goes on over another connection; raises where it
-            must not.
-        damaged: awaited with the messages that stand for damaged ones, before a reader gets them.
+        transport: the wrapped transport.
+        readers: the readers' names by consumer group.
+        enter: awaited before a reader subscribes, or connects again; raises if the reader may not run.
+        damaged: awaited with the messages that mark damage, before a reader gets them.
     """
 
     def __init__(
@@ -77,8 +76,8 @@ class MarkedTransport:
         self._readers = readers
         self._enter = enter
         self.seen: dict[str, Seen] = {name: Seen() for name in readers.values()}
-        # One more for each topic that took the place of another.
-        self.life = 0
+        # Counts the topics that have replaced an earlier one.
+        self.epoch = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -103,33 +102,32 @@ class MarkedTransport:
         return MarkedSubscription(subscription, self, self.seen[reader])
 
     async def note_damage(self, messages: Sequence[Incoming]) -> None:
-        """Tells of those that stand for damaged ones, before anybody goes past them."""
+        """Reports the messages that mark damage, before a reader gets them."""
         markers = [each for each in messages if DAMAGED in each.headers]
         if markers:
             await self._note_damage(markers)
 
-    def begin_life(self) -> None:
-        """Lets every reader subscribe again: the topic is another one."""
-        self.life += 1
+    def begin_epoch(self) -> None:
+        """Makes every reader subscribe again, because the topic is another one."""
+        self.epoch += 1
         for seen in self.seen.values():
             seen.last.clear()
             seen.streams.clear()
 
 
 class MarkedSubscription:
-    """A subscription that notes what is acknowledged."""
+    """A subscription that notes acknowledged messages."""
 
     def __init__(self, subscription: Subscription, transport: MarkedTransport, seen: Seen) -> None:
         self._subscription = subscription
         self._transport = transport
         self._seen = seen
-        self._life = transport.life
-        # Came, and what is damaged among them is not noted yet: a poll that is given up meanwhile must
-        # not lose it.
+        self._epoch = transport.epoch
+        # Messages whose damage is not noted yet: a cancelled poll must not lose them.
         self._unnoted: list[Incoming] = []
 
     async def poll(self) -> list[Incoming]:
-        """As `Subscription.poll`; raises `TopicReplaced` when it belongs to a topic that is gone."""
+        """As `Subscription.poll`; raises `TopicReplaced` if another topic has replaced this one."""
         self._check()
         if not self._unnoted:
             self._unnoted = await self._subscription.poll()
@@ -141,7 +139,7 @@ class MarkedSubscription:
 
     def ack(self, message: Incoming) -> None:
         """As `Subscription.ack`."""
-        if self._life == self._transport.life:
+        if self._epoch == self._transport.epoch:
             self._subscription.ack(message)
             self._seen.note(message)
 
@@ -155,7 +153,7 @@ class MarkedSubscription:
         await self._subscription.aclose()
 
     def _check(self) -> None:
-        if self._life != self._transport.life:
+        if self._epoch != self._transport.epoch:
             raise TopicReplaced("the event topic is another one now")
 
 

@@ -1,8 +1,8 @@
 """
-What is stored about each reader of events: which topic and which event store it belongs to.
+Stores for each reader of events which topic and which event store it belongs to.
 
-Marks are written some time after what they tell of, never before: they are no offsets, but evidence
-that the store had a stream, and the topic a message. Sits between: `check` and the tables.
+A mark is written some time after the reader has seen a message, never before. It is no offset, but proof
+that the topic had the message, and the store its stream. Used by `check`; reads and writes the tables.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,19 +14,19 @@ from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.statements import upsert
 from headrace.stores.database.tables import projection_offsets, projections, reader_marks
 
-__all__ = ["WHOLE", "Reader", "begin_anew", "forget", "read_kept", "write_marks"]
+__all__ = ["WHOLE", "Reader", "forget", "read_kept", "reset_readers", "write_marks"]
 
-# The row that tells what a reader belongs to.
+# The queue number of the row that says which topic and store a reader belongs to.
 WHOLE: Final = -1
 
-# Name and generation; the generation is 0 for readers that have none.
+# Name and generation; the generation is 0 for readers without generations.
 Reader = tuple[str, int]
 
 
 def read_kept(
     connection: Connection, names: Collection[str], topic: str
 ) -> tuple[dict[Reader, Kept], dict[str, int]]:
-    """Returns what is stored about readers, and the live generation of projections among them."""
+    """Returns what is stored about readers, and the live generations of the projections among them."""
     live = projections.c
     found = connection.execute(select(live.name, live.generation).where(live.name.in_(names)))
     generations: dict[str, int] = {row.name: row.generation for row in found}
@@ -71,11 +71,11 @@ def write_marks(
     topic: str,
     store: str,
 ) -> None:
-    """Notes what readers belong to, and what they have seen.
+    """Stores the marks of readers, and the topic and store that they belong to.
 
     Args:
         connection: in a transaction that can write.
-        readers: their marks by queue.
+        readers: the marks of each reader by queue.
         topic: identity of the event topic.
         store: identity of the event store.
     """
@@ -100,8 +100,8 @@ def write_marks(
     upsert(connection, reader_marks, rows)
 
 
-def begin_anew(connection: Connection, readers: Sequence[Reader]) -> None:
-    """Lets readers begin where the topic begins; what they have done stays known by its versions."""
+def reset_readers(connection: Connection, readers: Sequence[Reader]) -> None:
+    """Resets readers to the topic's start; their versions stay, so no event is handled twice."""
     for reader in readers:
         for table in (projection_offsets, reader_marks):
             connection.execute(
@@ -110,5 +110,5 @@ def begin_anew(connection: Connection, readers: Sequence[Reader]) -> None:
 
 
 def forget(connection: Connection, names: Collection[str]) -> None:
-    """Forgets what readers belong to, whichever generation."""
+    """Deletes the marks of readers, of every generation."""
     connection.execute(delete(reader_marks).where(reader_marks.c.name.in_(names)))

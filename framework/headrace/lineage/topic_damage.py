@@ -1,12 +1,11 @@
 """
-Messages of the event topic that cannot be read: known before any reader goes past them.
+Messages of the event topic that cannot be read: stored in a table before any reader goes past them.
 
-    a live reader meets them ─▶ noted, once, before it goes on ─▶ one process takes them
-    ─▶ what the topic lacks is published from the event store ─▶ filled
+    a live reader meets damage ─▶ it is stored, once, before the reader goes on ─▶ one process claims it
+    ─▶ that process publishes from the event store what the topic lacks ─▶ the damage is filled
 
-What was noted outlives the process; what a process has taken and not filled, another takes when the
-claim ends. Sits between: `check`, which fills the topic, and the table. Must never know an
-event.
+The table outlives the process. If a process claims damage and does not fill it, another process claims it
+when the first claim ends. Used by `check`, which fills the topic. It knows no events.
 """
 
 import asyncio
@@ -31,9 +30,10 @@ __all__ = ["PLACES_MAX", "TopicDamage"]
 
 log = get_logger(__name__)
 
-# Places kept of a topic; of more, those that are filled go, and are filled again if they are met again.
+# Rows kept per topic. If there are more, filled ones are deleted; a reader that meets such damage again
+# causes one more fill.
 PLACES_MAX: Final = 10_000
-# A claim is renewed so often while it lasts.
+# How often a claim is renewed before it would end.
 _RENEWALS: Final = 3
 
 _columns = topic_damages.c
@@ -41,16 +41,16 @@ _MESSAGES: Final = func.coalesce(func.sum(_columns.next_offset - _columns.first_
 
 
 class TopicDamage:
-    """What is known of the damage in one topic.
+    """The known damage in one topic.
 
     Args:
         topic: its name.
-        read_models: the database that keeps it.
-        clock: tells when a claim ends.
-        claim_ms: how long a claim lasts that is not renewed.
+        read_models: the database of the damage.
+        clock: says when a claim ends.
+        claim_ms: how long a claim lasts without renewal, in milliseconds.
 
     Attributes:
-        unfilled: how many messages are not made up for, as of the last look.
+        unfilled: how many damaged messages were not filled at the last look.
     """
 
     def __init__(self, topic: str, read_models: ReadModels, clock: Clock, claim_ms: int) -> None:
@@ -59,19 +59,19 @@ class TopicDamage:
         self._clock = clock
         self._claim = timedelta(milliseconds=claim_ms)
         self._me = new_id()
-        # Of this process; a reader that comes later asks the database no more.
+        # Damage that this process has stored: other readers here need not ask the database.
         self._noted: set[tuple[str, int, int]] = set()
         self.unfilled = 0
 
     async def note(self, identity: str, markers: Collection[Incoming]) -> bool:
-        """Keeps what messages with the header `DAMAGED` stand for; durable on return.
+        """Stores the damage that messages with the header `DAMAGED` mark; durable on return.
 
         Args:
-            identity: of the topic that they came from.
-            markers: those messages.
+            identity: the topic's identity.
+            markers: the messages.
 
         Returns:
-            Whether some of it was not known, to any process.
+            Whether some of the damage was new to all processes.
         """
         firsts = {
             (each.queue[1], each.offset + 1): int(each.headers[DAMAGED])
@@ -100,7 +100,7 @@ class TopicDamage:
         return added > 0
 
     async def take(self, identity: str) -> int:
-        """Takes what is not filled and no process is at; returns how many messages that are."""
+        """Claims all unfilled damage, unless another process has a claim; returns how many messages."""
         now = self._clock.now()
 
         def work(connection: Connection) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class TopicDamage:
         return taken
 
     async def settle(self, identity: str) -> None:
-        """Notes that what was taken is filled; lets go of what is too much, or of another topic."""
+        """Notes claimed damage as filled; deletes rows beyond `PLACES_MAX`, and those of earlier topics."""
 
         def work(connection: Connection) -> int:
             mine, of_topic = _columns.taken_by == self._me, self._of(identity)
@@ -137,7 +137,7 @@ class TopicDamage:
 
     @asynccontextmanager
     async def claimed(self, identity: str) -> AsyncIterator[None]:
-        """Renews the claim on what was taken while the block lasts; gives it back where that fails."""
+        """Renews the claim while the block runs; gives it back if the block fails."""
         renewal = asyncio.create_task(self._renew(identity), name="renew a claim")
         try:
             yield
@@ -166,7 +166,7 @@ class TopicDamage:
 
 
 def _insert_new(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Inserts those that are not there; returns how many messages they are."""
+    """Inserts rows that are not there yet; returns how many messages these cover."""
     added = 0
     for row in rows:
         kind = sqlite if connection.dialect.name == "sqlite" else postgresql

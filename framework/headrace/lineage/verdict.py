@@ -1,13 +1,13 @@
 """
-Whether a reader of events, the event topic and the event store belong together.
+Decides whether a reader of events, the event topic and the event store belong together.
 
-    another event store                            REFUSE
-    what the reader has seen is not in the store   REFUSE: an older copy of the store
-    another topic, or a shorter one, or another    FROM_START: the version gate lets each event
-    message where the reader stands                through once
-    else                                           GO_ON
+    another event store                              OTHER_STORE: refused
+    the store lacks a stream the reader has seen     OLDER_STORE: refused; it is an older copy
+    another topic, or a shorter one, or another      FROM_START: the version gate lets each event
+    message at the place of the reader's mark        through once
+    otherwise                                        GO_ON
 
-Sits between: what is known of the three, and who starts readers. Pure.
+Used by `check`, which acts on it. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from headrace.transports.base import TopicLineage
 
 __all__ = ["Kept", "Mark", "Verdict", "judge", "refusal"]
 
-_WAY_ON = (
+_WHAT_TO_DO = (
     "stop the services, bring the right event store back, or make this one the truth:"
     " `headrace events republish --replace`, then `headrace projection rebuild NAME --from store`"
     " for each projection"
@@ -35,18 +35,18 @@ class Verdict(Enum):
 
     @property
     def refused(self) -> bool:
-        """Whether nothing may be read until somebody has decided."""
+        """Whether readers may not run until you have decided what to do."""
         return self in {Verdict.OTHER_STORE, Verdict.OLDER_STORE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a reader has seen in one queue.
+    """The last message that a reader has seen in one queue.
 
     Attributes:
-        next_offset: after a message that it has seen.
-        message_id: that message's command id.
-        stream: aggregate and command of a stream that it has seen; None: of none so far.
+        next_offset: the offset after the message.
+        message_id: the message's command id.
+        stream: aggregate and command of the last stream that it has seen; None: there is none yet.
     """
 
     next_offset: int
@@ -59,10 +59,10 @@ class Kept:
     """What is stored about a reader.
 
     Attributes:
-        topic: identity of the topic that its offsets belong to; None: nobody has noted it.
-        store: identity of the event store that it has seen; None: nobody has noted it.
-        marks: by queue.
-        offsets: by queue where it goes on, where it keeps that itself.
+        topic: identity of the topic that its offsets belong to; None: not noted yet.
+        store: identity of the event store whose events it has seen; None: not noted yet.
+        marks: its marks by queue.
+        offsets: its next offsets by queue, if it stores them itself, as projections do.
     """
 
     topic: str | None = None
@@ -83,11 +83,11 @@ def judge(
 
     Args:
         kept: what is stored about it.
-        topic: as it is now.
-        found: command ids of messages by queue and the offset after them, of all its marks that are
-            within the topic.
+        topic: the topic now.
+        found: the command id of the message before each mark, by queue and `next_offset`, for all marks
+            that are within the topic.
         store: identity of the event store now.
-        missing: of the streams that it has seen those that the store does not have.
+        missing: the streams that readers have seen and the store does not have.
     """
     if kept.store is not None and kept.store != store:
         return Verdict.OTHER_STORE
@@ -107,17 +107,17 @@ def judge(
 
 
 def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str) -> str:
-    """Returns the sentence that says why readers stand still, and the way on.
+    """Returns the sentence that says why readers may not run, and what to do.
 
     Args:
         verdict: one that refuses.
-        readers: which of them have read what the store does not have; none: the topic holds it.
+        readers: the readers that have seen streams which the store lacks; empty: the topic holds them.
         store: identity of the event store.
-        topic: the event topic.
+        topic: the event topic's name.
     """
     who = f"{', '.join(sorted(readers))} of {topic} have read" if readers else f"{topic} holds"
     if verdict is Verdict.OTHER_STORE:
         why = f"events of another event store than this one ({store[:8]})"
     else:
         why = f"events that are not in this event store ({store[:8]}), which is older"
-    return f"{who} {why}; {_WAY_ON}"
+    return f"{who} {why}; {_WHAT_TO_DO}"

@@ -1,5 +1,5 @@
 """
 Process managers: events in, commands out, with or without a state.
 
-Sits between: the event topic and the command topic.
+Used by `App`; reads the event topic and sends commands to the command topic.
 """

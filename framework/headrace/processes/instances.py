@@ -1,14 +1,13 @@
 """
-One batch of streams into the instances of a process, in one database transaction.
+Applies a batch of streams to the instances of a process, in one database transaction.
 
-    lock the process ─▶ version gate ─▶ instances of the batch's keys ─▶ seen before? ─▶ react
-      ─▶ states, journal, commands, versions, what is parked, in bulk ─▶ the caller commits, then sends
+    lock the process ─▶ version gate ─▶ read the instances of the batch's keys ─▶ seen before? ─▶ react
+      ─▶ write states, journal, commands, versions, letters in bulk ─▶ the caller commits, then sends
 
-What an instance has seen, its state and what follows from it move together or not at all, so a
-stream that comes again changes nothing, and a command that was not sent before a crash is there to
-be sent, with the same id.
+The journal, the state and the commands of an instance change together or not at all. So a stream that
+comes again changes nothing, and after a crash the commands are in the database, with the same ids.
 
-Sits between: the loop of a process, and the tables. Must never know a subscription or a bus.
+Used by the runner of a process; reads and writes the tables. It knows no subscription and no bus.
 """
 
 import json
@@ -27,7 +26,7 @@ from headrace.domain.stream import EventStream
 from headrace.errors import HeadraceError
 from headrace.processes.kept_commands import command_row, find_senders, refuse
 from headrace.processes.process import Process, Progress
-from headrace.processes.versions import Lacking, admit, store_versions
+from headrace.processes.versions import VersionsMissing, admit, store_versions
 from headrace.projections.tables.statements import upsert_into
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.database.parked import ParkedStore
@@ -63,21 +62,21 @@ S = TypeVar("S", bound=BaseModel)
 
 log = get_logger(__name__)
 
-# What became of a stream that an instance has seen.
+# The outcome of a stream, in the journal of an instance.
 DONE: Final = "done"
 WAITS: Final = "waits"
 SKIPPED: Final = "skipped"
 
-# What the name of a process has before it among the readers of the table `parked`.
+# The start of a process's name in the table `parked`.
 _PARKED_NAME: Final = "instances:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance as it is stored; the columns of its table without the process, and `parked`.
+    """A stored instance: the columns of its table without the process, and `parked`.
 
     Attributes:
-        parked: whether what comes for it waits.
+        parked: whether the instance is parked; its streams then wait.
     """
 
     instance: str
@@ -99,12 +98,12 @@ _STORED: Final = tuple(name for name in Instance.__dataclass_fields__ if name !=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceParking:
-    """How an instance is parked whose handler raises.
+    """How to park an instance whose handler raises.
 
     Attributes:
-        room: instances of the process that may be parked at once; None: any number.
-        places: topic, queue and offset of the message of each stream, by aggregate and command; of
-            one that came from the event store there is none.
+        room: how many instances of the process may be parked at once; None: any number.
+        places: topic, queue and offset of each stream's message, by aggregate and command; a stream
+            from the event store has none.
     """
 
     room: int | None = None
@@ -113,14 +112,14 @@ class InstanceParking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """The streams are in the transaction; these commands are to be sent, in order."""
+    """The streams are written; send these commands, in order, after the commit."""
 
     commands: tuple[CommandEnvelope, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outdated:
-    """Nothing was written: the states of these instances were made by another version."""
+    """Nothing was written: the states of these instances have another `state_version`."""
 
     keys: frozenset[str]
 
@@ -129,8 +128,8 @@ class ReactionFailed(HeadraceError):
     """A handler raised; nothing was written.
 
     Attributes:
-        key: of the instance.
-        aggregate_id: of the stream.
+        key: the instance's key.
+        aggregate_id: the stream's aggregate.
     """
 
     def __init__(self, key: str, aggregate_id: str, sentence: str) -> None:
@@ -147,27 +146,27 @@ def take(
     serializer: Serializer,
     now: datetime,
     parking: InstanceParking | None = None,
-) -> Taken | Outdated | Lacking:
+) -> Taken | Outdated | VersionsMissing:
     """Lets instances react to streams, within the caller's write transaction.
 
     Args:
         connection: in a transaction that can write.
-        process: whose handlers run.
-        streams: in the order in which they came, each aggregate's without a gap.
-        serializer: keeps commands.
-        now: what the instances note.
-        parking: an instance whose handler raises is parked: it waits, with what comes for it.
+        process: its handlers run.
+        streams: the streams in the order in which they came; an aggregate's versions have no gap.
+        serializer: encodes commands.
+        now: the time that the instances store.
+        parking: how to park an instance whose handler raises; None: raise `ReactionFailed` instead.
 
     Raises:
-        ReactionFailed: a handler raised, and its instance may not be parked, or there is no room.
+        ReactionFailed: a handler raised, and `parking` is None or too many instances are parked.
         DefinitionError: an event has no usable key.
     """
     lock(connection, process.name)
     admitted = admit(connection, process.name, streams)
-    if isinstance(admitted, Lacking):
+    if isinstance(admitted, VersionsMissing):
         return admitted
-    turns = _turns(connection, process, admitted.streams)
-    instances = read_instances(connection, process.name, {key for key, _ in turns})
+    assigned = _assign(connection, process, admitted.streams)
+    instances = read_instances(connection, process.name, {key for key, _ in assigned})
     outdated = {
         key
         for key, instance in instances.items()
@@ -175,12 +174,12 @@ def take(
     }
     if outdated:
         return Outdated(keys=frozenset(outdated))
-    seen = _read_seen(connection, process.name, turns)
+    seen = _read_seen(connection, process.name, assigned)
     if parking is not None and parking.room is not None:
         left = parking.room - parked_instances(process.name).count(connection)
         parking = replace(parking, room=max(0, left))
     work = Work(process, instances, serializer, now, parking)
-    for key, stream in turns:
+    for key, stream in assigned:
         mark = (key, stream.aggregate_id, stream.command_id)
         if mark in seen:
             continue
@@ -192,17 +191,17 @@ def take(
 
 
 class Work(Generic[S]):
-    """What a transaction does to some instances, until it is written.
+    """The changes of a transaction to some instances, collected in memory; `write` writes them.
 
     Args:
-        process: whose handlers run.
-        instances: those there are, by key; added to.
-        serializer: keeps commands.
-        now: what the instances note.
-        parking: how instances are parked, with the room that is left; None: none is.
+        process: its handlers run.
+        instances: the stored instances by key; new ones are added.
+        serializer: encodes commands.
+        now: the time that the instances store.
+        parking: how to park instances, with the room that is left; None: raise `ReactionFailed`.
 
     Attributes:
-        commands: to be sent, in order.
+        commands: the commands to send, in order.
     """
 
     def __init__(
@@ -222,13 +221,13 @@ class Work(Generic[S]):
         self._journal: list[dict[str, Any]] = []
         self._rows: list[dict[str, Any]] = []
         self._refused: list[tuple[str, str]] = []
-        # By instance: what was parked here, and how many more streams wait.
+        # By instance: the stream that parked it and the error; and how many more streams wait.
         self._failed: dict[str, tuple[EventStream, Exception]] = {}
         self._held: Counter[str] = Counter()
         self.commands: list[CommandEnvelope] = []
 
     def take(self, key: str, stream: EventStream) -> None:
-        """Lets an instance react to a stream that it has not seen."""
+        """Lets an instance react to a stream that it has not seen before."""
         before = self._instances.get(key)
         if before is not None and before.ended:
             return
@@ -258,9 +257,9 @@ class Work(Generic[S]):
         self._note(replace(instance, parked=True), stream, WAITS)
 
     def react(self, before: Instance | None, key: str, stream: EventStream) -> Instance | None:
-        """Returns an instance after a stream, with its commands among `commands`.
+        """Returns an instance after its reaction to a stream; adds its commands to `commands`.
 
-        None: the stream is not its concern. Raises whatever the handler raises.
+        Returns None if no handler takes the stream. Raises any error of a handler.
         """
         progress = None if before is None else progress_of(self._process, before, self._serializer)
         rejection = stream.rejection
@@ -287,7 +286,7 @@ class Work(Generic[S]):
             )
             for place, envelope in enumerate(envelopes, start=1)
         ]
-        moved = self.placed(instance, after)
+        moved = self.with_progress(instance, after)
         self._rows += rows
         self.commands += envelopes
         return replace(
@@ -298,8 +297,8 @@ class Work(Generic[S]):
             sent=instance.sent + len(rows),
         )
 
-    def placed(self, instance: Instance, progress: Progress[S]) -> Instance:
-        """Returns an instance that stands elsewhere."""
+    def with_progress(self, instance: Instance, progress: Progress[S]) -> Instance:
+        """Returns an instance with another progress."""
         return replace(
             instance,
             state=None if progress.state is None else progress.state.model_dump_json(),
@@ -309,7 +308,7 @@ class Work(Generic[S]):
         )
 
     def put(self, instance: Instance) -> None:
-        """Writes an instance as given."""
+        """Adds an instance to those that `write` writes."""
         self._instances[instance.instance] = instance
         self._moved.add(instance.instance)
 
@@ -322,7 +321,7 @@ class Work(Generic[S]):
         for statement, rows in (
             (upsert_into(process_instances, connection.dialect), moved),
             (process_journal.insert(), self._journal),
-            # One that is there was sent before: started over, an instance sends the same again.
+            # A row may exist: an instance that starts over sends the same commands again.
             (upsert_into(process_commands, connection.dialect), self._rows),
         ):
             if rows:
@@ -389,7 +388,7 @@ class Work(Generic[S]):
 def progress_of(
     process: Process[S], instance: Instance, serializer: Serializer
 ) -> Progress[S] | None:
-    """Returns where a stored instance stands; None: no event of its has been handled.
+    """Returns the progress of a stored instance; None: it has handled no event yet.
 
     Raises:
         pydantic.ValidationError: its state does not fit the model; raise `state_version`.
@@ -406,7 +405,7 @@ def progress_of(
 
 
 def lock(connection: Connection, process: str) -> None:
-    """Holds up every other transaction of the process; on SQLite the transaction itself does."""
+    """Makes other transactions of the process wait; on SQLite a write transaction does so by itself."""
     columns = processes.c
     row = select(columns.name).where(columns.name == process).with_for_update()
     if connection.execute(row).first() is None:
@@ -417,7 +416,7 @@ def lock(connection: Connection, process: str) -> None:
 def read_instances(
     connection: Connection, process: str, keys: Collection[str]
 ) -> dict[str, Instance]:
-    """Returns the instances with these keys, as far as there are any."""
+    """Returns those instances that exist, by key."""
     if not keys:
         return {}
     columns = process_instances.c
@@ -428,7 +427,7 @@ def read_instances(
 
 
 def instances_query() -> Select[Any]:
-    """Selects instances, and of each whether it is parked."""
+    """Selects instances, each with a column that says whether it is parked."""
     columns, parked = process_instances.c, parked_rows.c
     return select(process_instances, parked.number.is_not(None).label("parked")).outerjoin_from(
         process_instances,
@@ -441,44 +440,44 @@ def instances_query() -> Select[Any]:
 
 
 def parked_instances(process: str) -> ParkedStore:
-    """Returns the instances of a process that are parked, each by its key."""
+    """Returns the letters of a process's parked instances; a letter has the instance's key as its id."""
     return ParkedStore(f"{_PARKED_NAME}{process}")
 
 
 def failure_of(stream: EventStream, error: Exception) -> str:
-    """Returns the sentence that says what an instance could not react to, and why."""
+    """Returns the sentence that says which stream an instance could not handle, and why."""
     return f"{_name_of(stream)} of {stream.aggregate_id}: {error!r}"
 
 
 def instance_of(row: Any) -> Instance:
-    """Returns the instance that a row of its table stands for."""
+    """Returns the instance in a row of its table."""
     return Instance(**{name: row[name] for name in Instance.__dataclass_fields__})
 
 
 def _values_of(instance: Instance) -> dict[str, Any]:
-    # `asdict` copies every value, at a quarter of a batch's price.
+    # Not `asdict`: it copies every value, which takes a quarter of a batch's time.
     return {name: getattr(instance, name) for name in _STORED}
 
 
-def _turns(
+def _assign(
     connection: Connection, process: Process[Any], streams: Sequence[EventStream]
 ) -> list[tuple[str, EventStream]]:
-    """Returns each stream with the key of each instance that it concerns."""
+    """Returns pairs of an instance's key and a stream for it, in the order of the streams."""
     rejected = [stream.command_id for stream in streams if stream.rejection is not None]
     senders = find_senders(connection, process.name, rejected)
-    turns: list[tuple[str, EventStream]] = []
+    assigned: list[tuple[str, EventStream]] = []
     for stream in streams:
         if stream.rejection is None:
-            turns += [(key, stream) for key in process.keys_of(stream)]
+            assigned += [(key, stream) for key in process.keys_of(stream)]
         elif (sender := senders.get((stream.aggregate_id, stream.command_id))) is not None:
-            turns.append((sender, stream))
-    return turns
+            assigned.append((sender, stream))
+    return assigned
 
 
 def _read_seen(
-    connection: Connection, process: str, turns: Iterable[tuple[str, EventStream]]
+    connection: Connection, process: str, assigned: Iterable[tuple[str, EventStream]]
 ) -> set[tuple[str, str, str]]:
-    marks = [(key, stream.aggregate_id, stream.command_id) for key, stream in turns]
+    marks = [(key, stream.aggregate_id, stream.command_id) for key, stream in assigned]
     if not marks:
         return set()
     columns = process_journal.c

@@ -1,12 +1,12 @@
 """
-The commands of process managers in the database: kept with what they follow from, then sent.
+The commands of process managers in the database: stored with the events that caused them, then sent.
 
-Sits between: whoever sends them, in transactions of its own, and their table.
+Used by the runners and the outbox; the caller begins the transaction.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, or_, select, update
@@ -29,7 +29,7 @@ __all__ = [
 
 log = get_logger(__name__)
 
-# Commands that are looked up at once because they were not sent: a few megabytes.
+# Unsent commands in one query: a few megabytes.
 _UNSENT_MAX: Final = 1_000
 
 
@@ -41,7 +41,7 @@ def command_row(
     serializer: Serializer,
     now: datetime,
 ) -> dict[str, Any]:
-    """Returns the row of a command that is to be sent."""
+    """Returns the row of an unsent command."""
     return {
         "process": process,
         "command_id": envelope.command_id,
@@ -50,7 +50,8 @@ def command_row(
         "name": envelope.command.message_name,
         "aggregate_id": envelope.aggregate_id,
         "body": serializer.encode_command(envelope).decode(),
-        "due": envelope.due,
+        # After a delay, about then; the delay itself is in the body.
+        "due": now + envelope.due if isinstance(envelope.due, timedelta) else envelope.due,
         "made_at": now,
         "sent": False,
         "refused": None,
@@ -66,11 +67,10 @@ def find_unsent(
     due_before: datetime,
     serializer: Serializer,
 ) -> list[CommandEnvelope]:
-    """Returns commands that were made before a moment and are not sent, the oldest first.
+    """Returns unsent commands that were made before a moment, the oldest first.
 
-    Those that are due after `due_before` wait until they are near.
-
-    One that cannot be read, because its class is gone, is noted as refused and left out.
+    Leaves out commands that are due after `due_before`. A command that cannot be decoded, for example
+    because its class is gone, is noted as refused and left out, too.
     """
     columns = process_commands.c
     rows = connection.execute(
@@ -79,7 +79,7 @@ def find_unsent(
             columns.process == process,
             ~columns.sent,
             columns.refused.is_(None),
-            # One that was made in the future was made before the clock was set back.
+            # A command from the future is old, too: the clock was set back since.
             or_(columns.made_at <= made_before, columns.made_at > now),
             or_(columns.due.is_(None), columns.due <= due_before),
         )
@@ -89,7 +89,8 @@ def find_unsent(
     found = []
     for command_id, body, due in rows.all():
         try:
-            found.append(replace(serializer.decode_command(body.encode()), due=due))
+            envelope = serializer.decode_command(body.encode())
+            found.append(envelope if envelope.due else replace(envelope, due=due))
         except HeadraceError as error:
             log.exception("a command cannot be read", process=process, command_id=command_id)
             refuse(
@@ -102,7 +103,7 @@ def find_unsent(
 
 
 def refuse(connection: Connection, *, process: str, command_id: str, sentence: str) -> None:
-    """Notes why no attempt will bring a command into the queue; it is found no more."""
+    """Notes why a command can never be sent; `find_unsent` then leaves it out."""
     columns = process_commands.c
     connection.execute(
         update(process_commands)
@@ -114,7 +115,7 @@ def refuse(connection: Connection, *, process: str, command_id: str, sentence: s
 def find_senders(
     connection: Connection, process: str, command_ids: Sequence[str]
 ) -> dict[tuple[str, str], str]:
-    """Returns the key of the instance that sent each of these commands, by aggregate and command."""
+    """Returns the keys of the instances that sent these commands, by aggregate and command."""
     if not command_ids:
         return {}
     columns = process_commands.c
@@ -127,7 +128,7 @@ def find_senders(
 
 
 def try_again(connection: Connection, *, process: str) -> None:
-    """Lets commands be found again that were refused: code and settings may be others now."""
+    """Makes `find_unsent` find refused commands again: code and settings may have changed."""
     columns = process_commands.c
     connection.execute(
         update(process_commands)
@@ -137,7 +138,7 @@ def try_again(connection: Connection, *, process: str) -> None:
 
 
 def mark_sent(connection: Connection, *, process: str, command_ids: Sequence[str]) -> None:
-    """Notes that commands are in the queue; forgets those of instances that have ended."""
+    """Notes commands as sent; deletes those of instances that have ended."""
     columns, instances = process_commands.c, process_instances.c
     mine = (columns.process == process, columns.command_id.in_(command_ids))
     connection.execute(update(process_commands).where(*mine).values(sent=True))

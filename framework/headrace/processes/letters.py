@@ -1,12 +1,12 @@
 """
-The aggregates that process managers have parked: looked at, taken up again, or without what failed.
+The aggregates that process managers have parked: you list, retry or skip them.
 
-    ProcessManagerLetters   of a `ProcessManager`: its commands are sent here, with the ids that they
-                     would have had, so that what was sent before has no second effect
-    ProcessLetters   of a `Process`, which could not read an event or its key: the instances take
-                     what waits, and the running application sends what follows
+    ProcessManagerLetters   for a `ProcessManager`: a retry sends the commands, with the ids that they
+                            would have had; so a command that was sent before has no second effect
+    ProcessLetters          for a `Process` that could not read an event or its key: a retry gives the
+                            events to the instances, and the running application sends the commands
 
-Sits between: whoever repairs, and the managers. Must never know a subscription.
+Used by `headrace parked` and by your programs. It knows no subscription.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.processes.progress import ProcessProgress
 from headrace.processes.stuck import StuckInstances
-from headrace.processes.versions import Lacking, store_versions
+from headrace.processes.versions import VersionsMissing, store_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.base import EventStore
@@ -39,7 +39,7 @@ def reactions(manager: ProcessManager, stream: EventStream) -> list[CommandEnvel
     """Returns the commands that a stream causes.
 
     Raises:
-        ProcessError: a handler raised, whatever it was; names the change.
+        ProcessError: a handler raised any error; names the stream.
     """
     try:
         return manager.react(stream)
@@ -51,13 +51,13 @@ def reactions(manager: ProcessManager, stream: EventStream) -> list[CommandEnvel
 
 
 class _Rejections(ReaderLetters):
-    """Letters behind which rejections wait, too; these are reacted to after the events that do."""
+    """Letters behind which rejections wait, too; a retry handles them after the events."""
 
     def __init__(self, name: str, read_models: ReadModels, store: EventStore) -> None:
         self._progress = ProcessProgress(name)
-        super().__init__(self._progress.parked, read_models, store, restless=ProcessError)
+        super().__init__(self._progress.parked, read_models, store, busy_error=ProcessError)
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         return partial(self._progress.advance, versions={aggregate_id: version})
 
     async def _handle(self, letter: Letter) -> Failed | None:
@@ -73,7 +73,7 @@ class _Rejections(ReaderLetters):
             done = partial(self._progress.forget, aggregate_id=aggregate_id, number=number)
             stream = await self._store.find_command(aggregate_id, command_id)
             if stream is None:
-                return Failed(_not_there(aggregate_id, command_id), done)
+                return Failed(_not_in_store(aggregate_id, command_id), done)
             try:
                 await self._call(stream)
             except Exception as error:
@@ -85,15 +85,15 @@ class _Rejections(ReaderLetters):
 
 
 class ProcessManagerLetters(_Rejections):
-    """The letters of one process manager; may be used while it runs, here or in another process.
+    """The letters of one process manager; you may use them while it runs, here or in another process.
 
     Args:
-        manager: whose handlers are called here.
+        manager: its handlers are called here.
         bus: takes its commands.
-        read_models: where the letters are.
+        read_models: the database of the letters.
         store: has the events that wait.
-        serializer: keeps commands that are due in years.
-        clock: tells which those are.
+        serializer: encodes commands that wait in the database, because they are due in years.
+        clock: says which those are.
     """
 
     def __init__(
@@ -116,16 +116,16 @@ class ProcessManagerLetters(_Rejections):
 
 
 class ProcessLetters(_Rejections):
-    """The letters of one process; may be used while it runs, here or in another process.
+    """The letters of one process; you may use them while it runs, here or in another process.
 
-    A handler that raises parks its instance, as it does while the process runs; the letter goes on.
+    If a handler raises during a retry, its instance is parked, and the retry goes on.
 
     Args:
-        process: whose instances take what waits.
-        read_models: where the letters and the instances are.
+        process: its instances handle the events.
+        read_models: the database of the letters and the instances.
         store: has the events that wait.
-        serializer: keeps commands.
-        clock: dates instances.
+        serializer: encodes commands.
+        clock: gives the time that instances store.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ProcessLetters(_Rejections):
     async def _call(self, stream: EventStream) -> None:
         while True:
             outcome = await self._models.transact(partial(self._take, stream=stream))
-            if isinstance(outcome, Lacking):
+            if isinstance(outcome, VersionsMissing):
                 raise ProcessError(
                     f"version {outcome.gap.after_version + 1} of {stream.aggregate_id} is not in"
                     " the event store; name the store that the application uses"
@@ -156,8 +156,10 @@ class ProcessLetters(_Rejections):
             for key in sorted(outcome):
                 await self._stuck.refold(key)
 
-    def _take(self, connection: Connection, stream: EventStream) -> Lacking | frozenset[str]:
-        """Returns the instances that must be made anew first; none: the stream is taken."""
+    def _take(
+        self, connection: Connection, stream: EventStream
+    ) -> VersionsMissing | frozenset[str]:
+        """Returns the instances whose state must be rebuilt first; empty: the stream was taken."""
         outcome = take(
             connection,
             process=self._process,
@@ -166,11 +168,11 @@ class ProcessLetters(_Rejections):
             now=self._clock.now(),
             parking=InstanceParking(),
         )
-        if isinstance(outcome, Lacking):
+        if isinstance(outcome, VersionsMissing):
             return outcome
         return outcome.keys if isinstance(outcome, Outdated) else frozenset()
 
-    def _to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
+    def _advance_to(self, aggregate_id: str, version: int) -> Callable[[Connection], None]:
         def transact(connection: Connection) -> None:
             lock(connection, self._process.name)
             store_versions(connection, self._process.name, {aggregate_id: version})
@@ -192,7 +194,7 @@ def letters_of(
     return ProcessLetters(manager, read_models, store, serializer)
 
 
-def _not_there(aggregate_id: str, command_id: str) -> ProcessError:
+def _not_in_store(aggregate_id: str, command_id: str) -> ProcessError:
     return ProcessError(
         f"the rejection of command {command_id} to {aggregate_id} is not in the event store; name"
         " the store that the application uses"

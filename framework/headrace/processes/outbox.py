@@ -1,60 +1,61 @@
 """
-Where the commands of process managers go: into the queue, or into the database until they are near.
+Sends the commands of process managers: to the queue, or first to the database if they are due in years.
 
     due now, or within AHEAD_MS_MAX ─▶ the queue, which keeps it until it is due
-    due later                       ─▶ process_commands ─▶ the queue, when it has come near
+    due later                       ─▶ process_commands ─▶ the queue, when it is due within AHEAD_MS_MAX
 
-Sits between: process managers, which may wish for something in ten years, and the command bus, whose
-queue keeps nothing for so long.
+Used by process managers: a command may be due in ten years, and the queue keeps messages only for one.
 """
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, delete
 
 from headrace._runtime.clock import Clock, SteadyClock
 from headrace._runtime.log import get_logger
 from headrace.processes.kept_commands import command_row, find_unsent, refuse, try_again
+from headrace.processes.process_manager import AHEAD_MS_MAX
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.statements import upsert_into
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.database.tables import process_commands
 from headrace.subscriptions.outages import is_outage
 
-__all__ = ["AHEAD_MS_MAX", "EnvelopeSender", "Outbox", "near_until"]
+__all__ = ["EnvelopeSender", "Outbox", "is_near", "near_until"]
 
 log = get_logger(__name__)
 
-# How far ahead a command is given to the queue: a day less than the broker keeps one for, because
-# its clock may differ from ours.
-AHEAD_MS_MAX: Final = 365 * 86_400_000
-
 
 class EnvelopeSender(Protocol):
-    """What a process manager needs of the command bus."""
+    """The part of the command bus that a process manager needs."""
 
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
-        """Hands over a command; durable on return."""
+        """Sends a command; it is durable on return."""
         ...
 
 
 def near_until(now: datetime) -> datetime:
-    """Returns until when a command may be due that is given to the queue now."""
+    """Returns the latest due time of commands that may go to the queue now."""
     return now + timedelta(milliseconds=AHEAD_MS_MAX)
 
 
+def is_near(due: datetime | timedelta | None, now: datetime) -> bool:
+    """Whether the queue takes a command that is due then; it does after every delay."""
+    return not isinstance(due, datetime) or due <= near_until(now)
+
+
 class Outbox:
-    """The way of one process manager's commands; an `EnvelopeSender` itself.
+    """Sends one process manager's commands; an `EnvelopeSender` itself.
 
     Args:
-        manager: its name.
-        bus: takes what is near.
-        read_models: the database that keeps the others.
-        serializer: keeps them.
-        clock: tells what is near.
+        manager: the process manager's name.
+        bus: takes commands that are due within AHEAD_MS_MAX.
+        read_models: the database of the other ones.
+        serializer: encodes those.
+        clock: says which commands are due soon enough.
     """
 
     def __init__(
@@ -72,15 +73,15 @@ class Outbox:
         self._clock = SteadyClock(clock)
 
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
-        """Hands over a command; durable in the queue, or in the database, on return."""
+        """Sends a command; on return it is durable in the queue or in the database."""
         now = self._clock.now()
-        if envelope.due is None or envelope.due <= near_until(now):
+        if is_near(envelope.due, now):
             await self._bus.send_envelope(envelope)
         else:
-            await self._read_models.transact(self._keeping(envelope, now))
+            await self._read_models.transact(self._insert(envelope, now))
 
     async def sweep(self) -> int:
-        """Sends what has come near, some of it; returns how many those were."""
+        """Sends some of the stored commands that may go to the queue now; returns how many."""
         now = self._clock.now()
         near = await self._read_models.transact(
             partial(
@@ -105,7 +106,7 @@ class Outbox:
                     command=envelope.command.message_name,
                     command_id=envelope.command_id,
                 )
-                await self._read_models.transact(self._refusing(envelope, error))
+                await self._read_models.transact(self._note_refused(envelope, error))
             else:
                 sent.append(envelope.command_id)
         if sent:
@@ -113,11 +114,11 @@ class Outbox:
         return len(sent)
 
     async def try_again(self) -> None:
-        """Lets the next sweep find what could not be read or sent before."""
+        """Makes the next sweep try commands again that could not be decoded or sent."""
         await self._read_models.transact(partial(try_again, process=self._manager))
 
-    def _keeping(self, envelope: CommandEnvelope, now: datetime) -> Callable[[Connection], Any]:
-        # No instance has sent it: it is found by its id alone.
+    def _insert(self, envelope: CommandEnvelope, now: datetime) -> Callable[[Connection], Any]:
+        # The row has no instance; its command id identifies it.
         row = command_row(self._manager, "", 0, envelope, self._serializer, now)
 
         def transact(connection: Connection) -> None:
@@ -125,7 +126,7 @@ class Outbox:
 
         return transact
 
-    def _refusing(
+    def _note_refused(
         self, envelope: CommandEnvelope, error: Exception
     ) -> Callable[[Connection], None]:
         return partial(

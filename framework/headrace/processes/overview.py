@@ -1,11 +1,11 @@
 """
-The instances of processes, for whoever watches them: what runs, what stands still, and why.
+Lists the instances of processes: their state, and why an instance is stuck.
 
-    parked     a handler raised: what comes for the instance waits
-    rejected   a command that it sent was rejected, and it has no handler for that
-    overdue    a `Later` of its was due, and nothing has happened since
+    parked     a handler raised; new events for the instance wait
+    rejected   a command of the instance was rejected, and the process has no handler for that
+    overdue    a `Later` of the instance was due, and nothing has happened since
 
-Sits between: the command line and applications, and the tables. Writes nothing.
+Used by the command line, the alarms and your programs. Reads the tables, and writes nothing.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ from headrace.stores.database.tables import (
 
 __all__ = ["OVERDUE_MS", "PendingCommand", "ProcessInstance", "Processes", "Stuck"]
 
-# After a command is due, this long for it to be delivered and for what it does to come back.
+# How long after a command is due its effect may take: delivery, handling, and an event that comes back.
 OVERDUE_MS: Final = 60_000
-# Of one list.
+# Most instances in one list.
 _INSTANCES_MAX: Final = 1_000
 
 
@@ -47,9 +47,9 @@ class PendingCommand:
     """A command of an instance that is not due yet, or not sent.
 
     Attributes:
-        name: the command's.
+        name: the command's name.
         aggregate_id: whom it is for.
-        due: when the queue delivers it; None: at once.
+        due: when the queue delivers it, about, after a delay; None: at once.
     """
 
     name: str
@@ -59,12 +59,12 @@ class PendingCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """Why an instance stands still.
+    """Why an instance is stuck.
 
     Attributes:
         kind: "parked", "rejected" or "overdue".
         sentence: what happened.
-        traceback: where in the code, of what is parked.
+        traceback: the traceback of the handler's error, if it is parked.
     """
 
     kind: str
@@ -74,21 +74,21 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInstance:
-    """Where one instance stands.
+    """One instance of a process.
 
     Attributes:
         process: the process's name.
-        key: of the instance.
-        state: what it remembers, as JSON values; None: its first event could not be handled.
-        ended: whether it is over.
+        key: the instance's key.
+        state: its state, as JSON values; None: its first event could not be handled.
+        ended: whether it has ended.
         began_at: when its first event came.
-        changed_at: when its last one did.
+        changed_at: when its last event came.
         last_event: the last event's name, or the name of the last command that was rejected.
-        last_aggregate_id: whose event that was.
-        seen: streams that concerned it.
-        waiting: those of them that wait to be handled, because it is parked.
+        last_aggregate_id: the aggregate of that event or command.
+        seen: how many streams came for it.
+        waiting: how many of them wait, because it is parked.
         pending: commands that are not due yet, or not sent.
-        stuck: why it stands still; empty: it does not.
+        stuck: why it is stuck; empty: it is not.
     """
 
     process: str
@@ -106,12 +106,12 @@ class ProcessInstance:
 
 
 class Processes:
-    """Reads the instances of the processes in one database; each call sees one moment.
+    """Reads the instances of the processes in one database; each call reads one snapshot.
 
     Args:
-        read_models: the database that keeps them.
-        clock: tells what is overdue.
-        overdue_ms: how long after it was due a `Later` may be without effect.
+        read_models: the database of the instances.
+        clock: says what is overdue.
+        overdue_ms: how long after it was due a `Later` may be without effect, in milliseconds.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class Processes:
         """Returns instances in the order of process and key.
 
         Args:
-            process: of this one only.
-            stuck: only those that stand still.
-            ended: those that have ended, too.
-            after: process and key after which to begin: the last ones of the page before.
-            limit: how many at most; 1,000 is the most.
+            process: return only this process's instances.
+            stuck: return only instances that are stuck.
+            ended: return also instances that have ended.
+            after: process and key of the last instance on the page before.
+            limit: how many at most, up to 1,000.
         """
         columns, now = process_instances.c, self._clock.now()
         query = instances_query().order_by(columns.process, columns.instance)
@@ -187,7 +187,7 @@ class Processes:
         ]
 
     async def parked_behind(self, process: str, aggregate_id: str, command_id: str) -> str | None:
-        """Returns the key of a parked instance for which waits what a command did; None: there is none."""
+        """Returns the key of a parked instance for which a command's stream waits; None: there is none."""
         journal = process_journal.c
         query = select(journal.instance).where(
             journal.process == process,

@@ -1,11 +1,12 @@
 """
-Processes: process managers whose instances remember where they stand.
+Processes: process managers whose instances have a state.
 
-    event ──key──▶ instance: (state, event) ──▶ a new state, commands out, the end
+    event ──key──▶ instance: (state, event) ──▶ a new state, commands, the end
 
-An instance's state is made of the events it has seen, in the order in which it saw them, and of
-nothing else: made again from them, it is the same. Its commands get ids derived from what caused
-them. Sits between: user code and the transaction that keeps instances. Pure.
+An instance's state depends only on the events it has seen, in the order in which it saw them: the same
+events give the same state again. The ids of its commands are derived from the events that caused them.
+
+Used by your code, which registers handlers, and by the transaction that stores instances. Pure.
 """
 
 import inspect
@@ -46,7 +47,7 @@ _ARGUMENTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Ends the instance: later events of its key are passed over, for good."""
+    """Ends the instance: it ignores all later events of its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class Compensate:
-    """Sends what the instance keeps to be undone, the newest first, and forgets it."""
+    """Sends the commands that the instance keeps by `Undo`, the newest first, and forgets them."""
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Iterable[Any]])
@@ -67,12 +68,12 @@ KeyFunction = Callable[[Any, EventContext], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Generic[S]):
-    """Where an instance stands.
+    """The progress of an instance.
 
     Attributes:
-        state: None before its first event.
-        undo: what `Compensate` would send, the oldest first.
-        ended: whether it is over.
+        state: its state; None before its first event.
+        undo: the commands that `Compensate` would send, the oldest first.
+        ended: whether it has ended.
     """
 
     state: S | None = None
@@ -88,17 +89,18 @@ class _Reaction:
 
 
 class Process(Generic[S]):
-    """Carries a piece of business through several aggregates, and remembers where it stands.
+    """Coordinates several aggregates in one piece of business, and keeps a state for each.
 
     Args:
-        name: stable; part of the ids of the commands it sends and of its consumer group. At most 100
-            characters, without `:`.
-        state: a pydantic model: what one instance remembers.
-        state_version: raise it when `state` or what handlers make of it changes; states of other
+        name: do not change it later: it is part of its commands' ids, and of its consumer group's name.
+            At most 100 characters, without `:`.
+        state: a pydantic model: the state of one instance.
+        state_version: raise it when you change `state`, or how handlers compute it. States of other
             versions are rebuilt from the events that the instance has seen.
 
     Raises:
-        DefinitionError: the name is unusable; or no state of this model would come back as it is stored; names the field.
+        DefinitionError: the name is unusable; or a state of this model would change when it is stored
+            and read again; names the field.
     """
 
     def __init__(self, name: str, *, state: type[S], state_version: int = 1) -> None:
@@ -124,16 +126,16 @@ class Process(Generic[S]):
         @registrations.on(key="order_id")
         def reserved(state: Registration, event: SeatsReserved, context: EventContext): ...
 
-        It returns or yields what follows: the new state, commands, `Later`, `Undo`, `Compensate`,
-        `End`. Where its state may be None, its event begins an instance if there is none; the
-        handlers of other events are called only where there is one. It must depend on its
-        arguments alone. `A | B` registers it for both events; a base class for its subclasses too,
-        unless they have handlers of their own.
+        The handler returns or yields results: the new state, commands, `Later`, `Undo`, `Compensate`,
+        `End`. If its state may be None, its event begins an instance when there is none; other
+        handlers are called only if the instance exists. A handler must depend on its arguments only.
+        `A | B` registers it for both events; a base class also for subclasses without a handler of
+        their own.
 
         Args:
-            handler: the function, where nothing else is said.
-            key: which instance: the name of a field of the event, or a function of (event,
-                context); the id of the event's aggregate by default.
+            handler: the function, if you use the decorator without arguments.
+            key: the instance's key: the name of a field of the event, or a function of (event,
+                context); by default the id of the event's aggregate.
         """
         if handler is not None:
             return self._add(handler, None)
@@ -145,7 +147,7 @@ class Process(Generic[S]):
         @registrations.on_rejection
         def no_seats(state: Registration, command: ReserveSeats, rejection: Rejection): ...
 
-        The instance is the one that sent the command.
+        The state is that of the instance that sent the command.
         """
         _, command_types, _ = self._read(handler, Command)
         for command_type in command_types:
@@ -158,16 +160,16 @@ class Process(Generic[S]):
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types it was given handlers for; of a base class, no subclasses."""
+        """The event types that have handlers; a base class stands for its subclasses."""
         return frozenset(self._on)
 
     @property
     def rejected_types(self) -> frozenset[type[Command]]:
-        """The command types whose rejection it reacts to."""
+        """The command types whose rejections have handlers."""
         return frozenset(self._on_rejection)
 
     def keys_of(self, stream: EventStream) -> dict[str, list[tuple[DomainEvent, EventContext]]]:
-        """Returns the events of a stream that it reacts to, by the key of the instance.
+        """Returns the events of a stream that have handlers, by the key of the instance.
 
         Raises:
             DefinitionError: a key is no usable id.
@@ -190,16 +192,16 @@ class Process(Generic[S]):
     def react(
         self, before: Progress[S] | None, key: str, stream: EventStream
     ) -> tuple[Progress[S], list[CommandEnvelope]] | None:
-        """Returns where an instance stands after a stream, and the commands; None: not its concern.
+        """Returns the instance's progress after a stream, and its commands; None: no handler took it.
 
         Args:
-            before: where it stood; None: there is no such instance.
-            key: the instance's.
-            stream: events of its key, or a rejection of a command that it sent.
+            before: its progress before; None: there is no such instance.
+            key: the instance's key.
+            stream: events of its key, or the rejection of a command that it sent.
 
         Raises:
-            Exception: whatever the handler raised, or DefinitionError for what it must not yield.
-            SerializationError: the state would not come back as it is; names the field.
+            Exception: a handler raised it; DefinitionError if a handler yielded an unknown result.
+            SerializationError: the state would change when it is stored and read; names the field.
         """
         after: Progress[S] = before or Progress()
         begun = before is not None
@@ -238,7 +240,7 @@ class Process(Generic[S]):
             self._form.check(state, state.model_dump_json().encode())
 
     def refold(self, key: str, streams: Iterable[EventStream]) -> Progress[S]:
-        """Returns where an instance stands that has seen these streams; sends nothing."""
+        """Returns the progress of an instance that has seen these streams; sends nothing."""
         progress: Progress[S] | None = None
         for stream in streams:
             done = self.react(progress, key, stream)
@@ -258,7 +260,7 @@ class Process(Generic[S]):
     def _follow(
         self, progress: Progress[S], follows: Any, sent: list[Command | Later]
     ) -> Progress[S]:
-        """Does what a handler yielded; adds to the commands sent."""
+        """Returns the progress after one result of a handler; adds commands to `sent`."""
         if isinstance(follows, Command | Later):
             sent.append(follows)
             return progress
@@ -290,7 +292,7 @@ class Process(Generic[S]):
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=wished.at if isinstance(wished, Later) else None,
+                due=wished.due if isinstance(wished, Later) else None,
             )
             for place, wished in enumerate(sent)
         ]
@@ -309,7 +311,7 @@ class Process(Generic[S]):
         return handler
 
     def _read(self, handler: Any, kind: type) -> tuple[bool, tuple[Any, ...], str]:
-        """Returns whether a handler takes None for its state, its message types, its name."""
+        """Returns whether a handler takes None as its state, its message types, and its name."""
         arguments = list(inspect.signature(handler).parameters)
         hints: Mapping[str, Any] = get_type_hints(handler) if len(arguments) == _ARGUMENTS else {}
         state, message = (hints.get(argument) for argument in [*arguments, "", ""][:2])

@@ -1,15 +1,17 @@
 """
 Process managers: events and rejections in, commands out.
 
-A handler's commands get ids derived from what caused them, so that reacting twice to one event
-sends nothing twice: that holds for a timeout as well, which is a command that the queue keeps until it
-is due. Sits between: user code and the runner that feeds it. Pure.
+The ids of a handler's commands are derived from the event that caused them. So a second reaction to the
+same event has no second effect. That holds for timeouts, too: commands that the queue keeps until they are
+due.
+
+Used by your code, which registers handlers, and by the runner that calls them. Pure.
 """
 
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, get_type_hints
 
 from headrace._runtime.ids import derived_id
@@ -19,18 +21,22 @@ from headrace.errors import DefinitionError
 from headrace.serialization import CommandEnvelope
 from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
-__all__ = ["NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
+__all__ = ["AHEAD_MS_MAX", "NAME_CHARACTERS_MAX", "Later", "ProcessManager", "checked_name"]
 
-# Characters of the name of a process or process manager: with what Headrace puts before it, the name fits
-# the columns of the databases (127).
+# Most characters in the name of a process or process manager. Headrace puts a prefix before the name, and
+# both must fit the databases' columns (127).
 NAME_CHARACTERS_MAX: Final = 100
+# How far ahead a command is given to the queue: a day less than the broker keeps one for, because
+# its clock may differ from ours.
+AHEAD_MS_MAX: Final = 365 * 86_400_000
+_DELAY_MAX: Final = timedelta(milliseconds=AHEAD_MS_MAX)
 
 
 def checked_name(name: str) -> str:
     """Returns the name of a process or process manager.
 
     Raises:
-        DefinitionError: it is empty, too long, or has `:`, which divides a reader's name from its kind.
+        DefinitionError: the name is empty, too long, or has `:`, which separates a reader's kind and name.
     """
     if not 1 <= len(name) <= NAME_CHARACTERS_MAX or ":" in name:
         raise DefinitionError(
@@ -41,28 +47,46 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A command that the queue keeps until a moment: a timeout, or a reminder.
+    """A command that the queue keeps until a moment, or for a while: a timeout, or a reminder.
 
-    It survives restarts of everything, and is delivered although what it was for is done by then; its
-    aggregate decides what it still means.
+    It survives restarts. It is delivered even if it is no longer needed then; its aggregate decides
+    what to do with it.
+
+    Give a moment or a delay. A moment comes when the queue's wall clock says so, however that is set
+    meanwhile. A delay counts from when the queue has the command, by a clock that is never set.
 
     Args:
-        command: what is wished for then.
+        command: the command to deliver.
         at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
             `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+        delay: how long from now, at most 365 days.
 
     Raises:
         TypeError: it is no command.
-        ValueError: the moment has no zone.
+        ValueError: the moment has no zone, the delay is below 0 or too long, or it is not one of the two.
     """
 
     command: Command
-    at: datetime
+    at: datetime | None = None
+    delay: timedelta | None = None
+
+    @property
+    def due(self) -> datetime | timedelta:
+        """When the queue delivers it: the moment, or how long after the queue has it."""
+        due = self.delay if self.at is None else self.at
+        assert due is not None, "one of them was given"
+        return due
 
     def __post_init__(self) -> None:
         if not isinstance(self.command, Command):
             raise TypeError(f"Later takes a command and a moment, not {self.command!r}")
-        if self.at.tzinfo is None:
+        if (self.at is None) is (self.delay is None):
+            raise ValueError("say once when a Later is due: at= or delay=")
+        if self.delay is not None and not timedelta() <= self.delay <= _DELAY_MAX:
+            raise ValueError(
+                f"delay={self.delay!r} is not within 0 and {_DELAY_MAX.days} days; for more, give at="
+            )
+        if self.at is not None and self.at.tzinfo is None:
             raise ValueError(
                 f"at={self.at!r} has no time zone; take the event's recorded_at plus a delay"
             )
@@ -73,11 +97,11 @@ Reaction = Iterable[Command | Later]
 
 
 class ProcessManager:
-    """Carries a piece of business through several aggregates.
+    """Coordinates several aggregates in one piece of business.
 
     Args:
-        name: stable; part of the ids of the commands it sends and of its consumer group. At most 100
-            characters, without `:`.
+        name: do not change it later: it is part of its commands' ids, and of its consumer group's name.
+            At most 100 characters, without `:`.
 
     Raises:
         DefinitionError: the name is unusable.
@@ -95,8 +119,8 @@ class ProcessManager:
         def withdrawn(event: Withdrawn, context: EventContext) -> Iterable[Command]:
             yield Deposit(...)
 
-        `A | B` registers it for both events; a base class for its subclasses too, unless they have
-        handlers of their own.
+        `A | B` registers it for both events; a base class also for subclasses without a handler of
+        their own.
         """
         self._register(handler, DomainEvent, self._on)
         return handler
@@ -113,16 +137,16 @@ class ProcessManager:
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types it was given handlers for; of a base class, no subclasses."""
+        """The event types that have handlers; a base class stands for its subclasses."""
         return frozenset(self._on)
 
     @property
     def rejected_types(self) -> frozenset[type[Command]]:
-        """The command types whose rejection it reacts to."""
+        """The command types whose rejections have handlers."""
         return frozenset(self._on_rejection)
 
     def concerns(self, stream: EventStream) -> bool:
-        """Whether anything reacts to a stream; if not, `react` returns no commands."""
+        """Whether a handler takes a stream; if not, `react` returns no commands."""
         rejection = stream.rejection
         if rejection is not None:
             return any(_is_of(one, rejection) for one in self._on_rejection)
@@ -131,8 +155,8 @@ class ProcessManager:
     def react(self, stream: EventStream) -> list[CommandEnvelope]:
         """Returns the commands that a stream or a rejection causes, in order.
 
-        Their ids are derived from this process manager, the stream's aggregate, its command and the
-        command's place among them: the same stream gives the same ids.
+        Each id is derived from the process manager's name, the stream's aggregate and command, and the
+        place in the list: the same stream gives the same ids.
         """
         commands: list[Command | Later] = []
         for event, context in stream.contexts():
@@ -153,7 +177,7 @@ class ProcessManager:
                 ),
                 correlation_id=stream.correlation_id,
                 items=stream.items,
-                due=wished.at if isinstance(wished, Later) else None,
+                due=wished.due if isinstance(wished, Later) else None,
             )
             for place, wished in enumerate(commands)
         ]

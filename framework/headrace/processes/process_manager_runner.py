@@ -1,16 +1,16 @@
 """
-What one process manager does with events: events and rejections in, commands out, at least once.
+What a process manager does with events: events and rejections in, commands out, at least once.
 
-What it sends has ids derived from what caused it, so a stream that comes twice sends nothing twice.
-The streams of one aggregate are reacted to one after another, those of many aggregates at once; a
-stream is acknowledged when all its commands are durable in the queue.
+The ids of commands are derived from the event, so a stream that comes twice has no second effect. Streams
+of one aggregate are handled one after another, those of different aggregates at once. A stream is
+acknowledged when all its commands are durable in the queue.
 
-    the queue or the database is away   tried again until it is back, with pauses
-    a handler raises, or a stream       tried again `error_retries_max` times, then its aggregate is
-    does not decode                     parked: what follows of it waits for `headrace process
-                                        retry`, everything else flows
+    the queue or a database is away     retry, with pauses, until it is back
+    a handler raises, or a stream       retry `error_retries_max` times, then park the aggregate: its
+    does not decode                     later events wait for `headrace parked retry`; all other
+                                        aggregates go on
 
-Sits between: the reader of the event topic and the command bus. Must never know a broker.
+Used by `App`; the reader of the event topic calls it with messages. It knows no broker.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from headrace.transports.base import Incoming, Transport
 
 __all__ = ["ProcessManagerRunner"]
 
-# Streams being reacted to at once: enough to fill the queue's group commits, little memory.
+# Streams that are handled at once: enough to fill the queue's group commits, little memory.
 _STREAMS_IN_FLIGHT_MAX: Final = 500
-# Between two looks for commands that have come near; they are due in months.
+# Between two sweeps for stored commands; these are due in months.
 _SWEEP_MS: Final = 60_000
 
 
 class ProcessManagerRunner(KeyReaction):
-    """Feeds one process manager.
+    """Calls one process manager with events, and sends its commands.
 
     Args:
-        manager: what reacts.
-        app_name: names the event topic and the consumer group.
-        read_models: the database that keeps what is parked.
-        transport: brings the events.
+        manager: the process manager.
+        app_name: the application's name; part of the names of the event topic and the consumer group.
+        read_models: the database of the letters.
+        transport: delivers the events.
         bus: takes the commands.
         serializer: decodes the events.
         settings: attempts and pauses.
-        clock: dates letters.
-        sweep_ms: how often it looks for commands that have come near.
+        clock: gives the time for letters.
+        sweep_ms: time between two looks for stored commands that are due soon enough, in milliseconds.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -85,24 +85,24 @@ class ProcessManagerRunner(KeyReaction):
             clock=self._clock,
         )
         self._transactions = ReaderTransactions(self.reader, read_models)
-        # Of the aggregates that have come since the subscription began.
+        # Ids of parked aggregates, of those that had messages since the subscription began.
         self._parked: set[str] = set()
 
     async def run(self) -> None:
-        """Works until cancelled; a subscription that breaks is made again after a pause."""
+        """Runs until cancelled; subscribes again after an error."""
         await self.reader.run_by_key(self, in_flight_max=_STREAMS_IN_FLIGHT_MAX)
 
     async def begin(self) -> None:
-        """Forgets what was known of parked aggregates."""
+        """Forgets which aggregates are parked."""
         self._parked.clear()
 
     async def select(self, messages: list[Incoming]) -> list[Incoming]:
-        """Acknowledges what causes nothing; learns which aggregates of the others are parked."""
+        """Acknowledges messages that cause no command; reads which of the other aggregates are parked."""
         rest: list[Incoming] = []
         keys: set[str] = set()
         for message in messages:
             behind = message.key in keys or self.reader.is_under_way(message.key)
-            if not behind and self._is_no_concern(message):
+            if not behind and self._causes_nothing(message):
                 self.reader.ack(message)
             else:
                 rest.append(message)
@@ -113,12 +113,12 @@ class ProcessManagerRunner(KeyReaction):
             )
         return rest
 
-    def _is_no_concern(self, message: Incoming) -> bool:
-        """Whether a message causes nothing, whatever came before it."""
+    def _causes_nothing(self, message: Incoming) -> bool:
+        """Whether a message causes no command, independent of earlier messages."""
         try:
             stream = self._stream_in(message)
             return stream is None or not self._manager.concerns(stream)
-        except Exception:  # noqa: BLE001 - met again where it is tried again, logged and parked
+        except Exception:  # noqa: BLE001 - `react` meets it again, and retries, logs and parks
             return False
 
     def _stream_in(self, message: Incoming) -> EventStream | None:
@@ -126,7 +126,7 @@ class ProcessManagerRunner(KeyReaction):
         return stream_or_none(decode, message.body, message.queue, message.offset)
 
     async def react(self, message: Incoming) -> None:
-        """Sends what a message causes, lets it wait or parks its aggregate; acknowledges it."""
+        """Sends a message's commands, or holds it, or parks its aggregate; then acknowledges it."""
         if not (message.key in self._parked and await self._wait(message)):
             try:
                 await self.reader.attempt(
@@ -137,8 +137,8 @@ class ProcessManagerRunner(KeyReaction):
         self.reader.ack(message)
 
     async def _wait(self, message: Incoming) -> bool:
-        """Lets a message wait behind its aggregate's letter; False: it is no longer parked."""
-        if self._is_no_concern(message):
+        """Adds a message to those that wait; returns False if its aggregate is no longer parked."""
+        if self._causes_nothing(message):
             return True
         kept: bool = await self._transactions.run(
             partial(self._progress.keep, message=message), "let an event wait"
@@ -169,7 +169,7 @@ class ProcessManagerRunner(KeyReaction):
         self._parked.add(message.key)
 
     async def alongside(self) -> None:
-        """Sends what was due in years, when it has come near."""
+        """Sends stored commands when they are due soon enough."""
         await self.reader.persist(self._outbox.try_again, "begin")
         while True:
             await self.reader.persist(

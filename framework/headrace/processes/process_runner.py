@@ -1,23 +1,22 @@
 """
-What one process does with events: a batch of events into its instances, then their commands into the queue.
+What a process does with events: gives a batch to its instances, then sends their commands.
 
-    poll ─▶ one transaction: states, journal, commands ─▶ send ─▶ note that they are sent ─▶ ack
+    poll ─▶ one transaction: states, journal, commands ─▶ send ─▶ note commands as sent ─▶ acknowledge
 
-A crash anywhere repeats what is left with the same ids: before the commit nothing has happened,
-after it the commands are in the database, and whoever runs the process next sends them.
+After a crash, the next runner goes on. If the transaction was not committed, the events come again; if it
+was, the commands are in the database, and the next runner sends them, with the same ids.
 
-    a database or the queue is away   waited out
-    a handler raises                  found by going one by one, tried again `error_retries_max`
-                                      times, then its instance is PARKED: what comes for it waits in
-                                      the database for `headrace parked retry`, the others go on
-    versions of an aggregate are      read from the event store and handled first; what comes late
-    missing                           then is known
-    a stream does not decode, has no  its aggregate is parked: what follows of it waits for
-    usable key, or misses versions    `headrace parked retry`, everything else flows
-    that the store does not have
+    a database or the queue is away   retry until it is back
+    a handler raises                  take the batch's streams one by one, retry the one that fails
+                                      `error_retries_max` times, then park its instance: its streams
+                                      wait in the database for `headrace parked retry`; others go on
+    versions of an aggregate are      read them from the event store and handle them first; if they
+    missing                           come later, they are duplicates
+    a stream does not decode, has no  park the aggregate: its later events wait for `headrace parked
+    usable key, or comes after        retry`; all other aggregates go on
+    versions that are nowhere
 
-Sits between: the reader of the event topic, and `instances` and the command bus. Must never know
-a broker.
+Used by `App`; the reader of the event topic calls it with batches. It knows no broker.
 """
 
 import asyncio
@@ -40,12 +39,12 @@ from headrace.processes.instances import (
     take,
 )
 from headrace.processes.kept_commands import find_unsent, mark_sent, refuse, try_again
-from headrace.processes.outbox import EnvelopeSender, near_until
+from headrace.processes.outbox import EnvelopeSender, is_near, near_until
 from headrace.processes.process import Process
 from headrace.processes.progress import ProcessProgress, is_rejection
 from headrace.processes.pruned import PRUNED_MAX, prune
 from headrace.processes.stuck import StuckInstances
-from headrace.processes.versions import Lacking, read_versions
+from headrace.processes.versions import VersionsMissing, read_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
@@ -59,20 +58,20 @@ __all__ = ["ProcessRunner"]
 
 log = get_logger(__name__)
 
-# Streams per transaction: they share its flush, and a handler that raises costs so many again.
+# Streams per transaction: they share one flush, and all are repeated if a handler raises.
 _BATCH_MAX: Final = 256
-# Missing versions read from the event store at once: a few megabytes.
+# Missing versions that are read from the event store at once: a few megabytes.
 _MISSING_MAX: Final = 1_000
-# How often commands are looked for that were not sent, and how old those are: one whose sender is
-# at work is sent within a fraction of that, and sending it twice would do no harm.
+# How often to look for unsent commands, and how old these must be. Another runner usually sends a younger
+# one itself; a command that is sent twice does no harm.
 _SWEEP_MS: Final = 1_000
 _UNSENT_MS: Final = 5_000
-# Between two looks at instances that ended long ago; nothing waits for them to go.
+# Between two prunings of instances that ended long ago; pruning is not urgent.
 _PRUNE_MS: Final = 60_000
 
 
-class _NotToBeFilled(ProcessError):
-    """Versions of an aggregate are missing, and the event store does not help."""
+class _GapNotFilled(ProcessError):
+    """Versions of an aggregate are missing, in the event store, too."""
 
     def __init__(self, aggregate_id: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -80,19 +79,19 @@ class _NotToBeFilled(ProcessError):
 
 
 class ProcessRunner(BatchReaction):
-    """Feeds one process; any number of them may, each on its queues.
+    """Calls one process with events; several runners share the queues of the topic.
 
     Args:
-        process: what reacts.
-        app_name: names the event topic and the consumer group.
-        read_models: the database that keeps its instances.
-        store: has what instances have seen, where their state is made anew.
-        transport: brings the events.
+        process: the process.
+        app_name: the application's name; part of the names of the event topic and the consumer group.
+        read_models: the database of its instances.
+        store: has the missing versions, and the events from which a state is rebuilt.
+        transport: delivers the events.
         bus: takes the commands.
         serializer: decodes the events.
         settings: attempts and pauses.
-        clock: dates instances.
-        sweep_ms: how often it looks for commands that nobody has sent.
+        clock: gives the time that instances store.
+        sweep_ms: time between two looks for unsent commands while no event comes, in milliseconds.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -134,16 +133,16 @@ class ProcessRunner(BatchReaction):
         self._prune_at_ms = self._clock.monotonic_ms()
 
     async def run(self) -> None:
-        """Works until cancelled; what breaks is begun again after a pause."""
+        """Runs until cancelled; subscribes again after an error."""
         await self.reader.run_by_batch(self, idle_ms=self._sweep_ms)
 
     async def begin(self) -> None:
-        """Sends what an older release could not read or send, and this one may."""
-        await self._within(partial(try_again, process=self._process.name), "begin")
+        """Sends commands that could not be decoded or sent before; this release may be able to."""
+        await self._transact(partial(try_again, process=self._process.name), "begin")
         await self._sweep()
 
     async def react(self, messages: list[Incoming]) -> None:
-        """Takes events into instances, sends what follows from them, and acknowledges them."""
+        """Gives events to instances, sends the commands, and acknowledges the events."""
         for first in range(0, len(messages), _BATCH_MAX):
             await self._handle(messages[first : first + _BATCH_MAX])
         await self._sweep()
@@ -169,7 +168,7 @@ class ProcessRunner(BatchReaction):
         await self._prune()
 
     async def _prune(self) -> None:
-        """Lets instances go that ended long ago, a few at a time."""
+        """Deletes instances that ended long ago, a few at a time."""
         now_ms = self._clock.monotonic_ms()
         if self._ended_ms is None or now_ms < self._prune_at_ms:
             return
@@ -183,7 +182,7 @@ class ProcessRunner(BatchReaction):
             self._prune_at_ms = now_ms + _PRUNE_MS
 
     async def _handle(self, messages: Sequence[Incoming]) -> None:
-        parked: set[str] = await self._within(
+        parked: set[str] = await self._transact(
             partial(self._progress.parked.among, aggregate_ids={each.key for each in messages}),
             "read what is parked",
         )
@@ -193,7 +192,7 @@ class ProcessRunner(BatchReaction):
         errors: dict[str, Exception] = {}
         waiting: list[Incoming] = []
         for message in messages:
-            # A rejection is the concern of the instance that sent the command.
+            # A rejection goes to the instance that sent the command, not to the aggregate's letter.
             if message.key in parked | errors.keys() and not is_rejection(message):
                 waiting.append(message)
                 continue
@@ -216,33 +215,33 @@ class ProcessRunner(BatchReaction):
             try:
                 await self._react(streams, parking)
                 break
-            except _NotToBeFilled as error:
-                lacking = error.aggregate_id
-                errors.setdefault(lacking, error)
-                waiting += [each for each in done if each.key == lacking]
-                done = [each for each in done if each.key != lacking]
-                streams = [each for each in streams if each.aggregate_id != lacking]
-        await self._let_wait(waiting, errors)
+            except _GapNotFilled as error:
+                aggregate_id = error.aggregate_id
+                errors.setdefault(aggregate_id, error)
+                waiting += [each for each in done if each.key == aggregate_id]
+                done = [each for each in done if each.key != aggregate_id]
+                streams = [each for each in streams if each.aggregate_id != aggregate_id]
+        await self._hold(waiting, errors)
         for message in done:
             self.reader.ack(message)
 
-    async def _let_wait(self, messages: Sequence[Incoming], errors: dict[str, Exception]) -> None:
-        """Lets messages wait behind the letters of their aggregates, which some have yet to get."""
+    async def _hold(self, messages: Sequence[Incoming], errors: dict[str, Exception]) -> None:
+        """Holds messages behind their aggregates' letters; parks aggregates that have no letter yet."""
         for message in messages:
-            # Of an aggregate the first one has failed.
+            # The first message of an aggregate is the one that failed.
             error = errors.pop(message.key, None)
             if error is not None:
                 park = partial(self._park_at, message=message, error=error)
                 await self.reader.park(
-                    message, error, partial(self._within, park, "park an aggregate")
+                    message, error, partial(self._transact, park, "park an aggregate")
                 )
                 self.reader.ack(message)
-            elif await self._within(
+            elif await self._transact(
                 partial(self._progress.keep, message=message), "let an event wait"
             ):
                 self.reader.ack(message)
             else:
-                # Its letter was taken up meanwhile.
+                # Its letter was retried in between.
                 await self._handle([message])
 
     def _park_at(self, connection: Connection, message: Incoming, error: Exception) -> bool:
@@ -264,7 +263,7 @@ class ProcessRunner(BatchReaction):
                 await self._react_alone(stream, parking)
 
     async def _react_alone(self, stream: EventStream, parking: InstanceParking) -> None:
-        """Tries until a stream is taken, its instance parked or not; waits for room to park it."""
+        """Retries until a stream is taken or its instance is parked; waits while too many are parked."""
         faults = 0
 
         async def react() -> None:
@@ -281,7 +280,7 @@ class ProcessRunner(BatchReaction):
     async def _take(
         self, streams: Sequence[EventStream], parking: InstanceParking, *, park: bool = False
     ) -> Any:
-        """Returns the commands that follow from streams, which are kept by now."""
+        """Stores the reactions to streams, with their commands; returns the commands."""
         work = partial(
             take,
             process=self._process,
@@ -290,23 +289,23 @@ class ProcessRunner(BatchReaction):
             parking=parking if park else None,
         )
         while True:
-            outcome: Taken | Outdated | Lacking = await self._persist(
+            outcome: Taken | Outdated | VersionsMissing = await self._persist(
                 lambda: self._read_models.transact(partial(work, now=self._clock.now())),
                 "keep the instances",
             )
             if isinstance(outcome, Taken):
                 return outcome.commands
-            if isinstance(outcome, Lacking):
+            if isinstance(outcome, VersionsMissing):
                 before = streams[: outcome.place]
                 await self._react([*before, *await self._missing(outcome)], parking)
                 continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "rebuild a state")
 
-    async def _missing(self, lacking: Lacking) -> Sequence[EventStream]:
-        """Returns the next of the versions that are missing, in order."""
-        aggregate_id, first = lacking.aggregate_id, lacking.gap.after_version + 1
-        last = min(lacking.gap.to_version, lacking.gap.after_version + _MISSING_MAX)
+    async def _missing(self, missing: VersionsMissing) -> Sequence[EventStream]:
+        """Returns the next missing versions of an aggregate, in order."""
+        aggregate_id, first = missing.aggregate_id, missing.gap.after_version + 1
+        last = min(missing.gap.to_version, missing.gap.after_version + _MISSING_MAX)
         try:
             found: Sequence[EventStream] = await self._persist(
                 partial(
@@ -318,9 +317,9 @@ class ProcessRunner(BatchReaction):
                 self._process.keys_of(stream)
         except Exception as error:
             sentence = f"versions {first} to {last} of {aggregate_id} did not come: {error!r}"
-            raise _NotToBeFilled(aggregate_id, sentence) from error
+            raise _GapNotFilled(aggregate_id, sentence) from error
         if [each.version for each in found] != list(range(first, last + 1)):
-            raise _NotToBeFilled(
+            raise _GapNotFilled(
                 aggregate_id,
                 f"versions {first} to {last} of {aggregate_id} did not come and are not all in the"
                 " event store; name the store that the application uses",
@@ -328,33 +327,33 @@ class ProcessRunner(BatchReaction):
         return found
 
     async def _send(self, commands: Sequence[CommandEnvelope]) -> None:
-        """Sends commands, those to one aggregate one after another, and notes that.
+        """Sends commands, those to one aggregate one after another, and notes them as sent.
 
-        Those that are due in years stay in the database until they have come near.
+        Commands that are due in years stay in the database until the queue can keep them.
         """
-        near = near_until(self._clock.now())
-        commands = [each for each in commands if each.due is None or each.due <= near]
+        now = self._clock.now()
+        commands = [each for each in commands if is_near(each.due, now)]
         if not commands:
             return
-        lanes: dict[str, list[CommandEnvelope]] = {}
+        by_aggregate: dict[str, list[CommandEnvelope]] = {}
         for envelope in commands:
-            lanes.setdefault(envelope.aggregate_id, []).append(envelope)
+            by_aggregate.setdefault(envelope.aggregate_id, []).append(envelope)
         sent: list[str] = []
-        async with asyncio.TaskGroup() as sending:
-            for lane in lanes.values():
-                sending.create_task(self._send_in_order(lane, sent))
-        await self._within(
+        async with asyncio.TaskGroup() as tasks:
+            for group in by_aggregate.values():
+                tasks.create_task(self._send_in_order(group, sent))
+        await self._transact(
             partial(mark_sent, process=self._process.name, command_ids=sent), "note what was sent"
         )
 
-    async def _send_in_order(self, lane: Sequence[CommandEnvelope], sent: list[str]) -> None:
-        """Sends commands and adds their ids to those that are sent."""
-        for envelope in lane:
+    async def _send_in_order(self, commands: Sequence[CommandEnvelope], sent: list[str]) -> None:
+        """Sends commands one after another, and adds their ids to `sent`."""
+        for envelope in commands:
             command_id = envelope.command_id
             try:
                 await self._persist(partial(self._bus.send_envelope, envelope), "send a command")
             except Exception as error:
-                # Too large, say: its instance shows it, and everything else goes on.
+                # For example too large. `headrace process` shows it; everything else goes on.
                 log.exception(
                     "a command cannot be sent",
                     process=self._process.name,
@@ -367,13 +366,13 @@ class ProcessRunner(BatchReaction):
                     command_id=command_id,
                     sentence=f"cannot be sent: {error}",
                 )
-                await self._within(refusing, "note what cannot be sent")
+                await self._transact(refusing, "note what cannot be sent")
             else:
                 sent.append(command_id)
 
-    async def _within(self, work: Callable[[Connection], Any], what: str) -> Any:
+    async def _transact(self, work: Callable[[Connection], Any], what: str) -> Any:
         return await self._persist(partial(self._read_models.transact, work), what)
 
     async def _persist(self, action: Any, what: str) -> Any:
-        """Waits an outage out; anything else is raised."""
+        """Retries an action during outages; raises any other error."""
         return await self.reader.attempt(action, what, final=lambda error: not is_outage(error))

@@ -1,11 +1,11 @@
 """
-Which aggregates a process manager has parked, because it could not handle an event of theirs.
+The aggregates that a process manager has parked, because it could not handle one of their events.
 
-    parked               how far it is with a parked aggregate, and why it does not get further
-    process_journal      rejections that wait: they have no version by which they could be found
+    parked            the last handled version of a parked aggregate, and the error
+    process_journal   rejections that wait: they have no version, so the event store cannot list them
 
-Of what is not parked nothing is kept here. Sits between: the loops and the letters of process
-managers, which begin and commit, and the tables.
+Only parked aggregates have rows. Used by the runners and the letters of process managers, which begin and
+commit the transactions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,35 +22,35 @@ __all__ = ["ProcessProgress", "is_rejection", "version_before"]
 
 
 def is_rejection(message: Incoming) -> bool:
-    """Whether a message of the event topic says that a command was refused."""
+    """Whether a message of the event topic is the rejection of a command."""
     return message.headers.get("kind") == "rejection"
 
 
 def version_before(message: Incoming) -> int:
-    """Returns the version behind which an event's stream stands, decoded or not.
+    """Returns the version before a message's stream, without decoding the body.
 
-    0 where the message does not tell: all that its aggregate did is then reacted to once more, to
-    commands with the same ids, which have no second effect.
+    Returns 0 if the message's header has no version. Then all events of its aggregate are handled again,
+    and their commands have the same ids, so they have no second effect.
     """
     version = message.headers.get("version", "")
     return max(0, int(version) - 1) if version.isascii() and version.isdigit() else 0
 
 
 class ProcessProgress:
-    """What is kept of one process manager; every method works within the caller's transaction.
+    """The stored progress of one process manager; every method works in the caller's transaction.
 
     Args:
         manager: its name.
 
     Attributes:
-        parked: its aggregates that wait.
+        parked: the aggregates that it has parked.
     """
 
     def __init__(self, manager: str) -> None:
         self.parked = ParkedStore(f"process:{manager}")
 
     def advance(self, connection: Connection, versions: Mapping[str, int]) -> None:
-        """Notes how far parked aggregates are; one that is not parked has no such note."""
+        """Stores the versions of parked aggregates; ignores aggregates that are not parked."""
         for aggregate_id, version in versions.items():
             connection.execute(self.parked.changing(aggregate_id).values(version=version))
 
@@ -64,15 +64,15 @@ class ProcessProgress:
         now: datetime,
         letters_max: int,
     ) -> bool:
-        """Parks the aggregate of a message; False: as many as may be are parked.
+        """Parks the aggregate of a message; returns False if too many are parked.
 
         Args:
             connection: in a transaction that can write.
-            message: what could not be handled.
-            version: the last version of its aggregate that was; None: not known, as of a rejection.
+            message: the message that could not be handled.
+            version: the last handled version of its aggregate; None: not known, as for a rejection.
             error: why.
-            now: since when.
-            letters_max: aggregates that may be parked at once.
+            now: the time of parking.
+            letters_max: how many aggregates may be parked at once.
         """
         if self.keep(connection, message):
             return True
@@ -85,13 +85,14 @@ class ProcessProgress:
         return True
 
     def keep(self, connection: Connection, message: Incoming) -> bool:
-        """Lets a message wait behind its aggregate's letter; False: there is none (any more)."""
+        """Holds a message behind its aggregate's letter; returns False if there is no letter."""
         if not self.parked.hold(connection, message.key):
             return False
         if is_rejection(message):
             self._note(connection, message)
         else:
-            # One that comes late must not be left out; one that comes again may be, and does no harm.
+            # A version below the stored one may be new: it must not be lost. If it is a duplicate, to
+            # handle it again does no harm.
             version, before = parked_rows.c.version, version_before(message)
             earlier = self.parked.changing(message.key).where(
                 or_(version.is_(None), version > before)
@@ -102,10 +103,10 @@ class ProcessProgress:
     def waiting(
         self, connection: Connection, aggregate_id: str
     ) -> tuple[int | None, Sequence[tuple[int, str]]]:
-        """Returns what waits for a parked aggregate.
+        """Returns the events and rejections that wait for a parked aggregate.
 
-        The version behind which its events do, None: none do; and the rejections, each with its
-        number in the journal and the id of its command, in order.
+        The first value is the version after which its events wait; None: no event waits. The second has
+        the rejections in order, each with its number in the journal and the id of its command.
         """
         version = self.parked.version(connection, aggregate_id)
         journal = process_journal.c
@@ -117,7 +118,7 @@ class ProcessProgress:
         return version, [(number, command_id) for number, command_id in rows]
 
     def forget(self, connection: Connection, aggregate_id: str, number: int) -> None:
-        """Takes a rejection out that waits no longer."""
+        """Deletes a rejection that has been handled or skipped."""
         journal = process_journal.c
         connection.execute(
             delete(process_journal).where(
@@ -130,7 +131,7 @@ class ProcessProgress:
     def _note(self, connection: Connection, message: Incoming) -> None:
         journal, command_id = process_journal.c, message.headers.get("command", "")
         mine = (journal.process == self.parked.name, journal.instance == message.key)
-        # One that was delivered twice waits once.
+        # A rejection that was delivered twice waits once.
         known = select(journal.number).where(*mine, journal.command_id == command_id)
         if connection.execute(known).first() is not None:
             return

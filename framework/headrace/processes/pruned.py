@@ -1,9 +1,8 @@
 """
-Pruning: ended instances of processes go after a while, with journal and commands.
+Pruning: deletes instances of processes some time after they have ended, with journal and commands.
 
-The versions of the aggregates stay, so an event that comes again is still known. Commands that
-nobody has sent keep their instance. Sits between: the loop of a process and the command line, and
-the tables.
+The versions of aggregates stay, so an event that comes again is known as a duplicate. An instance with an
+unsent command stays. Used by the runner of a process and by the command line.
 """
 
 from datetime import datetime
@@ -16,12 +15,12 @@ from headrace.stores.database.tables import process_commands, process_instances,
 
 __all__ = ["PRUNED_MAX", "count_ended", "prune"]
 
-# Instances per transaction: events wait for it, a few milliseconds.
+# Instances per transaction: events wait a few milliseconds for it.
 PRUNED_MAX: Final = 200
 
 
 def count_ended(connection: Connection, *, process: str, before: datetime) -> int:
-    """Returns how many instances `prune` would delete, one call after the other."""
+    """Returns how many instances repeated calls of `prune` would delete."""
     query = select(func.count()).select_from(process_instances).where(*_prunable(process, before))
     return connection.execute(query).scalar_one()
 
@@ -29,7 +28,7 @@ def count_ended(connection: Connection, *, process: str, before: datetime) -> in
 def prune(connection: Connection, *, process: str, before: datetime) -> int:
     """Deletes instances that ended before a moment, the oldest first; returns how many.
 
-    At most `PRUNED_MAX`: fewer mean that there are no more.
+    It deletes at most `PRUNED_MAX`; if it returns fewer, there are no more.
     """
     columns = process_instances.c
     ended = connection.scalars(

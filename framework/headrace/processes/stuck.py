@@ -1,13 +1,14 @@
 """
-Instances that stand still: taken up again, or their state made again.
+Repairs stuck instances: retries what waits, or rebuilds the state.
 
-    parked ──retry──▶ what waits is handled, in order     └─skip──▶ handled without the first of it
-    of another state version ──refold──▶ the state that today's code makes of what it has seen
+    retry    handle the waiting streams in order
+    skip     the same, but without the first of them
+    refold   rebuild a state of another `state_version` from the streams that the instance has seen
 
-What an instance has seen is read from the event store, so it passes the code, and the upcasters, of
-that moment. Commands that follow are kept to be sent by whoever runs the process.
+The streams are read from the event store, so today's code and upcasters handle them. New commands are
+stored; the running process sends them.
 
-Sits between: whoever repairs, the loop of a process, and the tables. Must never know a subscription.
+Used by `headrace parked` and by the runner of a process. It knows no subscription.
 """
 
 from collections.abc import Sequence
@@ -41,23 +42,23 @@ from headrace.stores.database.tables import parked_rows, process_journal
 
 __all__ = ["StuckInstances"]
 
-# Looks at an instance that moves on while it is being repaired, before giving way.
+# An instance may change while it is repaired. After so many attempts the repair fails.
 _ROUNDS_MAX: Final = 10
 
-# Number in the journal, aggregate, command.
+# A line of the journal: number, aggregate, command.
 _Entry = tuple[int, str, str]
 
 
 class StuckInstances:
-    """Repairs instances of one process; may be used while it runs, here or elsewhere.
+    """Repairs instances of one process; you may use it while the process runs, here or elsewhere.
 
     Args:
-        process: whose.
-        read_models: the database that keeps its instances.
+        process: the process.
+        read_models: the database of its instances.
         store: has the events.
-        serializer: keeps commands.
-        clock: dates instances.
-        room: instances that may be parked at once, where a state cannot be made; None: any number.
+        serializer: encodes commands.
+        clock: gives the time that instances store.
+        room: how many instances may be parked at once, if states cannot be rebuilt; None: any number.
     """
 
     def __init__(
@@ -79,21 +80,21 @@ class StuckInstances:
         self._parked = parked_instances(process.name)
 
     async def all(self) -> list[Letter]:
-        """Returns the instances that are parked, the oldest first."""
+        """Returns the letters of parked instances, the oldest first."""
         return await self._models.transact(self._parked.read)
 
     async def retry(self, key: str) -> Letter | None:
-        """Handles what waits, in order; returns None, or what is still parked.
+        """Handles the waiting streams in order; returns None, or the letter if one of them fails.
 
         Raises:
             InstanceNotFound: there is no such instance, or it is not parked.
-            ProcessError: it moves on faster than it is repaired; nothing is lost, try again.
+            ProcessError: the instance changes faster than it is repaired; nothing is lost, try again.
             sqlalchemy.exc.SQLAlchemyError, OSError: a database is away.
         """
         return await self._take_up(key, skip=False)
 
     async def skip(self, key: str) -> Letter | None:
-        """Like `retry`, but passes over the first stream that waits: it is never handled.
+        """Like `retry`, but leaves out the first waiting stream for good.
 
         Raises:
             InstanceNotFound, ProcessError: as `retry`.
@@ -101,14 +102,14 @@ class StuckInstances:
         return await self._take_up(key, skip=True)
 
     async def refold(self, key: str) -> None:
-        """Makes an instance's state again from what it has seen; sends nothing.
+        """Rebuilds an instance's state from the streams it has seen; sends nothing.
 
-        A state that cannot be made parks the instance. If the instance has ended by today's code,
-        nothing waits for it any more.
+        If the state cannot be rebuilt, the instance is parked. If today's code ends the instance, its
+        waiting streams are skipped.
 
         Raises:
             InstanceNotFound: there is no such instance.
-            ReactionFailed: its state cannot be made, and there is no room to park it.
+            ReactionFailed: the state cannot be rebuilt, and too many instances are parked.
             ProcessError: as `retry`.
         """
         for _ in range(_ROUNDS_MAX):
@@ -118,7 +119,7 @@ class StuckInstances:
             streams = await self._streams(entries)
             if await self._models.transact(partial(self._refold, before=instance, streams=streams)):
                 return
-        raise self._restless(key)
+        raise self._busy(key)
 
     async def _take_up(self, key: str, *, skip: bool) -> Letter | None:
         instance, _ = await self._models.transact(partial(self._read, key=key, outcome=WAITS))
@@ -133,7 +134,7 @@ class StuckInstances:
                 partial(self._read, key=key, outcome=WAITS)
             )
             if not instance.parked:
-                # It has ended by today's code, or somebody else has taken it up meanwhile.
+                # Today's code has ended it, or another program has retried it.
                 return None
             streams = await self._streams(entries)
             handle = partial(
@@ -144,7 +145,7 @@ class StuckInstances:
                     partial(self._parked.find, aggregate_id=key)
                 )
                 return found
-        raise self._restless(key)
+        raise self._busy(key)
 
     def _handle(
         self,
@@ -155,7 +156,7 @@ class StuckInstances:
         streams: Sequence[EventStream],
         skip: bool,
     ) -> bool:
-        """Handles what waits, up to what fails; False: the instance has moved meanwhile."""
+        """Handles waiting streams up to one that fails; returns False if the instance has changed."""
         instance = self._locked(connection, before)
         if instance is None:
             return False
@@ -176,7 +177,7 @@ class StuckInstances:
                     )
                     break
                 if handled is not None:
-                    # `react` begins a new one where there is no state; its numbers go on.
+                    # Without a state, `react` begins a new instance; its counters must go on.
                     current = replace(handled, seen=current.seen, began_at=current.began_at)
                     outcome = DONE
             self._set_outcome(connection, key, entry[0], outcome)
@@ -187,7 +188,7 @@ class StuckInstances:
         return True
 
     def _release(self, connection: Connection, key: str) -> None:
-        """Ends that an instance is parked; the process is locked, so nothing can come for it."""
+        """Deletes an instance's letter; the process is locked, so no stream can come meanwhile."""
         letter = self._parked.find(connection, key)
         if letter is not None:
             self._parked.release(connection, letter)
@@ -209,12 +210,12 @@ class StuckInstances:
             if progress.ended and instance.parked:
                 self._set_outcome(connection, instance.instance, None, SKIPPED)
                 self._release(connection, instance.instance)
-            work.put(work.placed(instance, progress))
+            work.put(work.with_progress(instance, progress))
         work.write(connection)
         return True
 
     def _park(self, connection: Connection, instance: Instance, error: Exception) -> None:
-        """Parks an instance whose state cannot be made; one that is parked keeps its attempts."""
+        """Parks an instance whose state cannot be rebuilt; a parked one keeps its count of attempts."""
         key, sentence = instance.instance, f"its state cannot be rebuilt: {error!r}"
         if instance.parked:
             attempts = parked_rows.c.attempts
@@ -234,7 +235,7 @@ class StuckInstances:
             )
 
     def _locked(self, connection: Connection, before: Instance) -> Instance | None:
-        """Locks the process and returns the instance, unless it has moved since it was read."""
+        """Locks the process and returns the instance; None: it has changed since it was read."""
         lock(connection, self._process.name)
         now = read_instances(connection, self._process.name, [before.instance])
         return now.get(before.instance) if now.get(before.instance) == before else None
@@ -272,7 +273,7 @@ class StuckInstances:
     def _set_outcome(
         self, connection: Connection, key: str, number: int | None, outcome: str
     ) -> None:
-        """Notes what became of one of the streams that wait for an instance; None: of all."""
+        """Stores the outcome of one waiting stream of an instance, or of all if `number` is None."""
         columns = process_journal.c
         one = () if number is None else (columns.number == number,)
         connection.execute(
@@ -286,7 +287,7 @@ class StuckInstances:
             .values(outcome=outcome)
         )
 
-    def _restless(self, key: str) -> ProcessError:
+    def _busy(self, key: str) -> ProcessError:
         return ProcessError(
             f"instance {key!r} of process {self._process.name} moves on faster than it is"
             " repaired; try again"

@@ -1,8 +1,8 @@
 """
-The versions that a process has taken of each aggregate: each once and in order, whatever comes.
+The versions of each aggregate that a process has taken: each once and in order.
 
-They stay when instances are pruned, so that an event that comes again after that is known. Sits
-between: the transaction of a batch, and their table. Must never know a handler.
+They stay when instances are pruned, so that an event that comes again is known as a duplicate. Used by
+the transaction of a batch; reads and writes the table. It knows no handler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from headrace.projections.tables.statements import upsert
 from headrace.stores.database.tables import process_versions
 from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 
-__all__ = ["Admitted", "Lacking", "admit", "read_versions", "store_versions"]
+__all__ = ["Admitted", "VersionsMissing", "admit", "read_versions", "store_versions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """What of a batch is next.
+    """The new streams of a batch.
 
     Attributes:
-        streams: those that were not taken before, and rejections, in order.
+        streams: streams that were not taken before, and all rejections, in order.
         versions: the last version of each aggregate after them.
     """
 
@@ -32,8 +32,8 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
-    """Nothing was written: before the stream of this place in the batch, versions are missing."""
+class VersionsMissing:
+    """Nothing was written: versions are missing before the stream at this place in the batch."""
 
     place: int
     aggregate_id: str
@@ -42,8 +42,8 @@ class Lacking:
 
 def admit(
     connection: Connection, process: str, streams: Sequence[EventStream]
-) -> Admitted | Lacking:
-    """Sorts out the streams of a batch that were taken before; stops at a gap."""
+) -> Admitted | VersionsMissing:
+    """Leaves out the streams of a batch that were taken before; stops at a gap."""
     known = {each.aggregate_id for each in streams if each.version is not None}
     gate = VersionGate(read_versions(connection, process, known))
     next_ones = []
@@ -51,7 +51,7 @@ def admit(
         if stream.version is not None:
             arrival = gate.offer(stream.aggregate_id, stream.version)
             if isinstance(arrival, Gap):
-                return Lacking(place=place, aggregate_id=stream.aggregate_id, gap=arrival)
+                return VersionsMissing(place=place, aggregate_id=stream.aggregate_id, gap=arrival)
             if arrival is Arrival.DUPLICATE:
                 continue
         next_ones.append(stream)

@@ -20,9 +20,9 @@ from headrace.transports.base import Incoming, QueueId
 
 __all__ = ["BATCH_INTERVAL_MS", "Admission", "Intake", "is_small", "pause_s"]
 
-# A small batch begins at the earliest this long after the one before. What an event costs alone, a
-# transaction and its flush, then serves all that came meanwhile; below what a person notices, and an
-# event after a silence does not wait at all.
+# A small batch begins at the earliest this long after the last one. Then one transaction and its flush
+# serve all events that came meanwhile. No person notices such a pause, and an event after a silence does
+# not wait at all.
 BATCH_INTERVAL_MS: Final = 8
 # A batch of so many messages is not small: its transaction costs little compared with them.
 _SMALL_MAX: Final = 250

@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 log = get_logger(__name__)
 
-# How often a runner without messages looks whether another generation was made live: a switch to
-# one that is behind must not wait for the next event.
+# How often a runner without messages checks whether another generation has become live: if that one is
+# behind, the runner must not wait for the next event.
 _SWITCH_CHECK_MS: Final = 1_000
 
 

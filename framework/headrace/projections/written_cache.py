@@ -23,8 +23,8 @@ __all__ = ["Recall"]
 R = TypeVar("R", bound=BaseModel)
 V = TypeVar("V")
 
-# Versions, and rows, that one projection keeps at least; at most twice as many, a few tens of
-# megabytes of small rows.
+# Versions, and rows, in one projection's cache: at least so many, and at most twice as many; a few tens
+# of megabytes if rows are small.
 _KEPT_MAX: Final = 20_000
 
 

@@ -1,5 +1,5 @@
 """
-What every reader of events needs: its loop, the version gate, outages, foreign messages.
+What all readers of events share: the loop, the version gate, outages, messages without events.
 
-Sits between: transports and the readers of events.
+Used by projections, event handlers and process managers; reads from the transport.
 """

@@ -1,10 +1,10 @@
 """
-Messages of the event topic that are nobody's events: left out by all who read it.
+Messages of the event topic that hold no events: every reader skips them.
 
-Any client can publish such a message, and no attempt makes events of it. It has no aggregate that could
-be parked, takes no version, and so nothing waits for it.
+Any client can publish such a message, and a retry does not help. It belongs to no aggregate and has no
+version. So the reader parks nothing, and nothing waits for it.
 
-Sits between: all readers of the event topic, live and in bulk, and the serializer.
+Used by all readers of the event topic, live and in bulk, to decode messages.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ log = get_logger(__name__)
 def stream_or_none(
     decode: Callable[[bytes], S], body: bytes, queue: QueueId, offset: int
 ) -> S | None:
-    """Decodes a message; None, and a line in the log, where it is nobody's events.
+    """Decodes a message; logs a warning and returns None if it holds no events.
 
     Args:
-        decode: makes a stream of a body, and raises NoEventStream.
-        body: of the message.
-        queue: where it stands.
-        offset: the same.
+        decode: makes a stream from a body, and raises NoEventStream.
+        body: the message's body.
+        queue: the message's queue.
+        offset: the message's offset in it.
 
     Raises:
-        SerializationError, UnknownMessageType: it is some aggregate's, and does not decode.
+        SerializationError, UnknownMessageType: the message belongs to an aggregate, but does not decode.
     """
     try:
         return decode(body)

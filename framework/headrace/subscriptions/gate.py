@@ -1,13 +1,13 @@
 """
-The version gate: each version of an aggregate goes through once and in order, whatever comes.
+The version gate: lets each version of an aggregate through once and in order.
 
-    offered version       answer         the gate then
-    the next one          NEXT           stands at it
-    at or below the last  DUPLICATE      stays
-    beyond the next one   Gap(…)         stays; offer the missing ones first, then it again
+    offered version       answer         the gate's last version
+    the next one          NEXT           is this one now
+    at or below the last  DUPLICATE      does not change
+    beyond the next one   Gap(…)         does not change; offer the missing ones, then this one again
 
-Sits between: the messages of the event topic, which may repeat, and the folds. Pure; must never
-know where versions are kept or where missing streams come from.
+Used by every reader of the event topic, because messages may repeat. Pure: it does not know where
+versions are stored, nor where missing streams come from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Arrival(Enum):
-    """How a version arrives, in its aggregate's order; a `Gap` is the third way."""
+    """How an offered version fits the last one; the third answer is a `Gap`."""
 
     NEXT = "next"
     DUPLICATE = "duplicate"
@@ -36,11 +36,11 @@ class Gap:
 
 
 class VersionGate:
-    """Stands at the last version of each aggregate.
+    """Knows the last version of each aggregate.
 
     Args:
-        versions: the last version of each aggregate known so far; one that is left out stands at 0
-            and so begins with version 1.
+        versions: the last version of each aggregate known so far; an aggregate that is not here is at 0,
+            so its first version is 1.
     """
 
     def __init__(self, versions: Mapping[str, int]) -> None:
@@ -52,15 +52,15 @@ class VersionGate:
 
     @property
     def moved(self) -> dict[str, int]:
-        """The new last versions of the aggregates that let something pass."""
+        """The last versions of the aggregates that have moved."""
         return dict(self._moved)
 
     def learn(self, versions: Mapping[str, int]) -> None:
-        """Takes in the last versions of more aggregates."""
+        """Adds the last versions of more aggregates."""
         self._versions.update(versions)
 
     def take_moved(self) -> dict[str, int]:
-        """Returns `moved`, and begins to collect anew."""
+        """Returns `moved` and empties it."""
         moved, self._moved = self._moved, {}
         return moved
 
@@ -70,15 +70,15 @@ class VersionGate:
         passed: list[T],
         start: int = 0,
     ) -> tuple[int, Gap | None]:
-        """Offers many at once, and gathers what comes with those that pass.
+        """Offers many versions at once, and collects the items of those that pass.
 
         Args:
-            offers: aggregate, version, and what comes with it.
-            passed: what came with those that passed is appended here.
+            offers: aggregate, version, and the items that belong to the version.
+            passed: the items of versions that pass are appended here.
             start: the place of the first offer.
 
         Returns:
-            How many offers were looked at, and the gap before the next one; None: that was all.
+            How many offers were processed, and the gap before the next one; None: there is no gap.
 
         Raises:
             ValueError: a version is below 1.
@@ -95,7 +95,7 @@ class VersionGate:
         return len(offers), None
 
     def offer(self, aggregate_id: str, version: int) -> Arrival | Gap:
-        """Answers whether a version is the next one of its aggregate, and moves on if it is.
+        """Says how a version fits, and moves its aggregate to it if it is the next one.
 
         Raises:
             ValueError: the version is below 1.

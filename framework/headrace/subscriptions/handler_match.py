@@ -1,8 +1,7 @@
 """
-Which handler an event goes to: the one for its own type, or else for the nearest of its bases.
+Which handler takes an event: that of its own type, or else that of its nearest base class.
 
-Sits between: projections, processes and process managers, which collect handlers by type, and the
-events that come. Pure.
+Used by projections, processes and process managers, which register handlers by type. Pure.
 """
 
 import inspect
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 def nearest(table: Mapping[type, T], message_type: type) -> T | None:
-    """Returns what is given for a type, or else for the nearest of its base classes."""
+    """Returns the entry of a type, or else of its nearest base class; None: there is no entry."""
     for each in message_type.__mro__:
         if each in table:
             return table[each]
@@ -26,7 +25,7 @@ def nearest(table: Mapping[type, T], message_type: type) -> T | None:
 
 
 def types_in(hint: Any, kind: type) -> tuple[type, ...]:
-    """Returns the classes of an annotation, several for `A | B`; none unless all are of a kind."""
+    """Returns the classes of an annotation, several for `A | B`; none unless all are of this kind."""
     members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     if all(isinstance(each, type) and issubclass(each, kind) for each in members):
         return members
@@ -34,7 +33,7 @@ def types_in(hint: Any, kind: type) -> tuple[type, ...]:
 
 
 def refuse_async(owner: str, handler: Callable[..., Any]) -> None:
-    """Refuses what would give a coroutine where rows or commands are expected.
+    """Refuses a handler that would return a coroutine where rows or commands are expected.
 
     Raises:
         DefinitionError: it is declared with `async def`.

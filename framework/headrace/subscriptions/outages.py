@@ -1,12 +1,12 @@
 """
-Which failures pass by themselves: the database or the queue is away, not the data wrong.
+Which errors are outages: the database or the queue is away, the data is not wrong.
 
-    is_outage       of our own calls: whatever a socket or a file raises
-    claims_outage   of the user's: connections and timeouts alone, because half of all libraries
-                    derive their errors from OSError, a mail server's refusal among them
+    is_outage       for errors of our own calls: any error of a socket or a file
+    claims_outage   for errors of your code: lost connections and timeouts only, because many libraries
+                    derive other errors from OSError, for example a mail server's refusal
 
-Sits between: the runners, which wait out an outage but give up on a fault that every attempt meets
-again, and the errors of databases and sockets. Pure.
+Used by the runners. They wait until an outage is over, but give up after a few attempts on an error
+that will not pass. Pure.
 """
 
 import errno
@@ -21,7 +21,7 @@ from headrace.stores.database.refusals import Blame, blame_of
 
 __all__ = ["blames_event", "claims_outage", "is_outage"]
 
-# Errors of connections, however a library calls its class.
+# Errors of connections, independent of the class that a library raises.
 _AWAY: Final = frozenset(
     {
         errno.ECONNABORTED,
@@ -35,28 +35,28 @@ _AWAY: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# What asyncio raises where a name has several addresses and none of them answers.
+# How asyncio's error begins when a name has several addresses and none of them answers.
 _SEVERAL: Final = "Multiple exceptions: "
-# Causes that are looked at: libraries wrap an error a few times.
+# Causes of an error that are checked: libraries wrap an error a few times.
 _CAUSES_MAX: Final = 8
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether trying the same again later can succeed without anybody changing anything."""
+    """Whether the same call can succeed later, although no one repairs anything."""
     if isinstance(error, DBAPIError):
-        # A table that is not there does not come by waiting.
+        # Waiting does not create a missing table.
         mistaken = isinstance(error, ProgrammingError) or blame_of(error) is Blame.VALUES
         return error.connection_invalidated or not mistaken
     if isinstance(error, StatementError):
         return False
     if isinstance(error, CommandRefused):
-        # A command that is too large for the queue is so at every attempt.
+        # A command that is too large for the queue stays too large.
         return not isinstance(error.__cause__, ValueError)
     return isinstance(error, OSError | PoolTimeout | CommandTimeout)
 
 
 def claims_outage(error: BaseException) -> bool:
-    """Whether an error that user code raised says that what the code needs is away."""
+    """Whether an error from your code says that a system it needs is away."""
     if not isinstance(error, OSError):
         return is_outage(error)
     cause: BaseException | None = error
@@ -70,7 +70,7 @@ def claims_outage(error: BaseException) -> bool:
 
 
 def blames_event(error: BaseException) -> bool:
-    """Whether the events of a batch are at fault, and not the tables or the code around them."""
+    """Whether the events of a batch cause an error, and not the tables or the code around them."""
     if isinstance(error, HeadraceError):
         return isinstance(error, ProjectionError)
     return blame_of(error) is Blame.VALUES

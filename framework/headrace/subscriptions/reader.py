@@ -1,16 +1,17 @@
 """
-The one loop of all who read a topic, and what its readers have in common.
+The loop that reads a topic, shared by all readers.
 
-    subscribe ─▶ begin ─▶ poll ─▶ react, acknowledge ─▶ … it breaks ─▶ end ─▶ close ─▶ a pause ─▶ …
+    subscribe ─▶ begin ─▶ poll ─▶ react, acknowledge ─▶ … an error ─▶ end ─▶ close ─▶ pause ─▶ …
 
-A projection, event handlers, a process manager are a reaction: what happens with messages. This loop
-gets the messages, subscribes again after whatever breaks, stops, retries, waits for room where a message
-must be parked, and knows how the reader is doing.
+Projections, event handlers and process managers are reactions: they say what happens with a message.
+The loop gets the messages, subscribes again after an error, retries, stops, and reports its status. When
+a message must be parked and too much is parked already, it waits.
 
-    run_by_batch   a reaction takes what one poll has brought, and acknowledges it
-    run_by_key     a reaction takes messages one by one: in order within a key, many keys at once
+    run_by_batch   the reaction takes all messages of a poll, and acknowledges them
+    run_by_key     the reaction takes one message at a time: in order within a key, many keys at once
 
-Sits between: reactions, and the transport's port. Must never know what is in a message, nor a database.
+Used by the runners of projections, handlers and processes. It does not know what is in a message, and
+no database.
 """
 
 import asyncio
@@ -33,52 +34,52 @@ log = get_logger(__name__)
 
 
 class BatchReaction:
-    """What happens with the messages of a poll."""
+    """What a reader does with the messages of a poll."""
 
     async def begin(self) -> None:
-        """Begins with a new subscription; what came from the one before comes again."""
+        """Prepares for a new subscription; messages without an acknowledgement come again."""
 
     async def react(self, messages: list[Incoming]) -> None:
-        """Does its own with messages and acknowledges them; none: `idle` has ended the waiting."""
+        """Handles messages and acknowledges them; the list is empty when `idle` has returned True."""
         raise NotImplementedError
 
     async def idle(self) -> bool:
-        """Is called while nothing comes; True ends the waiting."""
+        """Is called at intervals while no message comes; True stops the wait."""
         return False
 
 
 class KeyReaction:
-    """What happens with one message; those of one key come one after another."""
+    """What a reader does with one message; messages of one key come one after another."""
 
     async def begin(self) -> None:
-        """Begins with a new subscription; what came from the one before comes again."""
+        """Prepares for a new subscription; messages without an acknowledgement come again."""
 
     async def select(self, messages: list[Incoming]) -> list[Incoming]:
-        """Returns which messages of a poll to react to, in order; the others it acknowledges."""
+        """Returns the messages of a poll to react to, in order; acknowledges the others."""
         return messages
 
     async def react(self, message: Incoming) -> None:
-        """Does its own with a message and acknowledges it, at once or later."""
+        """Handles a message and acknowledges it, now or later."""
         raise NotImplementedError
 
     async def alongside(self) -> None:
-        """Works as long as the subscription lasts."""
+        """Runs in the background as long as the subscription lasts."""
 
     async def end(self) -> None:
-        """Ends what was begun; nothing is under way any more."""
+        """Cleans up after a subscription; no `react` runs at this time."""
 
 
 class Reader:
     """One member of a consumer group that reads one topic.
 
     Args:
-        transport: brings the messages.
-        group: whose member it is.
-        topic: what it reads.
+        transport: delivers the messages.
+        group: the consumer group.
+        topic: the topic that it reads.
         settings: attempts and pauses, and how many aggregates may be parked.
-        about: says in the log whose messages these are.
-        clock: tells since when a state holds.
-        offsets: of a group that keeps its own; see `Transport.subscribe`.
+        about: fields for the log that name the reader.
+        clock: gives the time at which the status changed.
+        offsets: for a group that stores its own offsets; see `Transport.subscribe`.
     """
 
     def __init__(
@@ -101,20 +102,20 @@ class Reader:
         self._offsets = offsets
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
         self._subscription: Subscription | None = None
-        # Subscriptions that broke in a row.
-        self._lapses = 0
+        # Subscriptions that failed in a row.
+        self._failures = 0
         self._turns: Turns[Incoming] | None = None
-        # What is being tried again.
+        # One for each action that has failed and is retried.
         self._troubles: set[object] = set()
         self._status = ReaderStatus(state=ReaderState.STARTING, since=self._clock.now())
 
     @property
     def status(self) -> ReaderStatus:
-        """How it is doing."""
+        """The reader's state, and its last error."""
         return self._status
 
     def report(self, state: ReaderState, error: str | None = None) -> None:
-        """Says how it is doing."""
+        """Changes the status."""
         if state is not self._status.state or error != self._status.error:
             self._status = ReaderStatus(state=state, since=self._clock.now(), error=error)
 
@@ -129,15 +130,15 @@ class Reader:
 
         Args:
             reaction: takes the messages.
-            idle_ms: how often it is called while nothing comes.
-            unless: errors that another subscription cannot cure; raised at once.
+            idle_ms: how often its `idle` is called while no message comes.
+            unless: errors that a new subscription cannot cure; raised at once.
         """
 
         async def follow(subscription: Subscription) -> None:
             await reaction.begin()
             while True:
                 messages = await _poll_or_idle(subscription, reaction.idle, idle_ms / 1_000)
-                self._lapses = 0
+                self._failures = 0
                 await reaction.react(messages)
 
         await self._run(follow, unless)
@@ -147,7 +148,7 @@ class Reader:
 
         Args:
             reaction: takes the messages.
-            in_flight_max: messages that are being reacted to or wait for their turn.
+            in_flight_max: how many messages may be with `react`, or wait for their turn.
         """
 
         async def follow(subscription: Subscription) -> None:
@@ -169,7 +170,7 @@ class Reader:
         async with turns:
             while True:
                 messages = await subscription.poll()
-                self._lapses = 0
+                self._failures = 0
                 for message in await reaction.select(messages):
                     await turns.put(message.key, message)
 
@@ -192,32 +193,32 @@ class Reader:
             except unless:
                 raise
             except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
-                self._lapses += 1
+                self._failures += 1
                 log.warning(
                     "will subscribe again",
                     group=self._group,
-                    attempt=self._lapses,
+                    attempt=self._failures,
                     error=repr(error),
                 )
                 self.report(ReaderState.RETRYING, str(error))
-            await self._backoff.pause(max(1, self._lapses))
+            await self._backoff.pause(max(1, self._failures))
 
     def is_under_way(self, key: str) -> bool:
-        """Whether a message of the key is being reacted to, of a reader by key."""
+        """Whether `react` runs, or is due, for a message of the key; for `run_by_key` only."""
         return self._turns is not None and key in self._turns
 
     def ack(self, message: Incoming) -> None:
-        """Says that a message is done."""
+        """Acknowledges a message: it is done."""
         assert self._subscription is not None, "it came from a subscription"
         self._subscription.ack(message)
 
     def seek(self, queue: QueueId, offset: int) -> None:
-        """Makes the next poll continue at an offset; ignored for a queue of another member."""
+        """Makes the next poll of a queue begin at an offset; ignored if another member has the queue."""
         assert self._subscription is not None, "its queues came from a subscription"
         self._subscription.seek(queue, offset)
 
     async def persist(self, action: Callable[[], Awaitable[T]], what: str) -> T:
-        """Makes attempts until one succeeds, and says each that fails in the log."""
+        """Retries an action until it succeeds, and logs each failed attempt."""
         return await self.attempt(action, what, final=None, sparse=False)
 
     async def attempt(
@@ -228,13 +229,13 @@ class Reader:
         final: Callable[[Exception], bool] | None,
         sparse: bool = True,
     ) -> T:
-        """Makes attempts until one succeeds, or raises what one of them raised.
+        """Retries an action until it succeeds, or until `final` says to stop.
 
         Args:
             action: makes one attempt.
-            what: names the action in the log.
-            final: judges an error; True: it is raised, and there is no further attempt. None: none is.
-            sparse: log attempts 1, 2, 4, 8, … alone: hundreds of messages try again side by side.
+            what: the action's name in the log.
+            final: takes an error; if it returns True, the error is raised. None: retry after any error.
+            sparse: log attempts 1, 2, 4, 8, … only: hundreds of messages may be retried at once.
         """
         trouble = object()
 
@@ -259,10 +260,10 @@ class Reader:
     def faults(
         self, passes: Callable[[Exception], bool] | None = None
     ) -> Callable[[Exception], bool]:
-        """Returns a judge for `attempt` that allows `error_retries_max` faults.
+        """Returns a `final` for `attempt` that stops after `error_retries_max` retries.
 
         Args:
-            passes: tells which errors pass by themselves, and are no faults; None: none do.
+            passes: says which errors do not count, because they pass; None: every error counts.
         """
         faults = 0
 
@@ -276,12 +277,12 @@ class Reader:
     async def park(
         self, message: Incoming, error: Exception, store: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Parks the aggregate of a message; waits while as many as may be are parked.
+        """Parks the aggregate of a message; waits while too many aggregates are parked.
 
         Args:
-            message: what could not be handled.
+            message: the message that could not be handled.
             error: why.
-            store: parks it, and waits outages out; False: there is no room.
+            store: parks the aggregate, and waits during outages; returns False if too many are parked.
         """
         attempt = 0
         while not await store():
@@ -296,17 +297,17 @@ class Reader:
         self.say_parked(message, error)
 
     def say_parked(self, message: Incoming, error: Exception) -> None:
-        """Says in the log that an aggregate was parked."""
+        """Logs that an aggregate was parked."""
         say_parked(message, error, self._about)
 
 
 def say_parked(message: Incoming, error: Exception, about: Mapping[str, str]) -> None:
-    """Says in the log that a message could not be handled, and whose aggregate was parked.
+    """Logs that a message could not be handled, and that its aggregate was parked.
 
     Args:
-        message: what could not be handled.
+        message: the message that could not be handled.
         error: why.
-        about: says who reads it.
+        about: fields for the log that name the reader.
     """
     log.error(
         "an event cannot be handled; its aggregate waits until it is retried or skipped",
@@ -325,7 +326,7 @@ async def _poll_or_idle(
     poll = asyncio.ensure_future(subscription.poll())
     try:
         while not (await asyncio.wait({poll}, timeout=every_s))[0]:
-            # What has come meanwhile must not be lost with the poll that brought it.
+            # A poll that is done has messages: cancelling it would lose them.
             if await idle() and not poll.done():
                 return []
         return poll.result()

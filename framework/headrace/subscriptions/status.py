@@ -1,7 +1,7 @@
 """
-How a reader is doing, for those who watch it.
+The state of a reader.
 
-Sits between: the reader, which says it, and readiness, tests and logs. Pure.
+Used by readers, which report it, and by readiness checks, alarms and tests. Pure.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["ReaderState", "ReaderStatus"]
 
 
 class ReaderState(Enum):
-    """How a reader is doing."""
+    """What a reader does at the moment."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -23,7 +23,7 @@ class ReaderState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderStatus:
-    """How a reader is doing, since when, and what went wrong if something did."""
+    """A reader's state, since when it has it, and the last error if there is one."""
 
     state: ReaderState
     since: datetime
@@ -31,5 +31,5 @@ class ReaderStatus:
 
     @property
     def failed(self) -> bool:
-        """Whether it stands still until somebody repairs it."""
+        """Whether the reader has stopped and needs a repair."""
         return self.state is ReaderState.FAILED

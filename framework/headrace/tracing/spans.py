@@ -18,7 +18,7 @@ from headrace.domain.trace_context import TRACE_HEADERS
 __all__ = ["Spans", "context_in", "fail", "span_context_in"]
 
 _SYSTEM = "headrace"
-# More say nothing new of a batch, and the SDK keeps no more by default.
+# Links from a batch's span to its messages: more are no help, and by default the SDK keeps no more.
 LINKS_MAX = 128
 
 _propagator = TraceContextTextMapPropagator()

@@ -25,7 +25,7 @@ from headrace.transports.base import (
 
 __all__ = ["TracedSubscription", "TracedTransport"]
 
-# Deliveries that are open at a time; more are not traced. Readers hold less than that.
+# Deliveries that are traced at a time; further ones are not. Readers have fewer.
 OPEN_MAX = 10_000
 _BATCHED = ".projection."
 

@@ -7,7 +7,7 @@ process) and `queue` (the broker).
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -177,10 +177,14 @@ class Transport(Protocol):
         """
         ...
 
-    async def schedule(self, message: Outgoing, due: datetime) -> None:
+    async def schedule(self, message: Outgoing, due: datetime | timedelta) -> None:
         """Hands over a message that is published when it is due; as durable as a published one.
 
         It takes its place in the order then.
+
+        Args:
+            message: for later.
+            due: a moment; or how long from now, which no clock that is set makes shorter or longer.
         """
         ...
 

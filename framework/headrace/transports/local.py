@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.ids import new_id
@@ -146,7 +146,7 @@ class LocalTransport:
         asyncio.get_running_loop().call_soon(told, outcome)
         return True
 
-    async def schedule(self, message: Outgoing, due: datetime) -> None:
+    async def schedule(self, message: Outgoing, due: datetime | timedelta) -> None:
         """Keeps the message until it is due; like everything here, not beyond this process.
 
         Raises:
@@ -155,7 +155,8 @@ class LocalTransport:
         self._topic(message.topic)
         if self._closed:
             raise HeadraceError("the transport is closed")
-        delay_s = max(0.0, (due - self._clock.now()).total_seconds())
+        delay = due if isinstance(due, timedelta) else due - self._clock.now()
+        delay_s = max(0.0, delay.total_seconds())
         self._scheduled += 1
         number = self._scheduled
         self._waiting[number] = asyncio.get_running_loop().call_later(

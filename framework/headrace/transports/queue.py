@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -60,9 +60,9 @@ __all__ = ["QueueTransport"]
 
 log = get_logger(__name__)
 
-# A subscriber that keeps its own offsets works in transactions, and small ones pause in between: it
-# takes what came meanwhile by one fetch. Longer than such a pause; where a transaction takes longer
-# still, the next fetch is made at the same time.
+# A subscriber with its own offsets works in transactions, with a pause after a small one. Then one fetch
+# gets all messages that came meanwhile. Longer than such a pause; if a transaction takes even longer,
+# the next fetch runs at the same time.
 _GATHER_MS: Final = 50
 # Asked for to see when one message was stored; a batch that is larger comes whole.
 _LOOK_BYTES: Final = 65_536
@@ -159,16 +159,21 @@ class QueueTransport:
         sending.add_done_callback(partial(_tell, told))
         return True
 
-    async def schedule(self, message: Outgoing, due: datetime) -> None:
+    async def schedule(self, message: Outgoing, due: datetime | timedelta) -> None:
         """Returns when the broker holds the message durably until it is due.
 
         Raises:
             TimeoutError, MessageQueueError: as `publish`.
             HeadraceError: the moment is more than a year ahead.
         """
-        at_ms = int(due.timestamp() * 1_000)
         try:
-            await self._producer.schedule(_to_send(message), at_ms=at_ms)
+            if isinstance(due, timedelta):
+                # Not a moment that this machine's clock would have to know.
+                delay_ms = max(0, due // timedelta(milliseconds=1))
+                await self._producer.schedule(_to_send(message), delay_ms=delay_ms)
+            else:
+                at_ms = int(due.timestamp() * 1_000)
+                await self._producer.schedule(_to_send(message), at_ms=at_ms)
         except (InvalidArgument, ValueError) as error:
             # A wish that no attempt fulfils; to the bus any other refusal is an outage.
             raise HeadraceError(str(error)) from error

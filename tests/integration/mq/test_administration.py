@@ -1,14 +1,18 @@
 """Administration of a broker in another process that is killed in between."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import QueueFrozen, TopicNotFound
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import BrokerSettings, StoreSettings
 
 
 async def send(address: str, topic: str, *bodies: bytes) -> None:
@@ -51,3 +55,23 @@ async def test_a_deleted_topic_stays_deleted_when_the_broker_dies_at_once(broker
     assert (one.first, one.end) == (2, 3)
     with BlockingReader(broker.address) as reader:
         assert [columns.bodies for _, columns, _, _ in reader.read(queue, 2, 3)] == [[b"new"]]
+
+
+@pytest.mark.parametrize(
+    ("choices", "warnings"),
+    [
+        ({}, []),
+        ({"host": "0.0.0.0"}, ["it has no login"]),
+        ({"connections_max": 1 << 21}, ["the system grants too few open files"]),
+    ],
+)
+async def test_a_broker_warns_at_its_start_of_what_its_settings_allow(
+    tmp_path: Path, choices: dict[str, Any], warnings: list[str]
+) -> None:
+    store = StoreSettings(directory=tmp_path / "data", segment_bytes=1 << 20)
+    with capture_logs() as logs:
+        async with Broker(BrokerSettings(**{"port": 0, "store": store, **choices})):
+            pass
+    told = [each["event"] for each in logs if each["log_level"] == "warning"]
+    assert len(told) == len(warnings)
+    assert all(part in said for part, said in zip(warnings, told, strict=True))

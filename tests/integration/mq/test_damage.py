@@ -173,6 +173,15 @@ async def test_an_operator_sees_what_is_there(damaged: Broker, tmp_path: Path) -
     code, tail = await asyncio.to_thread(headrace, "message", "tail", "t", "--last", "5")
     assert code == 0
     assert "cannot be read" in tail
+    async with AdminClient(damaged.address) as admin:
+        await admin.set_offsets("g", {QUEUE: 2})
+        end = (await admin.batch_of("t:0:2")).header.next_offset  # type: ignore[union-attr]  # it is there
+        code, skipped = await asyncio.to_thread(
+            headrace, "message", "skip", "t:0:1", "--group", "g"
+        )
+        assert (code, f", {end - 2} skipped" in skipped) == (0, True)
+        # The whole batch: no message of it can be told from the others.
+        assert await admin.offsets("g", ["t"]) == {QUEUE: end}
     await damaged.aclose()
     report = check(tmp_path / "data", metadata=METADATA)
     assert report.status == "clean"

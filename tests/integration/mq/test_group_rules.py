@@ -11,7 +11,9 @@ from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retry_headers import dead_letter_topic, origin_of
+from headrace_mq.errors import GroupDiffers
 from headrace_mq.message import Message, QueueRef, Record
+from headrace_mq.settings import ConsumerSettings
 from headrace_mq.testing.arrivals import take
 from headrace_mq.testing.simulated_broker import SimulatedBroker
 from headrace_mq.testing.simulation import Simulation
@@ -96,6 +98,53 @@ def test_a_group_stands_still_at_once_and_goes_on_at_once_with_the_same_members(
         assert len({(record.queue, record.offset) for record in got}) == 20
 
     world.run(story)
+
+
+RED = {"topics": {"t": "_tag = 'red'"}}
+DIFFERING = {
+    "filter": (
+        RED,
+        {"topics": {"t": "_tag = 'blue'"}},
+        r"'_tag = 'red''.*'_tag = 'blue''|red.*blue",
+    ),
+    "no filter": (RED, {"topics": ["t"]}, "the filter of topic t .*red.* ''"),
+    "allocation": ({}, {"settings": ConsumerSettings(allocation="circle")}, "'average'.*'circle'"),
+    "handling": ({}, {"settings": ConsumerSettings(handling="parallel")}, "'per_key'.*'parallel'"),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "both"), DIFFERING.values(), ids=DIFFERING)
+async def test_a_member_that_would_lose_messages_for_another_is_refused_with_both_named(
+    broker: Any, one: dict[str, Any], other: dict[str, Any], both: str
+) -> None:
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", 2)
+        await producer.send_many(
+            [Message(topic="t", tag=tag, body=b"x") for tag in ("red", "blue") * 10]
+        )
+
+    def member(group: str, choices: dict[str, Any]) -> Consumer:
+        return Consumer(broker.address, **{"group": group, "topics": ["t"], **choices})
+
+    async with member("g", one) as consumer:
+        with pytest.raises(GroupDiffers, match=both):
+            async with member("g", other):
+                pass
+        # The first one has all queues still, and a group of its own takes the other.
+        wanted = 10 if one else 20
+        assert len(await take(consumer, wanted)) == wanted
+        async with member("h", other):
+            pass
+
+
+async def test_members_that_retry_otherwise_are_refused(broker: Any) -> None:
+    async with Producer(broker.address) as producer:
+        await producer.create_topic("t", 1)
+    retrying = RetryingConsumer(broker.address, group="g", topics=["t"])
+    async with retrying:
+        with pytest.raises(GroupDiffers, match=r"the retries .*'in place'"):
+            async with Consumer(broker.address, group="g", topics=["t"]):
+                pass
 
 
 async def test_rules_of_a_group_survive_a_kill_and_hold_for_later_members(

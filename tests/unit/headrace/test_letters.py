@@ -48,7 +48,7 @@ def wishes(transport: LocalTransport) -> list[tuple[str, str]]:
     ]
 
 
-async def test_letters_are_read_in_order_and_found(store: MemoryCommandLetters) -> None:
+async def test_letters_are_read_in_order_and_found_by_number(store: MemoryCommandLetters) -> None:
     letters = CommandLetters("app", store)
     assert [each.command_id for each in await letters.read()] == ["1", "2", "3"]
     assert [each.command_id for each in await letters.read(after=1, limit=1)] == ["2"]
@@ -57,7 +57,7 @@ async def test_letters_are_read_in_order_and_found(store: MemoryCommandLetters) 
         await letters.find(4)
 
 
-async def test_a_retry_tells_the_application_and_gives_up_in_time(
+async def test_a_retry_reaches_the_application_and_has_a_timeout(
     store: MemoryCommandLetters, transport: LocalTransport
 ) -> None:
     letters = CommandLetters("app", store, transport)
@@ -70,7 +70,7 @@ async def test_a_retry_tells_the_application_and_gives_up_in_time(
     assert wishes(transport) == [("a", "1")]
 
 
-async def test_only_what_others_are_held_behind_needs_the_application_to_be_skipped(
+async def test_only_a_skip_of_a_letter_with_held_commands_needs_the_application(
     store: MemoryCommandLetters, transport: LocalTransport
 ) -> None:
     alone = CommandLetters("app", store)
@@ -85,7 +85,7 @@ async def test_only_what_others_are_held_behind_needs_the_application_to_be_skip
     assert wishes(transport) == [("a", "")]
 
 
-async def test_a_letter_that_was_parked_again_meanwhile_is_skipped_all_the_same(
+async def test_a_letter_that_was_parked_again_meanwhile_is_still_skipped(
     store: MemoryCommandLetters, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finish = store.finish

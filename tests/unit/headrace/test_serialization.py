@@ -117,17 +117,33 @@ events = st.builds(
     correlation_id=storable_ids,
     items=items,
     amount=st.integers(0, 2**62),
+    delay=st.none() | st.integers(0, 366 * 86_400_000).map(lambda ms: timedelta(milliseconds=ms)),
 )
 def test_a_command_comes_back_as_it_was(
-    serializer, account_id, command_id, correlation_id, items, amount
+    serializer, account_id, command_id, correlation_id, items, amount, delay
 ):
     envelope = CommandEnvelope(
         command=Deposit(account_id=account_id, amount=amount),
         command_id=command_id,
         correlation_id=correlation_id,
         items=items,
+        due=delay,
     )
     assert serializer.decode_command(serializer.encode_command(envelope)) == envelope
+
+
+@pytest.mark.parametrize("delay_ms", ["-1", "1e3000", "31622400001", '"1"', "1.5"])
+def test_a_delay_that_no_queue_has_is_refused(serializer, delay_ms):
+    envelope = CommandEnvelope(
+        command=Deposit(account_id="a-1", amount=5),
+        command_id="c-1",
+        correlation_id="c-0",
+        due=timedelta(minutes=1),
+    )
+    body = serializer.encode_command(envelope)
+    assert b'"delay_ms":60000' in body
+    with pytest.raises(SerializationError, match="does not decode"):
+        serializer.decode_command(body.replace(b"60000", delay_ms.encode()))
 
 
 @given(

@@ -28,6 +28,7 @@ from headrace.cli.queue.administration import (
     quiet,
     when,
 )
+from headrace.cli.queue.group import DryRun, show_moves
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace_mq.message import Record
@@ -107,6 +108,50 @@ def _show_undecodable(header: Any, damage: str, *, as_json: bool) -> None:
     typer.echo(
         "no reader can decode this batch; readers leave it out and go on behind it", err=True
     )
+
+
+@commands.command()
+def skip(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="TOPIC:QUEUE:OFFSET.")],
+    *,
+    group: Annotated[str, typer.Option(help="The group that goes on behind it.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Let a group go on behind a message at which it stands; its consumers must be stopped."""
+
+    async def question(admin: Any) -> Any:
+        from headrace_mq.errors import InvalidArgument
+        from headrace_mq.message_id import MessageId
+
+        (topic, number), offset = MessageId.parse(message_id)
+        batch = await admin.batch_of(message_id)
+        if batch is None:
+            return None
+        first, end = offset, offset + 1
+        if batch.damage:
+            # Of such a batch no message can be told from the others.
+            first, end = batch.header.base_offset, batch.header.next_offset
+        stands = (await admin.offsets(group, [topic]))[topic, number]
+        if not first <= stands < end:
+            where = "nowhere" if stands < 0 else f"at offset {stands}"
+            raise InvalidArgument(
+                f"group {group} stands {where} in {topic}/{number}, not at {message_id}: look at it with"
+                " `headrace group show`; `headrace group reset` moves it to any message"
+            )
+        return await admin.reset_offsets(
+            group, "offset", end, topics=[topic], queues=[number], dry_run=dry_run
+        )
+
+    try:
+        answer = ask(broker, question)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ID") from error
+    if answer is None:
+        typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
+        raise typer.Exit(1)
+    show_moves(f"group {group}", answer, as_json=as_json)
 
 
 @commands.command()

@@ -16,7 +16,7 @@ from headrace.cli.queue.administration import (
     when,
 )
 
-__all__ = ["commands"]
+__all__ = ["DryRun", "commands", "show_moves"]
 
 commands = typer.Typer(help="Consumer groups and their offsets.", no_args_is_help=True)
 
@@ -194,7 +194,7 @@ def reset(
             name, to, value, topics=topic or (), queues=queue or (), dry_run=dry_run
         ),
     )
-    _show_moves(f"group {name}", answer, as_json=as_json)
+    show_moves(f"group {name}", answer, as_json=as_json)
 
 
 @commands.command()
@@ -212,7 +212,7 @@ def clone(
         broker,
         lambda admin: admin.clone_offsets(name, target, topics=topic or (), dry_run=dry_run),
     )
-    _show_moves(f"group {target}", answer, as_json=as_json)
+    show_moves(f"group {target}", answer, as_json=as_json)
 
 
 @commands.command()
@@ -272,10 +272,11 @@ def delete(
 ) -> None:
     """Delete a group's offsets; its consumers must be stopped."""
     answer = ask(broker, lambda admin: admin.delete_group(name, dry_run=dry_run))
-    _show_moves(f"group {name}", answer, as_json=as_json)
+    show_moves(f"group {name}", answer, as_json=as_json)
 
 
-def _show_moves(what: str, answer: Any, *, as_json: bool) -> None:
+def show_moves(what: str, answer: Any, *, as_json: bool) -> None:
+    """Prints where a group was moved, or would be."""
     if as_json:
         print_json(answer)
         return

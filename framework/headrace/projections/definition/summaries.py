@@ -39,7 +39,7 @@ __all__ = [
 # Given the column's value, an event and its context, returns the column's new value.
 Step = Callable[[Any, Any, EventContext], Any]
 
-# Spark's decimals have 38 digits; a sum of more would be another one there.
+# Spark's decimals have 38 digits; a longer sum would be different there.
 DECIMAL_DIGITS_MAX: Final = 38
 _EXACT: Final = Context(prec=DECIMAL_DIGITS_MAX, traps=[Inexact, InvalidOperation, Overflow])
 _ADDABLE: Final = frozenset({ColumnKind.INTEGER, ColumnKind.FLOAT, ColumnKind.DECIMAL})

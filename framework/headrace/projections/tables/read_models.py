@@ -51,8 +51,8 @@ __all__ = ["ProjectionReader", "ProjectionState", "ReadModels"]
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
-# How often a waiting caller looks whether a projection has caught up: below what a person notices,
-# and a load that no database feels.
+# How often a waiting caller checks whether a projection has caught up: no person notices the delay, and
+# no database the load.
 _WAIT_POLL_MS: Final = 10
 
 

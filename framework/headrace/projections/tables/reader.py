@@ -31,7 +31,7 @@ S = TypeVar("S", bound=BaseModel)
 
 # Rows per page of a stream: a few hundred kilobytes, and few round trips.
 _PAGE_ROWS: Final = 1_000
-# Rows, or pairs of a join, that `where` hands out as one list; more belong to `rows` or to a query of one's own.
+# Most rows, or pairs of a join, in the list that `where` returns; for more use `rows` or your own query.
 _WHERE_ROWS_MAX: Final = 10_000
 _ALL: Final[Mapping[str, Any]] = MappingProxyType({})
 

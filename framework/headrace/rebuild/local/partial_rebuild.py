@@ -198,6 +198,9 @@ class Mending:
     def _sound(self, keys: frozenset[str], left_out: Mapping[str, str]) -> frozenset[str]:
         """Returns the keys whose rows can be exchanged; others keep the rows that they have.
 
+        Nothing is parked, so live has gone beyond the stream: it was skipped, or damaged later. What
+        is folded without it has less in it than the live row, and no comparison would show that.
+
         Raises:
             ProjectionError: nothing tells which rows a stream that does not decode has touched.
         """

@@ -156,6 +156,7 @@ class StreamDecoder:
             if self._data_of(each) is not msgspec.Raw
         }
         names = ("aggregate_id", "version", *context)
+        self._dates = "recorded_at" in context
         self._decode = body_reader(*names, events=kinds)
         self._decode_light = body_reader(*names, events=LightEvent)
 
@@ -186,6 +187,9 @@ class StreamDecoder:
                 stream = self._decode_light(body)
             if stream.version is None or not stream.events:
                 check_version(stream)
+            if self._dates and stream.recorded_at.tzinfo is not UTC:
+                # As live readers do: not every moment of another zone is one of UTC.
+                stream.recorded_at = stream.recorded_at.astimezone(UTC)
         except MALFORMED as error:
             raise body_error(body, error) from error
         return stream

@@ -22,8 +22,8 @@ from headrace.stores.database.tables import event_streams
 
 __all__ = ["WHOLE", "ReaderShare", "StoredBodies", "StoredBody"]
 
-# Streams per statement, and about how many bytes of them: streams of 10 KB and more come in smaller
-# pages, so that a page never takes more memory than a fetch from the broker does.
+# Streams per statement, and about how many bytes: streams of 10 KB and more come in smaller pages, so
+# that a page takes no more memory than a fetch from the broker.
 _PAGE_STREAMS: Final = 5_000
 _PAGE_BYTES: Final = 16 << 20
 # One page is read at a time. A page of a share is looked for among the streams of all shares.

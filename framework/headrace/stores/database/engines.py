@@ -5,6 +5,7 @@ Used by the event stores, the read models and the rebuilds. A setting of the dat
 acknowledged data is set here for each connection, never left to the server's configuration.
 """
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,9 +198,31 @@ def _create_sqlite(url: URL, limits: EngineLimits) -> AsyncEngine:
         pool_size=_connections_of(url, limits),
         max_overflow=0,
         pool_timeout=limits.checkout_timeout_ms / 1_000,
+        connect_args={"async_creator_fn": _connect_sqlite},
     )
     _prepare_connections(engine.sync_engine, url, limits)
     return engine
+
+
+async def _connect_sqlite(*names: Any, **options: Any) -> Any:
+    """Opens a connection; where that fails or is cancelled, it ends with the connection's thread.
+
+    The driver lets that thread go on by itself, and it fails aloud where the loop has ended meanwhile.
+    """
+    import aiosqlite
+
+    connection = aiosqlite.connect(*names, **options)
+    thread = connection._thread  # noqa: SLF001 - the driver names its thread nowhere else
+    thread.daemon = True
+    opening = asyncio.ensure_future(connection)
+    try:
+        return await asyncio.shield(opening)
+    except BaseException:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            await connection.close()
+        await asyncio.to_thread(thread.join)
+        raise
 
 
 def _connections_of(url: URL, limits: EngineLimits) -> int:

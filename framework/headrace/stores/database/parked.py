@@ -40,7 +40,7 @@ __all__ = [
     "read_parked_counts",
 ]
 
-# Of a sentence kept with what is parked: enough for the event, the handler and what it said.
+# Characters of an error that is stored with a letter: enough for the event, the handler and its message.
 ERROR_CHARACTERS_MAX: Final = 2_000
 
 _columns = parked_rows.c

@@ -127,6 +127,20 @@ class TransportConformance(SubscriptionConformance):
         assert [each.offset for each in messages] == [0, 1]
         await subscription.aclose()
 
+    async def test_a_message_is_scheduled_by_a_delay_too(self, transport: Transport) -> None:
+        """It does not come early, and one without a delay comes at once."""
+        topic = await new_topic(transport)
+        subscription = await transport.subscribe(fresh("g"), [topic])
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await transport.schedule(outgoing(topic, 2), AHEAD)
+        await transport.schedule(outgoing(topic, 1), timedelta(0))
+        messages = await take(subscription, 1)
+        messages += await take(subscription, 1)
+        assert loop.time() - began >= (AHEAD - CLOCK_EXACT_TO).total_seconds()
+        assert numbers(messages) == [1, 2]
+        await subscription.aclose()
+
     # What a topic holds, and how far groups are.
 
     async def test_a_topic_that_is_there_stays_as_it_is(

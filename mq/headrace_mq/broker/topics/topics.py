@@ -87,7 +87,7 @@ class KeptGrave(msgspec.Struct, frozen=True):
 
 
 # The broker's journals: one order each, and deleted like other short-lived messages.
-_DEAD_LETTERS = "%DLQ%"
+_KEPT_FOR_EVER = ("%DLQ%", "%MARK%")
 _JOURNALS = MappingProxyType(
     {SCHEDULE_TOPIC: "the scheduled messages", TRANSACTION_TOPIC: "undecided transactions"}
 )
@@ -262,8 +262,8 @@ class Topics:
     def admit(self, topics: Iterable[str], *, may_make: Allowance = _any_number) -> None:
         """Creates those that are missing, if this broker creates topics by itself; durable.
 
-        Not those of dead letters: the first to be kept makes its topic, which says for how long. A stray
-        message that made it transient would decide for good.
+        Not those of dead letters and of their marks: the first to be kept makes its topic, which says
+        for how long. A stray message that made it transient would decide for good.
 
         Args:
             topics: their names.
@@ -278,7 +278,7 @@ class Topics:
         missing = {topic for topic in topics if topic not in self._topics}
         new = {}
         for topic in sorted(missing):
-            if topic.startswith(_DEAD_LETTERS):
+            if topic.startswith(_KEPT_FOR_EVER):
                 continue
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace_mq.message import Message, check_message
+from headrace_mq.message import Message, check_message, not_text
 from headrace_mq.protocol.scheduled import (
     AHEAD_MS_MAX,
     AT_HEADER,
@@ -74,6 +74,8 @@ def envelope(message: Message, when: When) -> Message:
     Raises:
         ValueError, TypeError: the message cannot be scheduled; the sentence says what to change.
     """
+    if fault := not_text(message):
+        raise TypeError(fault)
     check_message(message)
     if any(name.startswith(RESERVED_PREFIX) for name in message.headers):
         raise ValueError(f"headers that begin with {RESERVED_PREFIX!r} are the schedule's own")

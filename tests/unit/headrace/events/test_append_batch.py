@@ -19,7 +19,7 @@ def test_streams_leave_in_the_order_in_which_they_came(stream):
     assert batching.take() == []
 
 
-def test_a_batch_holds_at_most_what_is_allowed_and_the_rest_waits(stream):
+def test_a_batch_has_a_largest_size_and_further_streams_wait(stream):
     batching = Batching(streams_max=2)
     for version in range(1, 6):
         batching.offer(queued(stream("a", version)))
@@ -36,7 +36,7 @@ def test_dropped_streams_of_earlier_generations_never_leave(stream):
     assert batching.take() == [other, new]
 
 
-def test_dropping_what_is_not_there_drops_nothing(stream):
+def test_a_drop_of_an_unknown_aggregate_drops_nothing(stream):
     batching = Batching(streams_max=10)
     batching.offer(queued(stream("a", 1), 3))
     assert batching.drop("b", before_generation=9) == 0

@@ -51,7 +51,7 @@ def incoming(offset: int, body: bytes, key: str = "a") -> Incoming:
     return Incoming(QUEUE, offset, key, "Notebook", {"kind": "events"}, body)
 
 
-async def test_what_stands_for_damage_is_passed_over_and_is_not_foreign(belief: Belief) -> None:
+async def test_a_damage_marker_is_skipped_and_is_not_foreign(belief: Belief) -> None:
     headers = {"kind": "rejection", DAMAGED: "3"}
     (found,) = await belief.sift([Incoming(QUEUE, 5, "", "", headers, b"")])
     assert (found.tag, found.headers["kind"], found.headers[DAMAGED]) == (
@@ -65,13 +65,13 @@ async def test_what_stands_for_damage_is_passed_over_and_is_not_foreign(belief: 
     assert belief.foreign == 1
 
 
-async def test_what_is_sealed_is_believed_without_a_look(belief: Belief, looked: Looked) -> None:
+async def test_a_sealed_message_is_genuine_without_a_query(belief: Belief, looked: Looked) -> None:
     messages = [incoming(n, SEAL.put_on(body_of(stream("a", n)))) for n in range(1, 4)]
     assert await belief.sift(messages) == messages
     assert (looked.asked, belief.foreign) == ([], 0)
 
 
-async def test_what_is_not_sealed_is_believed_if_it_is_stored_exactly_so(
+async def test_a_message_without_a_seal_is_genuine_if_the_store_holds_exactly_this_stream(
     belief: Belief, looked: Looked
 ) -> None:
     await looked.store.append([stream("a", 1), rejected("a", "no"), stream("b", 1)])
@@ -98,7 +98,7 @@ async def test_what_is_not_sealed_is_believed_if_it_is_stored_exactly_so(
     assert logs[0]["why"] == "it has no seal, and not stored"
 
 
-async def test_a_stored_event_under_the_key_of_another_aggregate_is_not_believed(
+async def test_a_stored_event_with_the_key_of_another_aggregate_is_foreign(
     belief: Belief, looked: Looked
 ) -> None:
     """Or handlers, which go by the key, would handle the whole aggregate again."""
@@ -120,7 +120,7 @@ async def test_the_seal_of_another_store_is_looked_up_too(belief: Belief, looked
     assert "another event store" in found[1]
 
 
-async def test_many_are_looked_up_in_few_queries(
+async def test_many_messages_are_looked_up_in_few_queries(
     belief: Belief, looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOKED_UP_MAX", 10)
@@ -130,7 +130,7 @@ async def test_many_are_looked_up_in_few_queries(
     assert looked.asked == [10, 10, 7]
 
 
-async def test_what_is_not_believed_is_told_once_to_all_readers(belief: Belief) -> None:
+async def test_a_foreign_message_is_logged_once_for_all_readers(belief: Belief) -> None:
     forged = incoming(4, body_of(stream("a", 2)))
     with capture_logs() as logs:
         for _ in range(3):
@@ -142,6 +142,6 @@ async def test_what_is_not_believed_is_told_once_to_all_readers(belief: Belief) 
     assert (read.version, read.events, read.aggregate_type) == (None, (), HEARTBEAT)
 
 
-async def test_a_heartbeat_of_an_earlier_version_is_no_stranger(belief: Belief) -> None:
+async def test_a_heartbeat_of_an_earlier_version_is_not_foreign(belief: Belief) -> None:
     beat = belief.passed_over(QUEUE, 0)
     assert await belief.strangers([beat.body]) == {}

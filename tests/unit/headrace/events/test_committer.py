@@ -94,7 +94,7 @@ def test_every_outcome_has_its_next_step():
     assert set(NEXT_STEP) == set(AppendOutcome)
 
 
-async def test_the_outcome_of_each_stream_reaches_who_offered_it(ledger, stream):
+async def test_the_outcome_of_each_stream_reaches_its_worker(ledger, stream):
     ledger.offer(stream("a", 1, "c-1"), stream("b", 1, "c-1"))
     await ledger.until(2)
     ledger.offer(stream("a", 2, "c-1"), stream("b", 1, "c-9"), stream("c", None, "c-1"))
@@ -106,7 +106,7 @@ async def test_the_outcome_of_each_stream_reaches_who_offered_it(ledger, stream)
     ]
 
 
-async def test_what_comes_during_an_append_goes_together_into_the_next(ledger, store, stream):
+async def test_streams_offered_during_an_append_share_the_next_one(ledger, store, stream):
     store.go_on.clear()
     ledger.offer(stream("a", 1))
     await store.appending.wait()
@@ -116,7 +116,9 @@ async def test_what_comes_during_an_append_goes_together_into_the_next(ledger, s
     assert [len(batch) for batch in store.batches] == [1, 20]
 
 
-async def test_what_a_lane_drops_in_answer_to_an_outcome_is_never_appended(ledger, store, stream):
+async def test_streams_that_a_worker_drops_because_of_an_outcome_are_never_appended(
+    ledger, store, stream
+):
     await MemoryEventStore.append(store, [stream("a", 1, "foreign")])
     store.go_on.clear()
     ledger.offer(stream("a", 1, "c-1"))
@@ -155,14 +157,14 @@ async def test_a_stream_that_the_store_always_refuses_fails_alone(ledger, store,
     assert ledger.settled[20] == ("later", NextStep.PUBLISH)
 
 
-async def test_while_the_database_is_away_no_stream_is_to_blame(ledger, store, stream):
+async def test_a_database_that_is_away_blames_no_stream(ledger, store, stream):
     store.failures = [OSError("disk full")] * 50
     ledger.offer(stream("a", 1), stream("b", 1))
     await ledger.until(2)
     assert [step for _, step in ledger.settled] == [NextStep.PUBLISH] * 2
 
 
-async def test_what_was_decided_on_a_refused_stream_is_not_stored_even_if_its_version_fits(
+async def test_a_stream_decided_on_a_refused_one_is_not_stored_even_if_its_version_fits(
     ledger, store, stream
 ):
     # A foreign stream has taken the version of the refused one.
@@ -186,7 +188,7 @@ async def test_what_was_decided_on_a_refused_stream_is_not_stored_even_if_its_ve
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_apart_or_together_the_same_streams_are_stored(stream, chains, poison, taken):
+def test_streams_appended_apart_or_together_are_stored_alike(stream, chains, poison, taken):
     """Poisonous streams end their aggregate's chain, as any other that is not stored does."""
     streams, heads = [], dict.fromkeys("abc", 0)
     for number, name in enumerate(chains):

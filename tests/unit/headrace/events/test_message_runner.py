@@ -98,7 +98,7 @@ async def test_only_the_handler_that_failed_is_called_again(handling):
     assert handling.calls == ["first one", *["failed one"] * 3, "second one"]
 
 
-async def test_a_message_that_always_fails_is_put_aside_and_the_next_one_goes_on(handling):
+async def test_a_message_that_always_fails_becomes_a_dead_letter_and_the_next_one_goes_on(handling):
     handling.failures = {"one": 100}
     await handling.publish("one")
     await handling.publish("two")
@@ -112,7 +112,7 @@ async def test_a_message_that_always_fails_is_put_aside_and_the_next_one_goes_on
     assert handling.serializer.decode_message(letter.body)[0].text == "one"
 
 
-async def test_a_message_that_does_not_decode_is_put_aside(handling):
+async def test_a_message_that_does_not_decode_becomes_a_dead_letter(handling):
     await handling.transport.publish(Outgoing(topic="app.messages", key="a", body=b"?"))
     await handling.publish("two")
     await handling.until("second two")
@@ -131,7 +131,7 @@ async def test_other_aggregates_go_on_while_one_waits(handling):
     await handling.until("second behind")
 
 
-async def test_what_was_not_handled_is_delivered_to_the_next_runner(handling, serializer):
+async def test_unhandled_messages_are_delivered_to_the_next_runner(handling, serializer):
     handling.gates["one"] = asyncio.Event()
     await handling.publish("one")
     for _ in range(20):

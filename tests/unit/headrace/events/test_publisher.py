@@ -111,7 +111,7 @@ async def test_a_stream_becomes_a_message_of_its_aggregates_key(
     assert serializer.decode_stream(message.body) == events
 
 
-async def test_a_rejection_says_so_and_has_no_version(publish, transport, stream):
+async def test_a_rejections_message_has_its_kind_and_no_version(publish, transport, stream):
     await publish(stream("a-1", None, "c-1"))
     (message,) = transport.messages
     assert message.headers == {"kind": "rejection", "version": "", "command": "c-1"}
@@ -126,9 +126,7 @@ async def test_streams_of_one_aggregate_are_published_in_the_order_of_the_calls(
     assert transport.taken == ids
 
 
-async def test_after_a_failure_everything_from_there_on_is_published_again_in_order(
-    publish, transport, stream
-):
+async def test_streams_from_a_failure_on_are_published_again_in_order(publish, transport, stream):
     transport.failures = {"a-3": 5}
     done = await publish(*(stream("a", version) for version in range(1, 7)))
     assert done == [f"a-{version}" for version in range(1, 7)]
@@ -137,12 +135,12 @@ async def test_after_a_failure_everything_from_there_on_is_published_again_in_or
     assert transport.taken[:2] == ["a-1", "a-2"]
 
 
-async def test_a_stream_is_done_only_when_those_before_it_are(publish, transport, stream):
+async def test_a_stream_is_published_only_after_the_streams_before_it(publish, transport, stream):
     transport.failures = {"a-1": 3}
     assert await publish(stream("a", 1), stream("a", 2)) == ["a-1", "a-2"]
 
 
-async def test_what_follows_a_message_without_room_waits_behind_it(publish, transport, stream):
+async def test_messages_behind_one_without_room_wait_for_it(publish, transport, stream):
     transport.rooms = 2
     transport.go_on.clear()
     publishing = asyncio.ensure_future(publish(*(stream("a", version) for version in range(1, 6))))
@@ -154,9 +152,7 @@ async def test_what_follows_a_message_without_room_waits_behind_it(publish, tran
     assert transport.taken == [f"a-{version}" for version in range(1, 6)]
 
 
-async def test_a_defect_in_what_hears_of_a_publication_ends_its_owner(
-    transport, serializer, stream
-):
+async def test_a_bug_in_a_publications_callback_stops_the_owner(transport, serializer, stream):
     tasks = TaskSet("test")
     publisher = Publisher(
         name="app",
@@ -176,7 +172,7 @@ async def test_a_defect_in_what_hears_of_a_publication_ends_its_owner(
     await tasks.aclose()
 
 
-async def test_nothing_is_reported_once_the_owner_has_stopped(transport, serializer, stream):
+async def test_a_stopped_owner_gets_no_report(transport, serializer, stream):
     tasks = TaskSet("test")
     publisher = Publisher(
         name="app",
@@ -221,7 +217,7 @@ async def test_application_messages_follow_the_events_of_their_command_in_a_topi
     assert {(message.key, message.tag) for message in transport.messages[1:]} == {("a", "Told")}
 
 
-async def test_after_a_failure_messages_are_published_again_with_their_events(
+async def test_messages_are_published_again_with_their_events_after_a_failure(
     publish, transport, stream, told
 ):
     transport.failures = {"a-1": 2}

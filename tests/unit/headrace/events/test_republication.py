@@ -95,7 +95,7 @@ async def parts() -> Parts:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12))
-async def test_each_stream_is_there_once_and_what_was_missing_in_order(
+async def test_each_stream_is_in_the_topic_once_and_missing_ones_in_order(
     stored: list[tuple[str, bool]],
 ) -> None:
     parts = Parts()
@@ -130,7 +130,9 @@ async def test_each_stream_is_there_once_and_what_was_missing_in_order(
     assert (await parts.republication.run()).published == 0
 
 
-async def test_a_copy_of_a_true_message_under_another_header_hides_no_stream(parts: Parts) -> None:
+async def test_a_copy_of_a_genuine_message_with_another_header_hides_no_stream(
+    parts: Parts,
+) -> None:
     first, lost = stream("a", 1, "a1"), stream("a", 2, "a2")
     await parts.store.append([first, lost])
     for command in ("a1", "a2"):
@@ -147,7 +149,7 @@ async def test_a_copy_of_a_true_message_under_another_header_hides_no_stream(par
     assert (done.held, done.published) == (1, 1)
 
 
-async def test_rejections_go_too_and_messages_of_the_application_do_not(parts: Parts) -> None:
+async def test_rejections_are_published_and_application_messages_are_not(parts: Parts) -> None:
     rejection = Rejection(
         error="No", sentence="no", command_name="C", command_version=1, command_data={}
     )

@@ -40,7 +40,7 @@ async def sealed(plain: LocalTransport, store: MemoryEventStore) -> SealedTransp
     return transport
 
 
-async def test_what_is_published_comes_as_it_was_with_a_seal(
+async def test_published_messages_come_unchanged_but_for_the_seal(
     plain: LocalTransport, sealed: SealedTransport
 ) -> None:
     told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ async def test_what_is_published_comes_as_it_was_with_a_seal(
     assert b'"seal":"' in first.body
 
 
-async def test_what_is_read_is_judged_as_what_is_polled(
+async def test_read_messages_are_checked_like_polled_ones(
     plain: LocalTransport, sealed: SealedTransport
 ) -> None:
     await sealed.publish(message(1))
@@ -69,7 +69,7 @@ async def test_what_is_read_is_judged_as_what_is_polled(
     assert command.tag == "Notebook"
 
 
-async def test_other_topics_pass_as_they_are(
+async def test_messages_of_other_topics_pass_unchanged(
     plain: LocalTransport, sealed: SealedTransport
 ) -> None:
     await sealed.publish(message(1, "app.commands"))
@@ -80,7 +80,7 @@ async def test_other_topics_pass_as_they_are(
     await subscription.aclose()
 
 
-async def test_a_forged_event_is_passed_over_and_the_true_one_of_its_version_comes(
+async def test_a_forged_event_is_skipped_and_the_genuine_one_comes(
     plain: LocalTransport, sealed: SealedTransport
 ) -> None:
     await sealed.publish(message(1))
@@ -94,7 +94,7 @@ async def test_a_forged_event_is_passed_over_and_the_true_one_of_its_version_com
     assert SERIALIZER.decode_stream(got[2].body) == stream("a", 2, text="5")
 
 
-async def test_what_was_published_before_there_were_seals_comes(
+async def test_messages_from_before_there_were_seals_come(
     plain: LocalTransport, store: MemoryEventStore, sealed: SealedTransport
 ) -> None:
     await store.append([stream("a", 1)])
@@ -104,7 +104,7 @@ async def test_what_was_published_before_there_were_seals_comes(
     assert found.body == message(1).body
 
 
-async def test_a_poll_that_is_given_up_while_the_store_is_asked_loses_nothing(
+async def test_a_poll_cancelled_during_a_query_to_the_store_loses_no_message(
     plain: LocalTransport,
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
@@ -129,7 +129,7 @@ async def test_a_poll_that_is_given_up_while_the_store_is_asked_loses_nothing(
     assert found.body == message(1).body
 
 
-async def test_after_a_seek_nothing_comes_from_where_it_was(plain: LocalTransport) -> None:
+async def test_a_seek_drops_unchecked_messages_of_its_queue(plain: LocalTransport) -> None:
     class Away(MemoryEventStore):
         away = True
 

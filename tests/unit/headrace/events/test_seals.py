@@ -27,7 +27,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=6), values, max_size=5))
-def test_what_is_sealed_holds_and_says_the_same_as_before(content: dict[str, object]) -> None:
+def test_a_sealed_body_is_intact_and_decodes_as_before(content: dict[str, object]) -> None:
     content |= {"aggregate_id": "a"}
     sealed = SEAL.put_on(msgspec.json.encode(content))
     assert SEAL.broken([sealed]) == []
@@ -37,7 +37,7 @@ def test_what_is_sealed_holds_and_says_the_same_as_before(content: dict[str, obj
 
 
 @given(place=st.integers(0, len(SEAL.put_on(BODY)) - 1), byte=st.integers(0, 255))
-def test_any_other_byte_breaks_it(place: int, byte: int) -> None:
+def test_a_changed_byte_breaks_the_seal(place: int, byte: int) -> None:
     sealed = SEAL.put_on(BODY)
     changed = sealed[:place] + bytes([byte]) + sealed[place + 1 :]
     assert SEAL.broken([changed]) == ([] if changed == sealed else [0])
@@ -57,7 +57,7 @@ def test_any_other_byte_breaks_it(place: int, byte: int) -> None:
     ),
     value=values,
 )
-def test_any_other_field_breaks_it(field: str, value: object) -> None:
+def test_a_changed_field_breaks_the_seal(field: str, value: object) -> None:
     content = json.loads(SEAL.put_on(BODY))
     if value != content[field]:
         content[field] = value
@@ -65,7 +65,7 @@ def test_any_other_field_breaks_it(field: str, value: object) -> None:
 
 
 @given(cut=st.integers(0, len(SEAL.put_on(BODY)) - 1), more=st.binary(min_size=1, max_size=20))
-def test_neither_less_nor_more_holds(cut: int, more: bytes) -> None:
+def test_a_shorter_or_longer_body_breaks_the_seal(cut: int, more: bytes) -> None:
     sealed = SEAL.put_on(BODY)
     assert SEAL.broken([sealed[:cut], sealed + more, more + sealed]) == [0, 1, 2]
 
@@ -75,24 +75,24 @@ def test_neither_less_nor_more_holds(cut: int, more: bytes) -> None:
         st.integers(0, 1_199), st.sampled_from([b"", b"}", b'"}', BODY, SEAL.put_on(BODY)[1:]])
     )
 )
-def test_each_broken_one_of_many_is_found(broken: dict[int, bytes]) -> None:
+def test_each_broken_seal_of_many_is_found(broken: dict[int, bytes]) -> None:
     sealed = SEAL.put_on(BODY)
     assert SEAL.broken([broken.get(place, sealed) for place in range(1_200)]) == sorted(broken)
 
 
-def test_a_seal_of_another_body_does_not_hold() -> None:
+def test_a_seal_of_another_body_is_broken() -> None:
     one, other = SEAL.put_on(BODY), SEAL.put_on(SERIALIZER.encode_stream(rejected("a-1", "c-2")))
     moved = one[:-50] + other[-50:]
     assert SEAL.broken([one, moved, other]) == [1]
     assert SEAL.why_broken(moved) == "its seal is of another event"
 
 
-def test_another_key_of_the_same_store_does_not_hold() -> None:
+def test_a_seal_of_another_key_is_broken() -> None:
     guessed = Seal(replace(IDENTITY, seal_key=bytes(32)))
     assert SEAL.broken([guessed.put_on(BODY)]) == [0]
 
 
-def test_a_seal_that_does_not_hold_says_why() -> None:
+def test_a_broken_seal_has_a_reason() -> None:
     assert SEAL.why_broken(BODY) == "it has no seal"
     assert SEAL.why_broken(b"no JSON") == "it is no event message"
     assert "the seal of another event store" in SEAL.why_broken(Seal(new_identity()).put_on(BODY))
@@ -112,6 +112,6 @@ def test_a_seal_travels_to_executors() -> None:
     assert there.broken([SEAL.put_on(BODY), BODY]) == [1]
 
 
-def test_only_objects_are_sealed() -> None:
+def test_only_json_objects_are_sealed() -> None:
     with pytest.raises(ValueError, match="JSON objects"):
         SEAL.put_on(b"[1]")

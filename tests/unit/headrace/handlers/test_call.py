@@ -9,7 +9,7 @@ import pytest
 from headrace._runtime import handler_deadline
 from headrace.domain.message import EventContext
 from headrace.errors import EventHandlerError
-from headrace.handlers.call import at_once, call_all
+from headrace.handlers.call import call_all, call_once
 from headrace.handlers.event_handlers import EventHandlers
 
 
@@ -44,7 +44,7 @@ def calls(domain: Any) -> Calls:
     return Calls(domain)
 
 
-async def test_handlers_of_one_priority_work_at_once_and_those_of_the_next_after_them(
+async def test_handlers_of_one_priority_run_at_once_before_those_of_the_next(
     calls: Calls, domain: Any
 ) -> None:
     calls.gates = {"a": asyncio.Event(), "b": asyncio.Event()}
@@ -52,7 +52,7 @@ async def test_handlers_of_one_priority_work_at_once_and_those_of_the_next_after
     calls.add("a")
     calls.add("b")
     stream = domain.stream("x", 1, domain.Added(amount=7))
-    task = asyncio.create_task(call_all(calls.handlers, stream, at_once))
+    task = asyncio.create_task(call_all(calls.handlers, stream, call_once))
     await calls.until("b 7 begins")
     assert calls.notes == ["a 7 begins", "b 7 begins"]
     calls.gates["b"].set()
@@ -67,7 +67,7 @@ async def test_the_events_of_a_stream_come_one_after_another(calls: Calls, domai
     calls.add("a")
     calls.add("z", priority=1)
     stream = domain.stream("x", 1, domain.Added(amount=1), domain.Cleared(), domain.Added(amount=2))
-    await call_all(calls.handlers, stream, at_once)
+    await call_all(calls.handlers, stream, call_once)
     assert calls.notes == [
         f"{name} {amount} {what}"
         for amount in (1, 2)
@@ -76,7 +76,7 @@ async def test_the_events_of_a_stream_come_one_after_another(calls: Calls, domai
     ]
 
 
-async def test_a_failure_is_raised_when_those_beside_it_have_ended_and_nothing_follows(
+async def test_a_failure_is_raised_after_the_other_handlers_have_ended(
     calls: Calls, domain: Any
 ) -> None:
     calls.errors["a"] = ValueError("not a")
@@ -85,7 +85,7 @@ async def test_a_failure_is_raised_when_those_beside_it_have_ended_and_nothing_f
     calls.add("b")
     calls.add("next", priority=1)
     stream = domain.stream("x", 3, domain.Added(amount=1), domain.Added(amount=2))
-    task = asyncio.create_task(call_all(calls.handlers, stream, at_once))
+    task = asyncio.create_task(call_all(calls.handlers, stream, call_once))
     await calls.until("b 1 begins")
     assert not task.done()
     calls.gates["b"].set()
@@ -120,16 +120,14 @@ async def test_a_handler_that_hangs_is_ended_and_has_failed(
     calls.add("a")
     stream = domain.stream("x", 1, domain.Added(amount=7))
     with pytest.raises(EventHandlerError, match="ran for more than"):
-        await call_all(calls.handlers, stream, at_once)
+        await call_all(calls.handlers, stream, call_once)
     assert calls.notes == ["a 7 begins"]
 
 
-async def test_a_time_out_of_what_a_handler_calls_is_its_own_error(
-    calls: Calls, domain: Any
-) -> None:
+async def test_a_timeout_within_a_handler_is_its_own_error(calls: Calls, domain: Any) -> None:
     calls.errors = {"a": TimeoutError("the printer")}
     calls.add("a")
     stream = domain.stream("x", 1, domain.Added(amount=7))
     with pytest.raises(EventHandlerError, match="printer") as raised:
-        await call_all(calls.handlers, stream, at_once)
+        await call_all(calls.handlers, stream, call_once)
     assert isinstance(raised.value.__cause__, TimeoutError)

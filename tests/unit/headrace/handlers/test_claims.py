@@ -19,7 +19,7 @@ attempts = st.lists(st.tuples(st.integers(1, 1_000), st.booleans()), max_size=30
 
 
 @given(attempts=attempts, fifth=st.integers(1, 1_000))
-def test_charged_is_the_time_until_others_succeed_and_not_much_of_it_at_once(
+def test_the_time_between_successes_of_other_calls_counts_up_to_a_limit(
     attempts: list[tuple[int, bool]], fifth: int
 ) -> None:
     claims, now, charged_at, charged = Claims(5 * fifth), 0, 0, 0
@@ -34,7 +34,7 @@ def test_charged_is_the_time_until_others_succeed_and_not_much_of_it_at_once(
         assert claim.again(now) is (charged < 5 * fifth)
 
 
-def test_an_outage_of_all_lasts_as_long_as_it_does_and_its_end_makes_no_failures() -> None:
+def test_an_outage_of_all_calls_is_waited_out_and_its_end_causes_no_failures() -> None:
     claims = Claims(300_000)
     claim = claims.begin(send, 0)
     for day in range(1, 400):

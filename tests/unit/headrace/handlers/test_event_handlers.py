@@ -29,7 +29,7 @@ def names(handlers: EventHandlers, event_type: type[DomainEvent]) -> list[list[s
     return [[each.__name__ for each in level] for level in handlers.levels(event_type)]
 
 
-def test_levels_are_the_priorities_from_the_lowest_on() -> None:
+def test_levels_begin_with_the_lowest_priority() -> None:
     handlers = EventHandlers("mail")
 
     async def first(event: Sent, context: EventContext) -> None: ...
@@ -45,7 +45,7 @@ def test_levels_are_the_priorities_from_the_lowest_on() -> None:
     assert names(handlers, Sent) == [["first", "beside"], ["second"]]
 
 
-def test_a_handler_of_several_types_or_of_a_base_class_is_there_once() -> None:
+def test_a_handler_of_several_types_or_of_a_base_class_comes_once() -> None:
     handlers = EventHandlers("mail")
 
     async def both(event: Sent | Closed, context: EventContext) -> None: ...

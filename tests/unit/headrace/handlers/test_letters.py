@@ -61,7 +61,7 @@ def told(letter: Letter | None) -> tuple[int, int, int]:
     return letter.version, letter.held, letter.retries
 
 
-async def test_what_waits_is_handled_in_order_and_the_letter_ends(mail: Mail) -> None:
+async def test_waiting_events_are_handled_in_order_and_the_letter_is_deleted(mail: Mail) -> None:
     (letter,) = await mail.letters.all()
     assert told(letter) == (0, 4, 0)
     assert await mail.letters.retry("a") is None
@@ -71,7 +71,7 @@ async def test_what_waits_is_handled_in_order_and_the_letter_ends(mail: Mail) ->
         await mail.letters.retry("a")
 
 
-async def test_a_retry_that_fails_keeps_what_could_be_handled_and_says_why(mail: Mail) -> None:
+async def test_a_retry_that_fails_keeps_its_progress_and_the_error(mail: Mail) -> None:
     mail.errors[3] = ValueError("still no")
     left = await mail.letters.retry("a")
     assert told(left) == (2, 4, 1)
@@ -83,7 +83,7 @@ async def test_a_retry_that_fails_keeps_what_could_be_handled_and_says_why(mail:
     assert mail.notes == [1, 2, 3, 4]
 
 
-async def test_skipping_leaves_out_the_one_change_that_fails(mail: Mail) -> None:
+async def test_skip_leaves_out_the_one_stream_that_fails(mail: Mail) -> None:
     mail.errors = {1: ValueError("no"), 3: ValueError("no")}
     assert told(await mail.letters.skip("a")) == (2, 4, 1)
     assert await mail.letters.skip("a") is None
@@ -104,7 +104,7 @@ async def test_an_outage_is_no_failure_of_the_event(mail: Mail) -> None:
     assert told((await mail.letters.all())[0]) == (1, 4, 1)
 
 
-async def test_events_that_keep_coming_give_way(mail: Mail) -> None:
+async def test_a_retry_fails_if_events_come_faster_than_they_are_handled(mail: Mail) -> None:
     transact = mail.models.transact
 
     async def never_released(work: Any) -> Any:

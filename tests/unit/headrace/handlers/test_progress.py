@@ -52,7 +52,9 @@ async def test_versions_are_stored_and_never_go_back(kept: Kept) -> None:
     assert await kept("read", ["a", "b", "c"]) == ({"a": 3, "b": 2}, set())
 
 
-async def test_processors_know_nothing_of_each_other(kept: Kept, read_models: ReadModels) -> None:
+async def test_processors_are_independent_of_each_other(
+    kept: Kept, read_models: ReadModels
+) -> None:
     other = Kept(read_models, "other")
     await kept("advance", {"a": 3})
     await kept.park("b")
@@ -70,7 +72,7 @@ async def test_a_parked_aggregate_keeps_its_version_and_counts_what_waits(kept: 
     assert (letter.parked_at, letter.held, letter.retries, letter.error) == (NOW, 2, 0, "no")
 
 
-async def test_no_more_are_parked_than_may_be(kept: Kept) -> None:
+async def test_parked_aggregates_have_a_limit(kept: Kept) -> None:
     assert await kept.park("a", letters_max=1)
     assert not await kept.park("b", letters_max=1)
     assert await kept.park("a", letters_max=1)

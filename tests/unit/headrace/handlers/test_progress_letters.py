@@ -8,7 +8,7 @@ from headrace.processes.letters import ProcessLetters, ProcessManagerLetters
 
 
 @pytest.mark.parametrize("kind", [HandlerLetters, ProcessManagerLetters, ProcessLetters])
-def test_all_kinds_are_taken_up_in_one_way(kind: type[ReaderLetters]) -> None:
+def test_letters_of_all_kinds_are_retried_in_one_way(kind: type[ReaderLetters]) -> None:
     assert issubclass(kind, ReaderLetters)
     for way in ("all", "retry", "skip", "_take_up"):
         assert getattr(kind, way) is getattr(ReaderLetters, way)

@@ -99,7 +99,7 @@ async def until(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_every_event_is_handled_in_order_and_once_by_whoever_comes_next(shop: Shop) -> None:
+async def test_every_event_is_handled_once_in_order_across_runners(shop: Shop) -> None:
     shop.put("a", 1, 2)
     shop.put("b", 1)
     shop.transport.put(shop.domain.rejection("a", "c-9"))
@@ -122,7 +122,7 @@ async def test_versions_that_did_not_come_are_handled_from_the_store_first(shop:
     assert shop.store.asked == [("a", 1, 3)]
 
 
-async def test_versions_that_are_nowhere_park_the_aggregate(shop: Shop) -> None:
+async def test_versions_missing_everywhere_park_the_aggregate(shop: Shop) -> None:
     shop.transport.put(shop.domain.stream("a", 3))
     await shop.run(1)
     (letter,) = await shop.letters.all()
@@ -218,7 +218,7 @@ async def test_an_outage_of_what_a_handler_needs_is_waited_out(shop: Shop) -> No
     assert shop.notes == ["not a1"] * 20 + ["a1"]
 
 
-async def test_a_refusal_for_one_customer_is_a_failure_and_thousands_of_others_are_handled(
+async def test_a_refusal_for_one_customer_is_a_failure_and_thousands_of_events_are_handled(
     shop: Shop, logs: Any
 ) -> None:
     refusal = smtplib.SMTPRecipientsRefused({"ann@example.org": (550, b"no such user")})
@@ -235,7 +235,7 @@ async def test_a_refusal_for_one_customer_is_a_failure_and_thousands_of_others_a
     assert "in added" in letter.traceback
 
 
-async def test_what_one_event_alone_finds_away_is_waited_out_for_a_bounded_time(
+async def test_an_outage_of_one_event_alone_is_waited_out_for_a_limited_time(
     shop: Shop, clock: Any
 ) -> None:
     shop.parts["settings"] = shop.parts["settings"].model_copy(update={"handler_outage_ms": 60_000})
@@ -258,7 +258,7 @@ async def test_what_one_event_alone_finds_away_is_waited_out_for_a_bounded_time(
     assert letter.aggregate_id == "a"
 
 
-async def test_what_is_away_for_all_parks_nothing_however_long_it_lasts(
+async def test_an_outage_of_all_events_parks_nothing_however_long_it_lasts(
     shop: Shop, clock: Any
 ) -> None:
     names = [f"a{number}" for number in range(50)]
@@ -291,7 +291,7 @@ async def test_an_outage_of_the_database_is_waited_out(shop: Shop, logs: Any) ->
     assert [each["what"] for each in logs] == ["read versions"] * 5
 
 
-async def test_what_cannot_be_parked_for_want_of_room_waits_for_it(shop: Shop, logs: Any) -> None:
+async def test_an_event_that_cannot_be_parked_waits_for_room(shop: Shop, logs: Any) -> None:
     shop.parts["settings"] = shop.parts["settings"].model_copy(update={"projection_letters_max": 1})
     shop.errors = {"a1": [ValueError("no")] * 3, "b1": [ValueError("no")] * 3}
     shop.put("a", 1)
@@ -307,7 +307,7 @@ async def test_what_cannot_be_parked_for_want_of_room_waits_for_it(shop: Shop, l
     assert letter.aggregate_id == "b"
 
 
-async def test_a_subscription_that_breaks_is_made_anew(shop: Shop, logs: Any) -> None:
+async def test_a_reader_subscribes_again_after_an_error(shop: Shop, logs: Any) -> None:
     shop.transport.broken = ["connection lost"] * 2
     shop.put("a", 1)
     await shop.run(1)
@@ -316,7 +316,7 @@ async def test_a_subscription_that_breaks_is_made_anew(shop: Shop, logs: Any) ->
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_killed_at_any_moment_it_handles_every_version_in_order(
+async def test_a_runner_killed_at_any_moment_handles_every_version_in_order(
     shop: Shop, seed: int
 ) -> None:
     moments = random.Random(seed)

@@ -24,7 +24,7 @@ def reader() -> Reader:
     return Reader(LocalTransport(), group="g", topic="shop.events", settings=settings, about={})
 
 
-async def test_a_transaction_is_repeated_until_it_is_committed_and_leaves_nothing_before(
+async def test_a_transaction_is_retried_until_it_is_committed_and_writes_nothing_before(
     read_models: ReadModels,
 ) -> None:
     reading, progress, outages = reader(), HandlerProgress("mail"), [OSError("away")]
@@ -43,7 +43,7 @@ async def test_a_transaction_is_repeated_until_it_is_committed_and_leaves_nothin
     assert (states, reading.status.state) == ([ReaderState.RETRYING], ReaderState.RUNNING)
 
 
-async def test_a_message_is_parked_as_soon_as_there_is_room(read_models: ReadModels) -> None:
+async def test_a_message_is_parked_once_there_is_room(read_models: ReadModels) -> None:
     parked, error = HandlerProgress("mail").parked, ValueError("no")
     add = partial(parked.add, error=error, now=NOW, place=None)
     await read_models.transact(partial(add, aggregate_id="first"))

@@ -12,7 +12,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.memory.store import MemoryEventStore
 
 
-async def test_versions_beyond_the_store_are_taken_back(domain: Any) -> None:
+async def test_versions_beyond_the_store_are_lowered(domain: Any) -> None:
     models, store, progress = ReadModels("sqlite://"), MemoryEventStore(), HandlerProgress("mail")
     await store.append([domain.stream("a", version) for version in (1, 2, 3)])
     await store.append([domain.stream("b", 1)])

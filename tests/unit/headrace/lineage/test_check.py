@@ -72,7 +72,7 @@ async def parts(totals: Any, domain: Any) -> AsyncIterator[Parts]:
     await models.aclose()
 
 
-async def test_an_empty_topic_is_made_whole_once(parts: Any) -> None:
+async def test_an_empty_topic_is_filled_once(parts: Any) -> None:
     check = await parts.check()
     await check.begin()
     assert parts.fills == 1
@@ -83,7 +83,7 @@ async def test_an_empty_topic_is_made_whole_once(parts: Any) -> None:
     assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
 
 
-async def test_what_was_cut_short_is_made_whole_at_the_next_start(parts: Any) -> None:
+async def test_an_interrupted_fill_is_finished_at_the_next_start(parts: Any) -> None:
     check = await parts.check()
 
     async def dies() -> None:
@@ -98,7 +98,7 @@ async def test_what_was_cut_short_is_made_whole_at_the_next_start(parts: Any) ->
     assert parts.fills == 1
 
 
-async def test_readers_of_another_topic_begin_where_it_begins(parts: Any) -> None:
+async def test_readers_of_another_topic_begin_at_its_start(parts: Any) -> None:
     check = await parts.check()
     await check.begin()
     await parts.read(check, 2)
@@ -123,7 +123,7 @@ async def test_another_store_is_refused_and_nothing_is_changed(parts: Any) -> No
     assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
 
 
-async def test_a_message_that_the_store_does_not_have_is_no_mark(parts: Any) -> None:
+async def test_a_message_that_the_store_lacks_leaves_no_mark(parts: Any) -> None:
     """Anybody who reaches the broker can send one; it must not make a good store look old."""
     check = await parts.check()
     await check.begin()
@@ -134,7 +134,7 @@ async def test_a_message_that_the_store_does_not_have_is_no_mark(parts: Any) -> 
     assert again.refused is None
 
 
-async def test_damage_is_made_up_for_once_and_takes_a_tenth_of_the_time_at_most(
+async def test_damage_is_filled_once_and_takes_a_tenth_of_the_time_at_most(
     parts: Any,
 ) -> None:
     clock = FakeClock()
@@ -164,7 +164,7 @@ async def test_damage_is_made_up_for_once_and_takes_a_tenth_of_the_time_at_most(
     assert (parts.fills - before, check.damaged()) == (2, {})
 
 
-async def test_damage_that_was_not_made_up_for_is_at_the_next_start(parts: Any) -> None:
+async def test_unfilled_damage_is_filled_at_the_next_start(parts: Any) -> None:
     check = await parts.check()
     await check.begin()
     headers = {"kind": "rejection", DAMAGED: "5"}

@@ -66,7 +66,7 @@ async def test_the_last_message_that_is_done_is_noted(marked: MarkedTransport) -
     }
 
 
-async def test_readers_are_asked_in_before_their_offsets_are_loaded(
+async def test_readers_are_checked_before_their_offsets_are_loaded(
     marked: MarkedTransport, door: Door
 ) -> None:
     loaded: list[Any] = []
@@ -87,7 +87,7 @@ async def test_readers_are_asked_in_before_their_offsets_are_loaded(
     await marked.subscribe("another", ["t"])
 
 
-async def test_nobody_goes_past_damage_before_it_is_noted(
+async def test_no_reader_goes_past_damage_before_it_is_stored(
     marked: MarkedTransport, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscription = await marked.subscribe("g", ["t"])
@@ -125,7 +125,7 @@ async def test_another_topic_ends_every_subscription(marked: MarkedTransport) ->
     subscription = await marked.subscribe("g", ["t"])
     await send(marked, "1")
     (message,) = await subscription.poll()
-    marked.begin_life()
+    marked.begin_epoch()
     subscription.ack(message)
     assert marked.seen["reader"].marks() == {}
     with pytest.raises(TopicReplaced):

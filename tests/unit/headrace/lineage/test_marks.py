@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.lineage.marks import begin_anew, forget, read_kept, write_marks
+from headrace.lineage.marks import forget, read_kept, reset_readers, write_marks
 from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
@@ -31,7 +31,7 @@ async def write(models: ReadModels, readers: Any, topic: str = "t1") -> None:
     await models.transact(partial(write_marks, readers=readers, topic=topic, store="s1"))
 
 
-async def test_nothing_is_known_of_a_new_reader(models: ReadModels) -> None:
+async def test_a_new_reader_has_no_marks(models: ReadModels) -> None:
     assert await kept(models, "totals", "handlers:x") == (
         {("totals", 1): Kept(), ("handlers:x", 0): Kept()},
         {"totals": 1},
@@ -55,13 +55,13 @@ async def test_marks_come_back_with_the_offsets_of_the_live_generation(
     assert found["totals", 1].marks == {0: MARK, 1: MARK}
 
 
-async def test_a_reader_that_begins_anew_has_neither_offsets_nor_marks(
+async def test_a_reset_reader_has_neither_offsets_nor_marks(
     models: ReadModels, totals: Any
 ) -> None:
     await write(models, {("totals", 1): {0: MARK}, ("handlers:x", 0): {0: MARK}})
     async with models.begin() as connection:
         await write_offsets(connection, models.target(totals, 1), {("shop.events", 0): 7})
-    await models.transact(partial(begin_anew, readers=[("totals", 1)]))
+    await models.transact(partial(reset_readers, readers=[("totals", 1)]))
     found, _ = await kept(models, "totals", "handlers:x")
     assert found["totals", 1] == Kept()
     assert found["handlers:x", 0].marks == {0: MARK}
@@ -70,7 +70,7 @@ async def test_a_reader_that_begins_anew_has_neither_offsets_nor_marks(
     assert found == {("handlers:x", 0): Kept()}
 
 
-async def test_marks_go_with_their_generation(models: ReadModels, totals: Any) -> None:
+async def test_marks_are_deleted_with_their_generation(models: ReadModels, totals: Any) -> None:
     generation = await models.begin_shadow(totals, "me")
     await write(models, {("totals", generation): {0: MARK}})
     await models.abandon_shadow("totals", generation, "me")

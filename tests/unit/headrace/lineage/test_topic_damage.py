@@ -43,7 +43,7 @@ async def places(models: ReadModels) -> list[tuple[int, int, int, bool]]:
         return sorted(tuple(row) for row in await connection.execute(query))
 
 
-async def test_what_several_readers_and_processes_meet_is_noted_once(
+async def test_damage_that_several_readers_and_processes_meet_is_stored_once(
     models: ReadModels, clock: FakeClock
 ) -> None:
     one, other = process(models, clock), process(models, clock)
@@ -54,7 +54,7 @@ async def test_what_several_readers_and_processes_meet_is_noted_once(
     assert await places(models) == [(0, 3, 6, False), (1, 0, 1, False)]
 
 
-async def test_one_takes_all_and_the_others_when_its_claim_has_ended(
+async def test_one_process_claims_all_damage_and_others_after_its_claim_has_ended(
     models: ReadModels, clock: FakeClock
 ) -> None:
     one, other = process(models, clock), process(models, clock)
@@ -74,7 +74,7 @@ async def test_one_takes_all_and_the_others_when_its_claim_has_ended(
     assert (await one.take("t1"), one.unfilled) == (0, 0)
 
 
-async def test_what_comes_while_it_is_filled_is_filled_later(
+async def test_damage_that_comes_during_a_fill_is_filled_later(
     models: ReadModels, clock: FakeClock
 ) -> None:
     one = process(models, clock)
@@ -86,7 +86,7 @@ async def test_what_comes_while_it_is_filled_is_filled_later(
     assert await one.take("t1") == 1
 
 
-async def test_a_claim_is_given_back_where_filling_fails(
+async def test_a_claim_is_given_back_if_the_fill_fails(
     models: ReadModels, clock: FakeClock
 ) -> None:
     one, other = process(models, clock), process(models, clock)
@@ -116,7 +116,7 @@ async def test_a_claim_is_renewed_while_it_lasts(models: ReadModels, clock: Fake
         assert await other.take("t1") == 0
 
 
-async def test_a_topic_of_before_is_forgotten_and_so_is_what_is_too_much(
+async def test_rows_of_earlier_topics_and_rows_above_the_limit_are_deleted(
     models: ReadModels, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PLACES_MAX", 2)

@@ -71,7 +71,7 @@ def test_each_verdict_has_its_reason(
 
 
 @given(topics, st.sampled_from(["one", "two"]), missings)
-def test_a_reader_of_which_nothing_is_known_goes_on(
+def test_a_reader_without_marks_goes_on(
     topic: TopicLineage, store: str, missing: frozenset[tuple[str, str]]
 ) -> None:
     assert judge(Kept(), topic=topic, found={}, store=store, missing=missing) is Verdict.GO_ON

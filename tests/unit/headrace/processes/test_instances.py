@@ -78,7 +78,7 @@ async def test_a_batch_moves_every_instance_that_it_concerns(
     assert await instance(read_models, "nobody there") is None
 
 
-async def test_a_stream_that_comes_again_changes_nothing_in_whatever_company(
+async def test_a_stream_that_comes_again_changes_nothing_in_any_batch(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any
 ) -> None:
     process = make_process()
@@ -106,7 +106,7 @@ async def test_a_handler_that_raises_undoes_the_whole_batch(
     assert await instance(read_models, "b") is None
 
 
-async def test_a_parked_instance_keeps_what_comes_for_it_in_order(
+async def test_a_parked_instance_keeps_its_streams_in_order(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any, clock: Any
 ) -> None:
     process = make_process([2])
@@ -133,7 +133,7 @@ async def test_a_parked_instance_keeps_what_comes_for_it_in_order(
     assert await outcomes(read_models, "a") == ["done", "waits", "waits", "waits"]
 
 
-async def test_no_more_instances_are_parked_than_may_be_and_nothing_is_written(
+async def test_parked_instances_have_a_limit_above_which_nothing_is_written(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any
 ) -> None:
     process, parking = make_process([1]), InstanceParking(room=2)
@@ -150,7 +150,7 @@ async def test_no_more_instances_are_parked_than_may_be_and_nothing_is_written(
     assert found.held == 2
 
 
-async def test_an_instance_that_has_ended_is_left_alone(
+async def test_an_instance_that_has_ended_does_not_change(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any
 ) -> None:
     process = make_process()
@@ -182,7 +182,7 @@ async def test_a_rejection_finds_the_instance_that_sent_the_command(
     assert (await give(read_models, process, stranger)).commands == ()
 
 
-async def test_a_rejection_that_nobody_handles_is_noted_with_its_command(
+async def test_a_rejection_without_a_handler_is_noted_at_its_command(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any
 ) -> None:
     process = make_process()
@@ -206,7 +206,7 @@ async def test_states_of_another_version_are_named_and_nothing_is_written(
     assert await instance(read_models, "b") is None
 
 
-async def test_commands_are_there_until_they_are_sent_and_go_when_their_instance_has_ended(
+async def test_commands_stay_until_they_are_sent_and_their_instance_has_ended(
     read_models: ReadModels, make_process: Any, domain: Any, give: Any, serializer: Any, clock: Any
 ) -> None:
     process = make_process()

@@ -23,19 +23,24 @@ class Kept:
     def __init__(self, models: Any, serializer: Any, clock: Any, domain: Any) -> None:
         self.models, self.serializer, self.clock, self.domain = models, serializer, clock, domain
 
-    async def keep(self, command_id: str, days: int | None = None) -> None:
+    async def keep(
+        self, command_id: str, days: int | None = None, *, delay: timedelta | None = None
+    ) -> None:
         envelope = CommandEnvelope(
             command=self.domain.Add(counter_id="a", amount=1),
             command_id=command_id,
             correlation_id="c",
-            due=None if days is None else self.clock.now() + timedelta(days=days),
+            due=delay if days is None else self.clock.now() + timedelta(days=days),
         )
         row = command_row("copies", "i", 1, envelope, self.serializer, self.clock.now())
         async with self.models.begin() as connection:
             await connection.execute(process_commands.insert().values(row))
 
     async def unsent(self, days: int = 0) -> list[str]:
-        found = await self.models.transact(
+        return sorted(each.command_id for each in await self.envelopes(days))
+
+    async def envelopes(self, days: int = 0) -> list[CommandEnvelope]:
+        return await self.models.transact(
             partial(
                 find_unsent,
                 process="copies",
@@ -45,7 +50,6 @@ class Kept:
                 serializer=self.serializer,
             )
         )
-        return sorted(each.command_id for each in found)
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def kept(read_models: Any, serializer: Any, clock: Any, domain: Any) -> Kept:
     return Kept(read_models, serializer, clock, domain)
 
 
-async def test_those_that_are_due_in_years_wait_until_they_are_near(kept: Kept) -> None:
+async def test_commands_due_in_years_wait_until_they_are_near(kept: Kept) -> None:
     await kept.keep("now")
     await kept.keep("soon", days=9)
     await kept.keep("far", days=4_000)
@@ -62,6 +66,15 @@ async def test_those_that_are_due_in_years_wait_until_they_are_near(kept: Kept) 
     assert await kept.unsent(days=4_000) == ["far", "now", "soon"]
     await kept.models.transact(partial(mark_sent, process="copies", command_ids=["now", "soon"]))
     assert await kept.unsent(days=4_000) == ["far"]
+
+
+@pytest.mark.parametrize("days", [-1, 0, 400])
+async def test_a_delay_stays_one_however_the_clock_is_set(kept: Kept, days: int) -> None:
+    delay = timedelta(minutes=15)
+    await kept.keep("later", delay=delay)
+    kept.clock._start += timedelta(days=days)
+    (envelope,) = await kept.envelopes(days=365)
+    assert envelope.due == delay
 
 
 async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_know_it(
@@ -86,7 +99,7 @@ async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_k
     assert await kept.unsent() == ["gone", "known"]
 
 
-async def test_a_clock_that_was_set_back_keeps_nothing_that_was_made_before(kept: Kept) -> None:
+async def test_a_clock_that_was_set_back_delays_no_earlier_command(kept: Kept) -> None:
     await kept.keep("before")
     kept.clock._start -= timedelta(days=1)
     assert await kept.unsent() == ["before"]

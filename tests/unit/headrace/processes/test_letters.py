@@ -79,7 +79,7 @@ def message(kind: str, **headers: str) -> Incoming:
     return Incoming(("shop.events", 0), 3, "a", "", {"kind": kind, **headers}, b"")
 
 
-def test_whatever_a_handler_raises_is_a_failure_of_its_event(
+def test_every_error_of_a_handler_is_a_failure_of_its_event(
     manager: ProcessManager, domain: Any
 ) -> None:
     stream = domain.stream("a", 1, domain.Added(amount=666))
@@ -126,7 +126,7 @@ async def test_a_rejection_that_the_store_does_not_have_can_only_be_skipped(
     assert await letters.skip("a") is None
 
 
-async def test_instances_of_another_state_version_are_made_anew_first(
+async def test_instances_of_another_state_version_are_rebuilt_first(
     make_process: Any, domain: Any, sqlite_models: Any, store: Any, serializer: Any, park: Any
 ) -> None:
     store.streams = [domain.stream("a", version) for version in (1, 2, 3)]
@@ -195,7 +195,7 @@ def parked(serializer: Any, store: Any, clock: Any) -> Callable[..., ProcessLett
     return lambda process, models: ProcessLetters(process, models, store, serializer, clock=clock)
 
 
-async def test_what_does_not_decode_parks_its_aggregate_and_nothing_else(
+async def test_a_message_that_does_not_decode_parks_only_its_aggregate(
     make_runner: Any,
     make_process: Any,
     read_models: Any,
@@ -222,7 +222,7 @@ async def test_what_does_not_decode_parks_its_aggregate_and_nothing_else(
     assert (logged["aggregate_id"], str(logged["exc_info"])) == ("a", logged["error"])
 
 
-async def test_what_was_parked_is_taken_up_in_order_and_sent_by_the_running_process(
+async def test_parked_streams_are_retried_in_order_and_the_running_process_sends_the_commands(
     make_runner: Any,
     make_process: Any,
     read_models: Any,

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import CommandRefused
-from headrace.processes.outbox import AHEAD_MS_MAX, Outbox
+from headrace.processes.outbox import Outbox
+from headrace.processes.process_manager import AHEAD_MS_MAX
 from headrace.serialization import CommandEnvelope
 from headrace_mq.protocol.scheduled import AHEAD_MS_MAX as BROKER_AHEAD_MS_MAX
 
@@ -55,11 +56,11 @@ def envelope(domain: Any, clock: Any) -> Any:
     return make
 
 
-def test_what_is_given_to_the_queue_is_never_more_than_the_broker_takes() -> None:
+def test_commands_given_to_the_queue_are_within_the_brokers_limit() -> None:
     assert AHEAD_MS_MAX + 86_400_000 == BROKER_AHEAD_MS_MAX
 
 
-async def test_what_is_near_goes_to_the_queue_and_what_is_far_when_it_has_come_near(
+async def test_near_commands_go_to_the_queue_and_far_ones_when_they_are_near(
     outbox: Outbox, bus: Bus, envelope: Any, clock: Any
 ) -> None:
     far = envelope("far", timedelta(days=3_650))
@@ -78,7 +79,7 @@ async def test_what_is_near_goes_to_the_queue_and_what_is_far_when_it_has_come_n
     assert await outbox.sweep() == 0
 
 
-async def test_one_that_can_never_be_sent_stops_no_other_and_is_tried_by_the_next_start(
+async def test_a_command_that_can_never_be_sent_stops_no_other_and_is_tried_by_the_next_start(
     outbox: Outbox, bus: Bus, envelope: Any, clock: Any, logs: Any
 ) -> None:
     for command_id in ("large", "small"):
@@ -94,7 +95,7 @@ async def test_one_that_can_never_be_sent_stops_no_other_and_is_tried_by_the_nex
 
 
 @pytest.mark.parametrize("step", [timedelta(days=-30), timedelta(days=3_650)])
-async def test_a_clock_that_is_set_neither_holds_back_what_has_come_near_nor_hurries_the_rest(
+async def test_a_clock_that_is_set_neither_delays_commands_that_are_near_nor_hurries_others(
     outbox: Outbox, bus: Bus, envelope: Any, clock: Any, step: timedelta
 ) -> None:
     await outbox.send_envelope(envelope("far", timedelta(days=375)))

@@ -36,7 +36,7 @@ def processes(read_models: Any, clock: Any) -> Processes:
     return Processes(read_models, clock=clock)
 
 
-async def test_an_instance_is_shown_with_state_last_event_and_what_is_pending(
+async def test_an_instance_is_shown_with_state_last_event_and_pending_commands(
     read_models: Any, make_process: Any, domain: Any, give: Any, processes: Processes, clock: Any
 ) -> None:
     ids = await give(make_process(), domain.stream("a", 1))
@@ -56,7 +56,7 @@ async def test_an_instance_is_shown_with_state_last_event_and_what_is_pending(
         await processes.get("copies", "b")
 
 
-async def test_each_reason_to_stand_still_is_told(
+async def test_each_reason_why_an_instance_is_stuck_is_shown(
     read_models: Any, make_process: Any, domain: Any, give: Any, processes: Processes, clock: Any
 ) -> None:
     process = make_process([2])

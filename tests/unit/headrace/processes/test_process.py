@@ -70,7 +70,7 @@ def make_gardens() -> Process[Garden]:
     return gardens
 
 
-def test_an_event_of_an_instance_that_is_not_there_is_no_concern_unless_it_begins_one() -> None:
+def test_an_event_without_an_instance_is_ignored_unless_it_begins_one() -> None:
     gardens = make_gardens()
     assert gardens.react(None, "g", stream("x", 1, Grown(plant="g", cm=1))) is None
     assert gardens.react(None, "g", stream("g", 1, Opened())) == (Progress(state=Garden()), [])
@@ -88,7 +88,7 @@ def test_a_stream_concerns_the_instances_of_its_events_keys() -> None:
     assert done[0].state == Garden(grown=(2,))
 
 
-def test_commands_get_ids_from_instance_and_cause_and_inherit_what_the_cause_had() -> None:
+def test_commands_get_ids_from_instance_and_cause_and_inherit_the_causes_items() -> None:
     gardens = make_gardens()
     before = Progress(state=Garden())
     first, again, other = (
@@ -103,7 +103,7 @@ def test_commands_get_ids_from_instance_and_cause_and_inherit_what_the_cause_had
     assert (first[1][0].correlation_id, first[1][0].items) == ("first", {"who": "ann"})
 
 
-def test_compensating_sends_what_was_kept_newest_first_and_forgets_it() -> None:
+def test_compensate_sends_kept_commands_newest_first_and_forgets_them() -> None:
     gardens = make_gardens()
     progress: Progress[Garden] | None = Progress(state=Garden())
     sent = []
@@ -117,7 +117,7 @@ def test_compensating_sends_what_was_kept_newest_first_and_forgets_it() -> None:
     assert progress.undo == ()
 
 
-def test_an_instance_that_has_ended_reacts_to_nothing_more_not_even_in_the_same_stream() -> None:
+def test_an_ended_instance_ignores_later_events_of_the_same_stream_too() -> None:
     gardens = make_gardens()
     last = stream("g", 1, Grown(plant="g", cm=4), Grown(plant="g", cm=5))
     done = gardens.react(Progress(state=Garden()), "g", last)
@@ -168,7 +168,7 @@ def test_a_rejection_goes_to_the_handler_of_its_command() -> None:
 
 
 @given(st.lists(st.integers(1, 5), max_size=12))
-def test_a_state_made_anew_is_the_state_that_was_reached(sizes: list[int]) -> None:
+def test_a_rebuilt_state_equals_the_state_before(sizes: list[int]) -> None:
     gardens = make_gardens()
     streams = [stream("g", 1, Opened())] + [
         stream("g", version, Grown(plant="g", cm=cm)) for version, cm in enumerate(sizes, start=2)
@@ -181,7 +181,7 @@ def test_a_state_made_anew_is_the_state_that_was_reached(sizes: list[int]) -> No
     assert gardens.refold("g", streams) == progress
 
 
-def test_a_process_without_a_first_state_is_a_mistake() -> None:
+def test_a_process_without_a_first_state_is_refused() -> None:
     gardens = Process("gardens", state=Garden)
 
     @gardens.on
@@ -192,7 +192,7 @@ def test_a_process_without_a_first_state_is_a_mistake() -> None:
         gardens.react(None, "g", stream("g", 1, Opened()))
 
 
-def test_yielding_anything_else_is_a_mistake() -> None:
+def test_a_handler_that_yields_an_unknown_value_is_refused() -> None:
     gardens = Process("gardens", state=Garden)
 
     @gardens.on
@@ -203,7 +203,7 @@ def test_yielding_anything_else_is_a_mistake() -> None:
         gardens.react(None, "g", stream("g", 1, Opened()))
 
 
-def test_handlers_say_what_they_take() -> None:
+def test_handlers_without_the_right_annotations_are_refused() -> None:
     gardens = make_gardens()
     with pytest.raises(DefinitionError, match="annotate the first as Garden"):
 
@@ -231,7 +231,7 @@ def test_handlers_say_what_they_take() -> None:
         def nameless(state: Garden, event: Opened, context: EventContext) -> Iterable[Any]: ...
 
 
-def test_a_key_that_is_no_id_is_a_mistake() -> None:
+def test_a_key_that_is_no_id_is_refused() -> None:
     gardens = make_gardens()
     with pytest.raises(DefinitionError, match="a key has 1 to 255 characters"):
         gardens.keys_of(stream("g", 1, Grown(plant="", cm=1)))
@@ -267,7 +267,7 @@ def make_wanderers() -> Process[Garden]:
     return wanderers
 
 
-def test_a_handler_of_a_base_class_gets_its_subclasses_that_have_none_of_their_own() -> None:
+def test_a_handler_of_a_base_class_gets_subclasses_without_a_handler() -> None:
     moving = stream("g", 2, Moved(plant="g"), Carried(plant="g"), Blown(plant="g"))
     wanderers = make_wanderers()
     assert wanderers.event_types == {Opened, Moved, Blown, Grown}
@@ -308,7 +308,7 @@ class Renamed(BaseModel):
     ("state", "sentence"),
     [(Secretive, "token is a secret"), (Forgetful, "left_out is ex"), (Renamed, "has an alias")],
 )
-def test_a_state_that_can_never_come_back_is_refused_when_the_process_is_made(
+def test_a_state_that_storing_would_change_is_refused_when_the_process_is_defined(
     state: Any, sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=sentence):
@@ -337,7 +337,7 @@ def reacting_with(state: BaseModel) -> Any:
     return process.react(None, "g", stream("g", 1, Opened()))
 
 
-def test_values_of_a_state_that_would_come_back_as_others_are_refused() -> None:
+def test_values_of_a_state_that_storing_would_change_are_refused() -> None:
     assert reacting_with(Vague(share=0.5, what="text"))[0].state.share == 0.5
     for odd, sentence in (
         (Vague(share=float("nan")), "share holds a value of float"),

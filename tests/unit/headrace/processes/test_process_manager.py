@@ -1,7 +1,7 @@
 """A process manager reacts to events and rejections with commands of derived ids."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_every_event_of_a_stream_causes_its_commands_in_order(
     ]
 
 
-def test_the_same_stream_gives_the_same_ids_and_another_one_others(
+def test_equal_streams_give_equal_ids_and_other_streams_give_others(
     domain: Any, doubling: ProcessManager
 ) -> None:
     def ids(aggregate_id: str, version: int) -> list[str]:
@@ -79,7 +79,7 @@ def test_a_rejection_causes_commands_from_the_rejected_one(
     assert envelope.correlation_id == "c"
 
 
-def test_streams_that_concern_nobody_cause_nothing(domain: Any) -> None:
+def test_streams_without_a_handler_cause_nothing(domain: Any) -> None:
     assert ProcessManager("deaf").react(domain.stream("a", 1)) == []
     assert ProcessManager("deaf").react(domain.rejection("a", "c-1")) == []
 
@@ -92,7 +92,7 @@ def test_a_second_handler_for_an_event_is_refused(domain: Any, doubling: Process
         doubling.on(again)
 
 
-def test_a_handler_says_what_it_handles(doubling: ProcessManager) -> None:
+def test_a_handlers_annotation_names_its_message_type(doubling: ProcessManager) -> None:
     with pytest.raises(DefinitionError, match="annotated with a DomainEvent class"):
         doubling.on(lambda event, context: [])
     with pytest.raises(DefinitionError, match="annotated with a Command class"):
@@ -107,12 +107,12 @@ def test_an_async_handler_is_refused(domain: Any, doubling: ProcessManager) -> N
         doubling.on(asks)  # type: ignore[type-var]  # the mistake
 
 
-def test_what_is_no_command_is_not_for_later() -> None:
+def test_later_refuses_a_value_that_is_no_command() -> None:
     with pytest.raises(TypeError, match="takes a command and a moment"):
         Later("a note", at=datetime.now(UTC))  # type: ignore[arg-type]  # the mistake
 
 
-def test_streams_that_cause_commands_concern_it_and_others_do_not(
+def test_only_streams_that_cause_commands_concern_a_manager(
     domain: Any, doubling: ProcessManager
 ) -> None:
     noted, added = domain.Noted(text="nobody reacts"), domain.Added(amount=1)
@@ -135,6 +135,35 @@ def test_a_command_for_later_keeps_its_moment_and_has_an_id_like_any_other(domai
     assert (now.due, then.due) == (None, moment)
     assert now.command_id != then.command_id
     assert reminding.react(domain.stream("a", 1))[1].command_id == then.command_id
+
+
+def test_a_delay_is_handed_on_as_one(domain: Any) -> None:
+    reminding = ProcessManager("reminding")
+    delay = timedelta(minutes=15)
+
+    @reminding.on
+    def added(event: domain.Added, context: Any) -> Iterable[Later]:
+        yield Later(domain.Add(counter_id="then", amount=1), delay=delay)
+
+    (then,) = reminding.react(domain.stream("a", 1))
+    assert then.due == delay
+    assert reminding.react(domain.stream("a", 1))[0].command_id == then.command_id
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "say once when a Later is due"),
+        ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": timedelta(1)}, "say once"),
+        ({"delay": timedelta(seconds=-1)}, "is not within 0 and 365 days; for more, give at="),
+        ({"delay": timedelta(days=365, microseconds=1)}, "is not within 0 and 365 days"),
+    ],
+)
+def test_a_later_is_due_at_a_moment_or_after_a_delay(
+    domain: Any, given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Later(domain.Add(counter_id="a", amount=1), **given)
 
 
 def test_a_moment_without_a_zone_is_refused(domain: Any) -> None:

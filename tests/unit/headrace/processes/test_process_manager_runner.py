@@ -150,7 +150,7 @@ async def test_commands_of_one_aggregate_are_sent_in_order_and_a_slow_one_holds_
     assert bus.amounts("a-copy") == [1, 2, 3]
 
 
-async def test_what_concerns_nobody_waits_for_no_other_aggregate_and_for_its_own_one_only(
+async def test_messages_without_commands_wait_for_their_own_aggregate_only(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus
 ) -> None:
     bus.waiting["a-copy"] = asyncio.Event()
@@ -227,7 +227,7 @@ async def test_one_poison_event_stops_none_of_thousands_behind_it_in_its_queue(
     assert sorted(transport.subscriptions[0].acked)[-1] == ((domain.topic, 0), 3_000)
 
 
-async def test_what_is_parked_waits_through_restarts_and_is_sent_in_order_after_the_repair(
+async def test_parked_events_wait_through_restarts_and_are_handled_in_order_after_the_repair(
     make_runner: Any,
     transport: Any,
     domain: Any,
@@ -264,7 +264,7 @@ async def test_what_is_parked_waits_through_restarts_and_is_sent_in_order_after_
     assert len({envelope.command_id for envelope in bus.sent}) == 5
 
 
-async def test_an_event_that_comes_late_behind_one_that_is_parked_is_not_left_out(
+async def test_a_late_event_of_a_parked_aggregate_is_not_lost(
     make_runner: Any,
     transport: Any,
     domain: Any,
@@ -288,7 +288,7 @@ async def test_an_event_that_comes_late_behind_one_that_is_parked_is_not_left_ou
     assert bus.amounts("a-copy") == [1, 2, 666]
 
 
-async def test_what_is_skipped_is_never_sent_and_what_waits_behind_it_is(
+async def test_skipped_events_send_nothing_and_those_behind_them_do(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any, letters: Any, store: Any
 ) -> None:
     store.streams = [
@@ -319,7 +319,7 @@ async def test_a_message_that_does_not_decode_parks_its_aggregate(
     assert bus.amounts("a-copy") == [1, 2]
 
 
-async def test_rejections_that_cannot_be_reacted_to_wait_and_are_taken_up_or_skipped(
+async def test_failed_rejections_wait_and_are_retried_or_skipped(
     make_runner: Any,
     transport: Any,
     domain: Any,
@@ -355,7 +355,7 @@ async def test_rejections_that_cannot_be_reacted_to_wait_and_are_taken_up_or_ski
     assert (bus.amounts("a-copy"), bus.amounts("refused")) == ([8], [5])
 
 
-async def test_so_many_parked_aggregates_and_the_next_one_waits_for_room(
+async def test_an_aggregate_above_the_limit_waits_for_room(
     make_runner: Any, transport: Any, domain: Any, logs: Any, letters: Any
 ) -> None:
     most = 2
@@ -400,7 +400,7 @@ async def test_a_command_that_is_due_in_years_waits_in_the_database_until_it_is_
     assert reminder.due == due
 
 
-async def test_a_subscription_that_breaks_is_made_anew(
+async def test_a_reader_subscribes_again_after_an_error(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus, logs: Any
 ) -> None:
     transport.broken = ["connection lost"] * 4
@@ -411,7 +411,7 @@ async def test_a_subscription_that_breaks_is_made_anew(
     assert [entry["attempt"] for entry in logs] == [1, 2, 3, 4]
 
 
-async def test_what_waits_is_bounded(
+async def test_waiting_messages_have_a_limit(
     make_runner: Any, transport: Any, domain: Any, bus: FakeBus
 ) -> None:
     bus.waiting["a-copy"] = asyncio.Event()

@@ -46,14 +46,14 @@ def park(kept: Any) -> Any:
     return partial(kept, "park_at", error=ValueError("no"), now=NOW, letters_max=1)
 
 
-def test_a_message_tells_the_version_before_it_or_the_beginning() -> None:
+def test_a_messages_header_gives_the_version_before_it_or_0() -> None:
     assert version_before(event(5)) == 4
     assert [version_before(event(each)) for each in ("", "0", "-3", "x", "²")] == [0] * 5
     assert is_rejection(rejection("c"))
     assert not is_rejection(event(5))
 
 
-async def test_an_aggregate_is_parked_once_and_what_follows_waits(kept: Any, park: Any) -> None:
+async def test_an_aggregate_is_parked_once_and_its_later_events_wait(kept: Any, park: Any) -> None:
     assert not await kept("keep", event(5))
     assert await park(message=event(5), version=4)
     assert await kept("among", {"a", "b"}) == {"a"}

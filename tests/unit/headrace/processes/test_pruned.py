@@ -47,7 +47,7 @@ async def rows(models: ReadModels) -> list[int]:
     return await models.transact(lambda one: [one.execute(each).scalar_one() for each in counts])
 
 
-async def test_instances_that_ended_before_a_moment_go_with_all_that_is_theirs(
+async def test_instances_that_ended_before_a_moment_are_deleted_with_all_their_rows(
     read_models: ReadModels, domain: Any, give: Give, clock: Any
 ) -> None:
     await give(domain.stream("old", 1), domain.stream("old", 2, domain.Cleared()))
@@ -63,7 +63,7 @@ async def test_instances_that_ended_before_a_moment_go_with_all_that_is_theirs(
     assert await read_models.transact(partial(prune, process="copies", before=before)) == 0
 
 
-async def test_an_event_that_comes_again_after_its_instance_went_begins_nothing(
+async def test_an_event_that_comes_again_after_its_instance_was_pruned_begins_none(
     read_models: ReadModels, domain: Any, give: Give, clock: Any
 ) -> None:
     streams = [domain.stream("a", 1), domain.stream("a", 2, domain.Cleared())]
@@ -86,7 +86,7 @@ async def test_an_instance_stays_until_its_commands_are_sent(
     assert await keys(read_models) == ["a"]
 
 
-async def test_a_call_deletes_a_few_the_oldest_first(
+async def test_prune_deletes_a_few_instances_the_oldest_first(
     read_models: ReadModels,
     domain: Any,
     give: Give,

@@ -77,7 +77,7 @@ def look(sqlite_models: Any, serializer: Any, clock: Any) -> Callable[..., Any]:
     return run
 
 
-async def test_a_retry_after_a_repair_handles_what_waits_in_order(
+async def test_a_retry_after_a_repair_handles_waiting_events_in_order(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
@@ -87,7 +87,7 @@ async def test_a_retry_after_a_repair_handles_what_waits_in_order(
     assert unsent == [3, 6]
 
 
-async def test_a_retry_that_fails_keeps_what_it_could_handle(
+async def test_a_retry_that_fails_keeps_its_progress(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any, clock: Any
 ) -> None:
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3, 4)))
@@ -105,7 +105,7 @@ async def test_a_retry_that_fails_keeps_what_it_could_handle(
     assert (await look())[2] == [3, 6, 10]
 
 
-async def test_skipping_passes_over_one_stream_for_good(
+async def test_skip_leaves_out_one_stream_for_good(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
@@ -126,7 +126,7 @@ async def test_an_instance_whose_first_event_failed_begins_with_the_retry(
     assert (await look())[2] == [1, 3]
 
 
-async def test_an_instance_that_ends_among_what_waits_leaves_the_rest(
+async def test_an_instance_that_ends_during_a_retry_skips_the_other_waiting_streams(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(
@@ -140,7 +140,7 @@ async def test_an_instance_that_ends_among_what_waits_leaves_the_rest(
     assert (found.ended, unsent) == (True, [1, -1])
 
 
-async def test_a_state_is_made_anew_of_what_was_seen_and_nothing_is_sent(
+async def test_a_state_is_rebuilt_from_seen_streams_and_sends_nothing(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(make_process(), *(domain.stream("a", version) for version in (1, 2)))
@@ -149,7 +149,7 @@ async def test_a_state_is_made_anew_of_what_was_seen_and_nothing_is_sent(
     assert (found.state, found.state_version, unsent) == ('{"sum":30,"trouble":""}', 2, [])
 
 
-async def test_a_state_that_cannot_be_made_anew_parks_the_instance(
+async def test_a_state_that_cannot_be_rebuilt_parks_the_instance(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(make_process(), domain.stream("a", 1))
@@ -164,7 +164,7 @@ async def test_a_state_that_cannot_be_made_anew_parks_the_instance(
     assert (await look())[1] is None
 
 
-async def test_a_state_that_cannot_be_made_waits_while_there_is_no_room(
+async def test_a_state_that_cannot_be_rebuilt_waits_for_room(
     make_process: Any, domain: Any, give: Any, stuck: Any, look: Any
 ) -> None:
     await give(make_process(), domain.stream("a", 1))
@@ -175,7 +175,7 @@ async def test_a_state_that_cannot_be_made_waits_while_there_is_no_room(
     assert (letter, found.state_version) == (None, 1)
 
 
-async def test_an_instance_that_has_ended_by_the_code_of_now_waits_for_nothing(
+async def test_an_instance_that_todays_code_ends_has_no_waiting_streams(
     make_process: Any,
     domain: Any,
     give: Any,
@@ -198,7 +198,7 @@ async def test_an_instance_that_has_ended_by_the_code_of_now_waits_for_nothing(
         await stuck(process).retry("a")
 
 
-async def test_what_is_not_parked_and_what_is_not_there_are_told_apart(
+async def test_an_unknown_instance_and_one_that_is_not_parked_get_different_errors(
     make_process: Any, domain: Any, give: Any, stuck: Any
 ) -> None:
     await give(make_process(), domain.stream("a", 1))
@@ -208,7 +208,7 @@ async def test_what_is_not_parked_and_what_is_not_there_are_told_apart(
         await stuck(make_process()).skip("b")
 
 
-async def test_another_event_store_is_a_mistake(
+async def test_a_retry_with_another_event_store_is_refused(
     make_process: Any, domain: Any, give: Any, stuck: Any, store: Any
 ) -> None:
     await give(make_process([1]), domain.stream("a", 1))

@@ -3,16 +3,16 @@
 from functools import partial
 from typing import Any
 
-from headrace.processes.versions import Admitted, Lacking, admit, store_versions
+from headrace.processes.versions import Admitted, VersionsMissing, admit, store_versions
 from headrace.projections.tables.read_models import ReadModels
 from headrace.subscriptions.gate import Gap
 
 
-async def give(models: ReadModels, *streams: Any) -> Admitted | Lacking:
+async def give(models: ReadModels, *streams: Any) -> Admitted | VersionsMissing:
     return await models.transact(partial(admit, process="copies", streams=streams))
 
 
-async def test_what_was_taken_before_is_left_out_and_rejections_go_through(
+async def test_duplicate_streams_are_left_out_and_rejections_pass(
     read_models: ReadModels, domain: Any
 ) -> None:
     await read_models.transact(partial(store_versions, process="copies", versions={"a": 2}))
@@ -24,15 +24,17 @@ async def test_what_was_taken_before_is_left_out_and_rejections_go_through(
     assert again.streams == (other,)
 
 
-async def test_a_batch_with_a_gap_says_what_is_missing(
+async def test_a_batch_with_a_gap_names_the_missing_versions(
     read_models: ReadModels, domain: Any
 ) -> None:
     await read_models.transact(partial(store_versions, process="copies", versions={"a": 2}))
-    lacking = await give(read_models, domain.stream("b", 1), domain.stream("a", 5))
-    assert lacking == Lacking(place=1, aggregate_id="a", gap=Gap(after_version=2, to_version=4))
+    missing = await give(read_models, domain.stream("b", 1), domain.stream("a", 5))
+    assert missing == VersionsMissing(
+        place=1, aggregate_id="a", gap=Gap(after_version=2, to_version=4)
+    )
 
 
-async def test_versions_move_on(read_models: ReadModels, domain: Any) -> None:
+async def test_stored_versions_move_on(read_models: ReadModels, domain: Any) -> None:
     for version in (1, 2):
         await read_models.transact(
             partial(store_versions, process="copies", versions={"a": version})

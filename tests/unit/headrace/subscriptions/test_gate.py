@@ -20,17 +20,17 @@ def test_a_known_aggregate_goes_on_after_its_last_version() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_version_at_or_below_the_last_was_seen(version: int) -> None:
+def test_a_version_at_or_below_the_last_is_a_duplicate(version: int) -> None:
     assert VersionGate({"a": 3}).offer("a", version) is Arrival.DUPLICATE
 
 
-def test_a_gap_says_which_versions_are_missing_and_leaves_the_gate_where_it_was() -> None:
+def test_a_gap_names_the_missing_versions_and_does_not_move_the_gate() -> None:
     gate = VersionGate({"a": 3})
     assert gate.offer("a", 7) == Gap(after_version=3, to_version=6)
     assert gate.offer("a", 4) is Arrival.NEXT
 
 
-def test_only_aggregates_that_let_something_pass_have_moved() -> None:
+def test_only_aggregates_with_a_passed_version_have_moved() -> None:
     gate = VersionGate({"a": 3, "b": 1})
     gate.offer("a", 4)
     gate.offer("a", 5)
@@ -39,7 +39,7 @@ def test_only_aggregates_that_let_something_pass_have_moved() -> None:
     assert gate.moved == {"a": 5}
 
 
-def test_what_has_moved_is_taken_once_and_what_is_learned_has_not() -> None:
+def test_moved_versions_are_taken_once_and_learned_ones_have_not_moved() -> None:
     gate = VersionGate({})
     gate.learn({"a": 3})
     assert gate.offer("a", 3) is Arrival.DUPLICATE
@@ -49,7 +49,7 @@ def test_what_has_moved_is_taken_once_and_what_is_learned_has_not() -> None:
     assert gate.offer("a", 5) is Arrival.NEXT
 
 
-def test_a_version_below_1_is_a_programmers_error() -> None:
+def test_a_version_below_1_is_refused() -> None:
     with pytest.raises(ValueError, match="begin at 1"):
         VersionGate({}).offer("a", 0)
 
@@ -64,7 +64,7 @@ DELIVERIES = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1,
 
 
 @given(DELIVERIES, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 4)))
-def test_any_delivery_with_duplicates_applies_each_version_once_and_in_order(
+def test_every_delivery_with_duplicates_passes_each_version_once_in_order(
     deliveries: list[tuple[str, int]], known: dict[str, int]
 ) -> None:
     gate = VersionGate(known)
@@ -86,7 +86,7 @@ def test_any_delivery_with_duplicates_applies_each_version_once_and_in_order(
 
 
 @given(DELIVERIES, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 4)))
-def test_many_offers_at_once_are_answered_as_one_by_one(
+def test_many_offers_at_once_are_answered_like_single_ones(
     deliveries: list[tuple[str, int]], known: dict[str, int]
 ) -> None:
     at_once, one_by_one = VersionGate(known), VersionGate(known)

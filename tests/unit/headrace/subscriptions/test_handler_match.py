@@ -19,7 +19,7 @@ class Leaf(Middle):
     pass
 
 
-def test_a_type_has_what_is_given_for_it_or_for_the_nearest_of_its_bases() -> None:
+def test_a_type_gets_its_own_entry_or_that_of_its_nearest_base() -> None:
     table = {Base: "base", Leaf: "leaf"}
     assert [nearest(table, each) for each in (Base, Middle, Leaf)] == ["base", "base", "leaf"]
     assert nearest({Leaf: "leaf"}, Middle) is None
@@ -36,5 +36,5 @@ def test_a_type_has_what_is_given_for_it_or_for_the_nearest_of_its_bases() -> No
         (Any, ()),
     ],
 )
-def test_an_annotation_names_one_class_or_several_of_a_kind(hint: Any, types: Any) -> None:
+def test_an_annotation_names_one_class_or_several_of_one_kind(hint: Any, types: Any) -> None:
     assert types_in(hint, Base) == types

@@ -114,7 +114,7 @@ def caused(error: Exception, by: Exception) -> Exception:
         CommandRefused(),
     ],
 )
-def test_handlers_claim_an_outage_by_connections_timeouts_and_names(error: Exception) -> None:
+def test_errors_of_connections_timeouts_and_names_claim_an_outage(error: Exception) -> None:
     assert claims_outage(error)
 
 
@@ -132,7 +132,7 @@ def test_handlers_claim_an_outage_by_connections_timeouts_and_names(error: Excep
         IntegrityError("statement", {}, DriverError("23502")),
     ],
 )
-def test_what_derives_from_oserror_and_is_no_connection_is_a_failure(error: Exception) -> None:
+def test_an_oserror_that_is_no_connection_is_a_failure(error: Exception) -> None:
     assert not claims_outage(error)
 
 

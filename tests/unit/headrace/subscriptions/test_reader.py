@@ -93,7 +93,9 @@ async def run_until(reading: Any, event: asyncio.Event) -> None:
         await task
 
 
-async def test_a_subscription_that_breaks_is_closed_and_made_again_after_growing_pauses() -> None:
+async def test_a_reader_closes_a_broken_subscription_and_subscribes_again_after_growing_pauses() -> (
+    None
+):
     lost = [ConnectionError("one"), ConnectionError("two")]
     scripted = Scripted(*lost, None, ConnectionError("three"), Stop())
     reader, reaction = scripted.reader(), Collected()
@@ -107,7 +109,7 @@ async def test_a_subscription_that_breaks_is_closed_and_made_again_after_growing
     assert reaction.polls == [[MESSAGE]]
 
 
-async def test_a_reader_says_that_it_tries_again_and_then_that_it_runs() -> None:
+async def test_a_readers_status_is_retrying_and_then_running() -> None:
     scripted = Scripted()
     reader = scripted.reader()
     states = [reader.status.state]
@@ -125,7 +127,7 @@ async def test_a_reader_says_that_it_tries_again_and_then_that_it_runs() -> None
     assert (reader.status.state, reader.status.error) == (ReaderState.RUNNING, None)
 
 
-async def test_a_reader_runs_again_only_when_the_last_trouble_has_ended() -> None:
+async def test_a_reader_is_running_again_only_after_its_last_retry_has_succeeded() -> None:
     reader, back = Scripted().reader(), asyncio.Event()
 
     def failing_until(event: asyncio.Event) -> Any:
@@ -175,7 +177,7 @@ async def test_faults_are_counted_and_outages_are_not() -> None:
     assert attempts == 0
 
 
-async def test_attempts_side_by_side_are_logged_ever_more_rarely() -> None:
+async def test_attempts_at_the_same_time_are_logged_ever_more_rarely() -> None:
     reader, left = Scripted().reader(), 9
 
     async def action() -> None:
@@ -189,7 +191,7 @@ async def test_attempts_side_by_side_are_logged_ever_more_rarely() -> None:
     assert [(each["who"], each["attempt"]) for each in logs] == [("w", n) for n in (1, 2, 4, 8)]
 
 
-async def test_parking_waits_for_room() -> None:
+async def test_a_reader_that_parks_waits_for_room() -> None:
     scripted, rooms = Scripted(), [False, False, True]
     reader = scripted.reader()
 
@@ -203,13 +205,13 @@ async def test_parking_waits_for_room() -> None:
     assert (logs[-1]["aggregate_id"], logs[-1]["error"]) == ("a", "poison")
 
 
-async def test_cancelling_closes_the_subscription() -> None:
+async def test_a_cancelled_reader_closes_its_subscription() -> None:
     scripted = Scripted()
     await run_until(scripted.reader().run_by_batch(Collected(), idle_ms=1_000), scripted.polling)
     assert scripted.closed == 1
 
 
-async def test_idle_is_called_until_something_comes() -> None:
+async def test_idle_is_called_until_a_message_comes() -> None:
     arrival = asyncio.Event()
 
     class Idling(Collected):
@@ -227,7 +229,7 @@ async def test_idle_is_called_until_something_comes() -> None:
     assert reaction.calls >= 3
 
 
-async def test_idle_may_end_the_waiting() -> None:
+async def test_idle_may_stop_the_wait() -> None:
     class Idling(Collected):
         async def idle(self) -> bool:
             return True
@@ -237,7 +239,7 @@ async def test_idle_may_end_the_waiting() -> None:
     assert reaction.polls[0] == []
 
 
-async def test_what_came_while_idle_decided_to_end_the_waiting_is_not_lost() -> None:
+async def test_messages_that_come_while_idle_stops_the_wait_are_not_lost() -> None:
     arrival = asyncio.Event()
     scripted = Scripted(arrival)
 
@@ -252,7 +254,7 @@ async def test_what_came_while_idle_decided_to_end_the_waiting_is_not_lost() -> 
     assert reaction.polls[0] == [MESSAGE]
 
 
-async def test_a_group_that_keeps_its_own_offsets_hands_them_over() -> None:
+async def test_a_group_with_its_own_offsets_passes_them_to_the_transport() -> None:
     scripted = Scripted(Stop())
 
     async def offsets(queues: Any) -> dict[Any, int]:
@@ -265,7 +267,7 @@ async def test_a_group_that_keeps_its_own_offsets_hands_them_over() -> None:
     assert scripted.subscribed == [("g", ["topic"], offsets)]
 
 
-async def test_by_key_messages_come_in_order_and_the_end_comes_when_none_is_under_way() -> None:
+async def test_messages_by_key_come_in_order_and_end_runs_after_the_last_one() -> None:
     messages = [
         MESSAGE._replace(offset=offset, key=key) for offset, key in enumerate(["a", "b", "a", "c"])
     ]

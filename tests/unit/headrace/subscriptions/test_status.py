@@ -8,6 +8,6 @@ from headrace.subscriptions.status import ReaderState, ReaderStatus
 
 
 @pytest.mark.parametrize("state", ReaderState)
-def test_only_a_projection_that_stands_still_has_failed(state: ReaderState) -> None:
+def test_only_a_stopped_reader_has_failed(state: ReaderState) -> None:
     status = ReaderStatus(state=state, since=datetime(2026, 1, 1, tzinfo=UTC))
     assert status.failed == (state is ReaderState.FAILED)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace_mq.errors import QueueNotFound, TopicNotFound
+from headrace_mq.errors import InvalidArgument, QueueNotFound, TopicNotFound
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +58,25 @@ def test_a_body_that_is_no_text_is_shown_in_hexadecimal_without_control_characte
     assert "\x1b" not in run("message", "show", f"{topic}:0:1").output
     told = run("message", "show", f"{topic}:0:0", "--json").json
     assert (told["body"], told["body_base64"]) == (None, "/wA=")
+
+
+def test_a_group_goes_on_behind_a_message_at_which_it_stands(run, topic) -> None:
+    for body in ("one", "two", "three"):
+        run("message", "send", topic, body)
+    group = f"group.{topic}"
+    run("group", "reset", group, "--topic", topic, "--offset", "1")
+    for elsewhere in (0, 2):
+        refused = run("message", "skip", f"{topic}:0:{elsewhere}", "--group", group)
+        assert isinstance(refused.error, InvalidArgument)
+        assert f"stands at offset 1 in {topic}/0, not at {topic}:0:{elsewhere}" in str(
+            refused.error
+        )
+    shown = run("message", "skip", f"{topic}:0:1", "--group", group, "--dry-run")
+    assert shown.rows[1] == [topic, "0", "1", "2", "0", "1"]
+    done = run("message", "skip", f"{topic}:0:1", "--group", group, "--json").json
+    assert (done["moved"], done["moves"][0]["after"], done["moves"][0]["skipped"]) == (True, 2, 1)
+    assert run("message", "skip", f"{topic}:0:9", "--group", group).status == 1
+    assert run("message", "skip", "seven", "--group", group).status == 2
 
 
 def test_messages_are_found_by_key_and_time(run, topic) -> None:

@@ -2,6 +2,7 @@ import asyncio
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -239,4 +240,54 @@ async def test_a_database_in_memory_outlives_a_statement_that_is_cancelled() -> 
         await task
     async with engine.begin() as connection:
         assert await connection.scalar(text("SELECT count(*) FROM kept")) == 0
+    await engine.dispose()
+
+
+class SlowOpening:
+    """Lets the threads that open SQLite files wait, and knows which those are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+        self._connect: Any = sqlite3.connect
+        monkeypatch.setattr(sqlite3, "connect", self.connect)
+
+    def connect(self, *names: Any, **options: Any) -> sqlite3.Connection:
+        self.threads.append(threading.current_thread())
+        self.begun.set()
+        assert self.let_go.wait(60)
+        opened: sqlite3.Connection = self._connect(*names, **options)
+        return opened
+
+
+async def test_opening_that_is_cancelled_ends_with_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowOpening(monkeypatch)
+    engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
+    opening = asyncio.create_task(engine.connect().start())
+    await asyncio.to_thread(slow.begun.wait)
+    opening.cancel()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    # Else the thread might go on after the loop has ended.
+    assert not opening.done()
+    slow.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert [thread.is_alive() for thread in slow.threads] == [False]
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar() == 1
+    await engine.dispose()
+
+
+async def test_opening_that_fails_ends_with_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowOpening(monkeypatch)
+    slow.let_go.set()
+    engine = create_engine(f"sqlite:///{tmp_path / 'no folder' / 'a.db'}")
+    with pytest.raises(OperationalError, match="unable to open"):
+        await engine.connect().start()
+    assert [thread.is_alive() for thread in slow.threads] == [False]
     await engine.dispose()

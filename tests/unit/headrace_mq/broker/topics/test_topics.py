@@ -114,6 +114,14 @@ def test_nothing_is_admitted_where_topics_are_created_by_hand(
         topics.for_append(QueueRef("a", 0))
 
 
+def test_no_stray_message_makes_a_topic_that_is_kept_for_ever(
+    file: MetadataFile[KeptTopics],
+) -> None:
+    topics = loaded(file)
+    topics.admit(["%DLQ%g", "%MARK%g", "%RETRY%g"])
+    assert [each.topic for each in topics.all()] == ["%RETRY%g"]
+
+
 def test_an_unknown_queue_is_refused_with_the_known_ones(file: MetadataFile[KeptTopics]) -> None:
     topics = loaded(file)
     topics.create(CreateTopic("t", 2, "forever"))

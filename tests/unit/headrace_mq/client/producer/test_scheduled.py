@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.client.producer.scheduled import When, envelope
 from headrace_mq.message import Message
@@ -59,3 +60,12 @@ def test_the_envelope_holds_the_message_and_says_where_to_and_when() -> None:
 def test_a_message_that_cannot_be_delivered_is_refused_before_it_is_sent(message: Message) -> None:
     with pytest.raises(ValueError, match=r"use letters|SCHEDULE|are the schedule's"):
         envelope(message, When(0, 0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key": 5}, {"tag": None}, {"headers": {"a": 1}}, {"headers": {1: "a"}}, {"headers": "a"}],
+)
+def test_what_is_no_text_is_named_before_it_is_sent(wrong: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=r"is text, not|are a mapping"):
+        envelope(replace(MESSAGE, **wrong), When(0, 0))
