@@ -197,7 +197,13 @@ class History:
 
 
 def _sent(envelope: CommandEnvelope) -> Command | Later:
-    return envelope.command if envelope.due is None else Later(envelope.command, envelope.due)
+    match envelope.due:
+        case None:
+            return envelope.command
+        case timedelta() as delay:
+            return Later(envelope.command, delay=delay)
+        case moment:
+            return Later(envelope.command, at=moment)
 
 
 def _named(sent: Command | Later) -> tuple[str, Mapping[str, object]]:
