@@ -25,8 +25,8 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
-    │   ├── GroupAtWork                   the group has members, which would overwrite its offsets
-    │   ├── GroupDiffers                  the group's members filter, divide, handle or retry otherwise
+    │   ├── GroupNotEmpty                   the group has members, which would overwrite its offsets
+    │   ├── InconsistentGroup                  the group's members filter, divide, handle or retry otherwise
     │   ├── NameTaken                     another client uses the member's chosen name
     │   ├── ScheduleFull                  as many scheduled messages wait as may
     │   ├── TransactionsFull              as many transactions are undecided as may be
@@ -63,10 +63,10 @@ __all__ = [
     "DecidedOtherwise",
     "FormatTooNew",
     "FrameTooLarge",
-    "GroupAtWork",
-    "GroupDiffers",
+    "GroupNotEmpty",
     "GroupNotFound",
     "HandlerTimeout",
+    "InconsistentGroup",
     "InvalidArgument",
     "InvalidBatch",
     "MalformedRequest",
@@ -124,7 +124,7 @@ class ResponseCode(IntEnum):
     QUEUE_FROZEN = 19
     TOPIC_IN_USE = 20
     GROUP_NOT_FOUND = 21
-    GROUP_AT_WORK = 22
+    GROUP_NOT_EMPTY = 22
     STALE_LOCK = 25
     SCHEDULE_FULL = 29
     TRANSACTIONS_FULL = 30
@@ -132,7 +132,7 @@ class ResponseCode(IntEnum):
     BACKLOG_FULL = 32
     ARCHIVE_UNAVAILABLE = 33
     OVERLOADED = 34
-    GROUP_DIFFERS = 35
+    INCONSISTENT_GROUP = 35
     INVALID_BATCH = 36
     NAME_TAKEN = 40
 
@@ -297,16 +297,16 @@ class GroupNotFound(BrokerError):
     code = ResponseCode.GROUP_NOT_FOUND
 
 
-class GroupAtWork(BrokerError):
+class GroupNotEmpty(BrokerError):
     """The group has members at work, which would overwrite its offsets."""
 
-    code = ResponseCode.GROUP_AT_WORK
+    code = ResponseCode.GROUP_NOT_EMPTY
 
 
-class GroupDiffers(BrokerError):
+class InconsistentGroup(BrokerError):
     """A member would filter, divide, handle or retry otherwise than those of its group do."""
 
-    code = ResponseCode.GROUP_DIFFERS
+    code = ResponseCode.INCONSISTENT_GROUP
 
 
 class NameTaken(BrokerError):

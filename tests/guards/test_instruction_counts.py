@@ -40,7 +40,7 @@ from headrace_mq.protocol.batch import (
     encode_batch,
     read_header,
 )
-from headrace_mq.protocol.filter.sieve import Sieve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter
 from headrace_mq.settings import ProducerSettings, StoreSettings
 from headrace_mq.store.message_store import MessageStore
 from samples.bank import app
@@ -129,7 +129,11 @@ def sold(prices: list[int], tag: str) -> bytes:
 
 def test_a_batch_without_a_match_costs_no_more_for_many_messages(cost: Cost) -> None:
     batch = sold([n % 99 for n in range(RECORDS)], "usual")
-    by_tag, by_price, by_text = Sieve("_tag = 'x'"), Sieve("price >= 99"), Sieve("note = 'y'")
+    by_tag, by_price, by_text = (
+        BatchFilter("_tag = 'x'"),
+        BatchFilter("price >= 99"),
+        BatchFilter("note = 'y'"),
+    )
     assert by_price.part_of(batch, picks=True) is None
     assert cost(lambda: by_tag.part_of(batch, picks=True)) <= 1.2
     assert cost(lambda: by_text.part_of(batch, picks=True)) <= 8
@@ -138,11 +142,11 @@ def test_a_batch_without_a_match_costs_no_more_for_many_messages(cost: Cost) -> 
 
 
 def test_one_match_of_a_hundred_costs_the_picking_of_one(cost: Cost) -> None:
-    sieve, batch = Sieve("price >= 99"), sold([*range(RECORDS)], "usual")
-    part = sieve.part_of(batch, picks=True)
+    batch_filter, batch = BatchFilter("price >= 99"), sold([*range(RECORDS)], "usual")
+    part = batch_filter.part_of(batch, picks=True)
     assert part is not None
     assert part.records == 1
-    assert cost(lambda: sieve.part_of(batch, picks=True)) <= 81
+    assert cost(lambda: batch_filter.part_of(batch, picks=True)) <= 81
 
 
 async def test_appending_a_batch_stays_cheap(cost: Cost, tmp_path: Path) -> None:

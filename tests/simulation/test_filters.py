@@ -55,7 +55,7 @@ def filtering(world: type[Any]) -> type[Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_who_wants_some_messages_gets_these_in_order_and_no_others(
+def test_a_filtered_consumer_gets_its_messages_in_order_and_no_others(
     filtering: Any, first: int
 ) -> None:
     passed_over = 0

@@ -88,7 +88,7 @@ def limited(world: type[Any]) -> type[Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_who_is_limited_loses_nothing_keeps_the_order_and_catches_up(
+def test_a_throttled_client_loses_nothing_keeps_the_order_and_catches_up(
     limited: Any, first: int
 ) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
@@ -101,7 +101,7 @@ def test_who_is_limited_loses_nothing_keeps_the_order_and_catches_up(
 
 
 @pytest.mark.timeout(300)
-def test_a_broker_that_forgets_whom_it_holds_back_is_found_out(
+def test_the_simulation_finds_a_broker_that_forgets_a_held_request(
     limited: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Throttle, "look", lambda _self: None)

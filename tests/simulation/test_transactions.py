@@ -130,7 +130,7 @@ def transactional(world: type[Any]) -> type[Any]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_what_the_database_committed_is_delivered_once_and_nothing_else(
+def test_messages_of_committed_transactions_are_delivered_once_and_no_others(
     transactional: Any, first: int
 ) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):

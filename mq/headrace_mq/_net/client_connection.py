@@ -54,7 +54,7 @@ def guarded(receive: Callable[..., None], *arguments: object) -> None:
     try:
         receive(*arguments)
     except Exception:  # noqa: BLE001 - a receiver's defect must not end the connection
-        _log.exception("a receiver of the connection's news failed")
+        _log.exception("a callback of a connection failed")
 
 
 class ClientConnection(asyncio.Protocol):

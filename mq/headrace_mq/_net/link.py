@@ -209,7 +209,9 @@ class Link:
         The caller bounds how many it submits. Raises ConnectionLost when there is no connection.
         """
         if self._connection is None:
-            raise ConnectionLost(f"not connected to {self.address}")
+            raise ConnectionLost(
+                f"not connected to {self.address}; wait for the connection, then try again"
+            )
         self._connection.submit(code, *parts, receive=receive, at_once=at_once)
 
     def tell(self, code: int, body: bytes | bytearray) -> bool:
@@ -307,7 +309,11 @@ class Link:
             except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
                 # ValueError: a host name that cannot be one.
                 if pause_ms == first_ms:
-                    _log.warning("cannot connect", address=self.address, reason=str(error))
+                    _log.warning(
+                        "cannot connect; the client tries again",
+                        address=self.address,
+                        reason=str(error),
+                    )
                 self._failed(error)
             else:
                 pause_ms = first_ms

@@ -263,7 +263,7 @@ class DeadLetterAdministration(AdminConnection):
             InvalidArgument: no condition is given, or an id is no dead letter's; none was purged.
         """
         if ids is None and not resent and before_ms is None:
-            raise InvalidArgument("say which letters: by id, those sent again, or before a time")
+            raise InvalidArgument("name the letters: by id, those sent again, or before a time")
         queue = QueueRef(dead_letter_topic(group), 0)
         first, end = await self._range(queue)
         for one in ids or ():

@@ -51,7 +51,7 @@ class OffsetAdministration(AdminConnection):
         """Moves a group to other offsets, forth or back; its consumers must be stopped.
 
         Raises:
-            GroupAtWork: the group has members, which would overwrite the offsets.
+            GroupNotEmpty: the group has members, which would overwrite the offsets.
             OffsetOutOfRange: a queue does not reach that far; nothing was changed.
             InvalidArgument: more than 4,096 offsets; nothing was changed.
         """
@@ -104,7 +104,7 @@ class OffsetAdministration(AdminConnection):
             dry_run: only tell, per queue, from where to where, and what that repeats or skips.
 
         Raises:
-            GroupAtWork: the group has members, which would overwrite the offsets.
+            GroupNotEmpty: the group has members, which would overwrite the offsets.
             GroupNotFound: no topics are named and the group has no offsets.
             TopicNotFound, QueueNotFound: the topic or a queue does not exist.
             OffsetOutOfRange: a queue does not hold the offset.
@@ -120,7 +120,7 @@ class OffsetAdministration(AdminConnection):
         The source may be at work. Queues in which it committed nothing stay as they are.
 
         Raises:
-            GroupAtWork: the target has members.
+            GroupNotEmpty: the target has members.
             GroupNotFound: the source has no offsets (in these topics).
             TopicNotFound: there is no such topic.
         """
@@ -131,7 +131,7 @@ class OffsetAdministration(AdminConnection):
         """Drops all offsets of an idle group; durable. Its next member begins as in a new group.
 
         Raises:
-            GroupAtWork: the group has members.
+            GroupNotEmpty: the group has members.
             GroupNotFound: it has no offsets.
         """
         return await self._ask(

@@ -12,8 +12,8 @@ from headrace_mq.message import QUEUES_PER_TOPIC_MAX
 from headrace_mq.protocol.administration import (
     DeleteQueues,
     DescribeQueues,
-    DoomedQueues,
     FreezeQueues,
+    QueueDeletions,
     QueueDescription,
     QueuesAnswer,
 )
@@ -152,7 +152,7 @@ class TopicAdministration(AdminConnection):
 
     async def delete_queues(
         self, topic: str, keep: int = 0, *, dry_run: bool = False
-    ) -> DoomedQueues:
+    ) -> QueueDeletions:
         """Deletes a topic, or its queues from number `keep` on; durable.
 
         They must be frozen for writing and reading, and every group must have consumed them.
@@ -169,7 +169,7 @@ class TopicAdministration(AdminConnection):
             TopicInUse: something hinders; nothing was deleted.
         """
         asked = DeleteQueues(topic=topic, keep=keep, dry_run=dry_run)
-        return await self._ask(DoomedQueues, RequestCode.DELETE_QUEUES, asked)
+        return await self._ask(QueueDeletions, RequestCode.DELETE_QUEUES, asked)
 
 
 def portions(topics: Sequence[TopicDescription]) -> list[list[str]]:

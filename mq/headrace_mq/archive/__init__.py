@@ -5,6 +5,6 @@ The archive: PostgreSQL behind the log, for messages that the log no longer hold
                │                                      ▲
                └─ archiver ─▶ COPY ─▶ PostgreSQL ─▶ blocks of messages
 
-Used by the broker, which starts it and asks it what the store cannot answer. It copies the store's log;
-segments may go once it has. Only readers of old messages wait for it.
+Used by the broker, which starts it and sends it the reads that the log cannot answer. The archive copies
+the store's log; a segment may be deleted once it is copied. Only readers of old messages wait for it.
 """

@@ -1,10 +1,10 @@
 """
-Wires the archive of one broker together: checks whose it is, starts it, and describes it.
+Connects the parts of one broker's archive: checks that it belongs to this broker, starts it, describes it.
 
     open    schema fits -> the database holds this store's archive, or nothing yet -> firsts
-    close   copying stops -> questions are given up -> connections close
+    close   copying stops -> open queries are cancelled -> connections close
 
-Used by the broker, which makes one if its settings name a database.
+Used by the broker, which makes an archive if its settings name a database.
 """
 
 import uuid
@@ -15,11 +15,11 @@ import msgspec
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.archive.archive_reader import ArchiveReader
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchiveUnfit, Database, KeptLog
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.database import ArchiveMismatch, Database, KeptLog
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.protocol.administration import ArchiveDescription
 from headrace_mq.settings import ArchiveSettings, StoreSettings
@@ -31,9 +31,9 @@ _log = get_logger(__name__)
 
 
 class KeptArchive(msgspec.Struct, frozen=True):
-    """The content of `archive.json`: under which name this store is archived.
+    """The content of `archive.json`: the name under which this store is archived.
 
-    `begun` says that the database was told; from then on it must know.
+    `begun`: the database knows that name. From then on, a database without it is an error.
     """
 
     store_id: str
@@ -41,16 +41,16 @@ class KeptArchive(msgspec.Struct, frozen=True):
 
 
 class Archive:
-    """Everything about one broker's archive.
+    """The archive of one broker.
 
     Args:
         settings: of the archive.
         store_settings: of the log.
-        clock: the time.
-        keep: writes `archive.json`; durable on return.
+        clock: the broker's clock.
+        keep: writes `archive.json`; the file is durable on return.
 
     Attributes:
-        archiver: copies.
+        archiver: copies the log into the database.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Archive:
             connect_ms=settings.connect_timeout_ms,
             statement_ms=settings.statement_timeout_ms,
         )
-        self._past = Past(self._database, settings)
+        self._past = ArchiveReader(self._database, settings)
         self._backlog = Backlog(settings)
         self.archiver: Archiver
 
     def store(self, *, epoch: Callable[[], int], clock: Clock, files: Files) -> ArchivedStore:
-        """Makes the store that readers of the archive use; once."""
+        """Makes the store that readers of the archive use. Call it once."""
         store = ArchivedStore(
             self._store_settings, past=self._past, epoch=epoch, clock=clock, files=files
         )
@@ -93,16 +93,17 @@ class Archive:
         return store
 
     async def open(self, kept: KeptArchive | None) -> None:
-        """Makes sure of the database, once the store is open, and begins to copy.
+        """Checks the database and starts to copy. Call it when the store is open.
 
-        A database that is away is no reason to stay away: its messages are waited for.
+        If a known database does not answer, the broker starts all the same: it keeps its messages in
+        the log until the database is back.
 
         Args:
-            kept: what `archive.json` says, or None where there is none.
+            kept: the content of `archive.json`, or None without that file.
 
         Raises:
-            ArchiveUnfit: it cannot be this broker's archive; the sentence says what to do.
-            ArchiveUnavailable: it does not answer, and has never been this broker's archive.
+            ArchiveMismatch: the database cannot be this broker's archive; the message says what to do.
+            ArchiveUnavailable: the database does not answer and has never been this broker's archive.
         """
         self._kept = kept
         try:
@@ -110,23 +111,26 @@ class Archive:
         except ArchiveUnavailable as error:
             if self._kept is None or not self._kept.begun:
                 raise
-            _log.warning("the archive does not answer yet", error=str(error))
+            _log.warning(
+                "the archive's database does not answer; messages stay in the log until it does",
+                error=str(error),
+            )
             self._backlog.failed(str(error))
         self.archiver.start()
 
     async def aclose(self) -> None:
-        """Stops copying and closes every connection; what is not archived stays in the log."""
+        """Stops copying and closes every connection; messages not archived yet stay in the log."""
         await self.archiver.aclose()
         await self._past.aclose()
         await self._database.aclose()
 
     @property
     def refusal(self) -> str:
-        """Why no message is taken, or an empty text."""
+        """Why the broker refuses messages, or an empty text."""
         return self._backlog.refusal(self.archiver.waiting_bytes)
 
     def look(self) -> None:
-        """Raises the alarm, or ends it."""
+        """Raises or ends the alarm about a late archive."""
         waiting, now_ms = self.archiver.waiting_bytes, self._clock.monotonic_ms()
         self._backlog.seen(waiting, now_ms)
         if not self._backlog.judge(waiting, now_ms):
@@ -137,11 +141,11 @@ class Archive:
             _log.info("the archive has caught up", waiting_bytes=waiting)
 
     def position(self, log: str) -> int:
-        """The position below which a log is archived: what stands behind it must stay."""
+        """The position below which a log is archived; everything above it must stay in the log."""
         return self._past.position(log)
 
     def beyond_window(self, log: str) -> int:
-        """The position before which segments of a log may go because the archive has them."""
+        """The position below which segments of a log may be deleted, because they are archived."""
         return beyond_window(
             self._store.segments(log),
             self.position(log),
@@ -150,7 +154,7 @@ class Archive:
         )
 
     def describe(self) -> ArchiveDescription:
-        """What an administrator sees of it."""
+        """Returns the state that an administrator sees."""
         now_ms, waiting = self._clock.monotonic_ms(), self.archiver.waiting_bytes
         return ArchiveDescription(
             database=self._database.shown,
@@ -168,14 +172,14 @@ class Archive:
         found = {kept.log: kept for kept in await self._database.logs()}
         mine, shown = self._kept, self._database.shown
         if mine is None and found:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"{shown} is the archive of another broker's folder; give this one a database of its"
                 " own (or, if its file metadata/archive.json was lost, put that back)"
             )
         if mine is not None:
             _refuse_others(found, mine, shown)
         if mine is not None and mine.begun and not found:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"{shown} holds no archive, but this broker's messages were archived before; name"
                 " that database or restore it (or remove metadata/archive.json to begin a new archive"
                 " with what the log still holds)"
@@ -194,7 +198,7 @@ class Archive:
 
 def _refuse_others(found: Mapping[str, KeptLog], mine: KeptArchive, shown: str) -> None:
     if any(kept.store_id != mine.store_id for kept in found.values()):
-        raise ArchiveUnfit(
+        raise ArchiveMismatch(
             f"{shown} is the archive of another broker's folder; name the database that this one was"
             " archived to, or give it one of its own"
         )

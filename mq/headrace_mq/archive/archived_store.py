@@ -1,19 +1,19 @@
 """
-A message store whose oldest messages are in the archive: the same port, a longer past.
+A message store whose oldest messages are in the archive; it has the interface of `MessageStore`.
 
     offset ─▶  │ archive                          │ log                    │
                first                              held                     end
 
-Used by the broker, which reads it like any store; uses `past`. What the log still holds comes from the
-log. The broker's own journals are never archived: they hold messages that no reader may see yet.
+Used by the broker, which reads it like any store; uses `archive_reader`. Messages that the log still holds come from
+the log. The broker's own journals are never archived: they hold messages that no reader may see yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
-from headrace_mq.archive.database import Keyed
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.archive_reader import ArchiveReader
+from headrace_mq.archive.database import KeySearch
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, read_header
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
@@ -26,24 +26,24 @@ from headrace_mq.store.log.write_group import Group
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.segment.log_walk import LogWalk
 
-__all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogStretch"]
+__all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogRange"]
 
-# What is compacted is bounded by its keys and stays in its log, where it changes: an archive would keep
-# what a compaction has taken out.
+# The compacted log is not archived: its size is bounded by its keys, and an archive would keep
+# the records that a compaction removed.
 ARCHIVED_LOGS = tuple(log for log in RETENTIONS if log != COMPACT)
 OWN_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
-# Read at once by the archiver.
+# The archiver reads this much of the log at a time.
 _WINDOW_BYTES = 1 << 20
 _NO_OFFSET = (1 << 63) - 1
 
 
 class ArchivedStore(MessageStore):
-    """Every queue of a broker, on disk and behind that in the archive.
+    """Every queue of a broker: its newer messages on disk, its older ones in the archive.
 
     Args:
-        settings: where the log is, and how.
-        past: what the archive holds.
-        epoch: as of a `MessageStore`.
+        settings: of the log.
+        past: reads the archive.
+        epoch: see `MessageStore`.
         clock: tells the append time.
         files: the file system.
     """
@@ -52,7 +52,7 @@ class ArchivedStore(MessageStore):
         self,
         settings: StoreSettings,
         *,
-        past: Past,
+        past: ArchiveReader,
         epoch: int | Callable[[], int] = 1,
         clock: Clock | None = None,
         files: Files | None = None,
@@ -92,7 +92,7 @@ class ArchivedStore(MessageStore):
         """The first offset stored at `time_ms` or later; see `MessageStore.offset_at`.
 
         Raises:
-            Coming: the archive is asked.
+            QueryPending: the archive must be read first.
         """
         found = super().offset_at(queue, time_ms)
         held = super().range(queue)[0]
@@ -104,10 +104,10 @@ class ArchivedStore(MessageStore):
     def stored_at(self, queue: QueueRef, offset: int) -> int | None:
         """When the message of an offset, or the next one after a gap, was appended.
 
-        None also where the archive cannot tell.
+        Returns None for an unknown queue, or if the archive does not answer.
 
         Raises:
-            Coming: the archive is asked.
+            QueryPending: the archive must be read first.
         """
         held = super().range(queue)[0]
         if offset >= held or self.range(queue)[0] >= held:
@@ -137,7 +137,7 @@ class ArchivedStore(MessageStore):
             return self._find_held(
                 wanted, cursor, starts=starts, messages_max=messages_max, bytes_max=bytes_max
             )
-        asked = Keyed(
+        asked = KeySearch(
             wanted.topic, wanted.key, begin, before, wanted.from_ms, wanted.to_ms, messages_max
         )
         rows, more = self._past.keyed(asked)
@@ -149,7 +149,7 @@ class ArchivedStore(MessageStore):
                 continue
             position = read_header(row.batch).position
             size += len(row.batch)
-            # A search goes on at a position, so what stands at one comes in one answer.
+            # The next search begins at a position: so an answer holds all batches of a position or none.
             if batches and size > bytes_max and position != last:
                 more = position
                 break
@@ -161,27 +161,27 @@ class ArchivedStore(MessageStore):
     # ---- for the archiver --------------------------------------------------------------------
 
     def archivable(self, log: str) -> tuple[int, int]:
-        """The log positions that may be archived: where the log begins, and up to where.
+        """Returns the range of log positions that may be archived.
 
-        What is there is durable and visible, so it will stand there for good.
+        Everything in it is durable and visible, so it never changes.
         """
         held = self._log(log)
         end = min(held.synced, self._visible[log])
         return min(held.segments[0].base if held.segments else end, end), end
 
-    def stretch(self, log: str, start: int, end: int, bytes_max: int) -> "LogStretch":
-        """The messages of a log between two positions, up to about so many bytes.
+    def stretch(self, log: str, start: int, end: int, bytes_max: int) -> "LogRange":
+        """Returns the messages of a log between two positions, up to about `bytes_max`.
 
-        They stand in one segment, which must not be deleted before they have been read.
+        They are in one segment. Do not delete it before they have been read.
         """
         held = self._log(log)
         segment = held.segment_at(start)
         limit = min(end, held.segment_end(held.segments.index(segment)))
         walk = LogWalk(segment, limit, window_bytes=_WINDOW_BYTES)
-        return LogStretch(walk, start, min(limit, start + bytes_max), limit, self._is_seen)
+        return LogRange(walk, start, min(limit, start + bytes_max), limit, self._is_seen)
 
     def is_cold(self, log: str, start: int) -> bool:
-        """Whether what stands at a position would have to be waited for."""
+        """Whether a read at a position would wait for the disk."""
         segment = self._log(log).segment_at(start)
         try:
             return segment.read_cached(start, _WINDOW_BYTES) is None
@@ -189,11 +189,11 @@ class ArchivedStore(MessageStore):
             return False
 
     def warm(self, log: str, start: int) -> None:
-        """Reads what stands at a position, so that memory holds it; for a thread."""
+        """Reads the log at a position into the page cache. Call it in a thread."""
         self._log(log).segment_at(start).read(start, _WINDOW_BYTES)
 
     def _is_seen(self, header: BatchHeader) -> bool:
-        """Whether readers of its queue see this batch, and may."""
+        """Whether readers of its queue can see this batch."""
         queue = self._queues.get(header.queue)
         if queue is None or header.queue.topic in OWN_TOPICS:
             return False
@@ -206,15 +206,15 @@ class ArchivedStore(MessageStore):
         super()._committed(groups)
 
 
-class LogStretch:
-    """Batches of a log one after the other, and how far that went.
+class LogRange:
+    """Reads batches of a log in order, and tracks how far it has read.
 
     Args:
-        walk: reads them.
+        walk: reads the entries of the segment.
         start: the log position to begin at.
-        until: no batch that begins here or later is read.
-        limit: nothing at or behind it is looked at.
-        wanted: which batches are.
+        until: stop before the first batch that begins here or later.
+        limit: read no byte at or above it.
+        wanted: takes a header; whether to yield its batch.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class LogStretch:
         return min(self._walk.position, self._limit) if self._done else self._start
 
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yields the batches that readers see; raises OSError where the disk does not read."""
+        """Yields the wanted batches; raises OSError if the disk cannot be read."""
         for header in self._walk.batches(self._start, self._until):
             if self._wanted(header):
                 yield header, self._walk.batch(header)

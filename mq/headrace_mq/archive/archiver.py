@@ -1,13 +1,13 @@
 """
-Copies the log into the archive after producers wrote it, transaction after transaction.
+Copies the log into the archive in the background, one database transaction after the other.
 
     position ─▶ rows of about 4 MiB of log ─▶ COPY ─▶ position and rows commit together ─▶ …
 
-After a failure, and after every start, the database says where to go on. Batches are decoded on the
-event loop in steps of about a millisecond, so that requests wait for none of it longer than that.
+After each start and each failure, the archiver asks the database where to go on. It decodes batches on the
+event loop in steps of about a millisecond, so a request waits no longer than that.
 
-Used by `archive`; reads the store's log and writes to `database`. This module must never know a
-connection of the broker or a request.
+Used by `archive`; reads the store's log and writes to `database`. It must not know a connection of the
+broker or a request.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogStretch
+from headrace_mq.archive.archive_reader import ArchiveReader
+from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogRange
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchivePositionMoved, ArchiveUnfit, Database, KeptLog
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.database import ArchiveMismatch, ArchivePositionMoved, Database, KeptLog
 from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
@@ -26,9 +26,9 @@ from headrace_mq.settings import ArchiveSettings
 
 __all__ = ["Archiver", "LogRows"]
 
-# Rows made before others have their turn: about a millisecond, and a packet worth sending.
+# Rows made before other tasks run: about a millisecond of work, and enough bytes for a packet.
 _STEP_BYTES = 128 << 10
-# Batches looked at before that, where they are small or are not archived.
+# Batches read before other tasks run, if they are small or are not archived.
 _STEP_BATCHES = 64
 
 _log = get_logger(__name__)
@@ -37,23 +37,23 @@ Claim = Callable[[], Awaitable[Mapping[str, KeptLog]]]
 
 
 class Archiver:
-    """One task that keeps the archive behind the log by as little as it can.
+    """Runs one task that copies the log as soon as it grows.
 
     Args:
-        store: whose log is copied.
-        database: where to.
-        past: learns what has been archived.
-        backlog: learns how far the archive is.
-        settings: how much at a time, and the pauses.
-        clock: the time.
-        claim: makes sure that the database is this store's archive; returns how far each log is.
+        store: the source.
+        database: the target.
+        past: gets the first offsets of the messages that have been archived.
+        backlog: gets how far the archive is behind.
+        settings: the size of a transaction, and the pauses.
+        clock: the broker's clock.
+        claim: checks that the database is this store's archive; returns each log's position in it.
     """
 
     def __init__(
         self,
         store: ArchivedStore,
         database: Database,
-        past: Past,
+        past: ArchiveReader,
         *,
         backlog: Backlog,
         settings: ArchiveSettings,
@@ -75,7 +75,7 @@ class Archiver:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of log that are not archived yet."""
+        """The bytes of the log that are not archived yet."""
         return sum(
             max(0, end - max(start, self._past.position(log)))
             for log in ARCHIVED_LOGS
@@ -86,14 +86,14 @@ class Archiver:
         """Asks the database where to go on.
 
         Raises:
-            ArchiveUnfit: it is not this broker's archive.
-            ArchiveUnavailable: it did not answer.
+            ArchiveMismatch: the database is not this broker's archive.
+            ArchiveUnavailable: the database did not answer.
         """
         kept = await self._claim()
         for log, found in kept.items():
             start, end = self._store.archivable(log)
             if found.position > end:
-                raise ArchiveUnfit(
+                raise ArchiveMismatch(
                     f"the archive holds the log {log!r} up to {found.position}, but here it ends at"
                     f" {end}: its end is missing here; restore the broker's folder, or give it a new"
                     " archive"
@@ -109,18 +109,18 @@ class Archiver:
         self._past.away = False
 
     def start(self) -> None:
-        """Begins to copy."""
+        """Starts the task that copies."""
         self._task = asyncio.create_task(self._run(), name="archive")
 
     async def aclose(self) -> None:
-        """Ends after giving up what is on its way: the next start goes on there."""
+        """Cancels the transaction that is under way and ends; the next start repeats it."""
         self._stopping.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Returns when everything is archived that is durable now."""
+        """Returns when all messages that are durable now are archived."""
         wanted = {log: self._store.archivable(log)[1] for log in ARCHIVED_LOGS}
         async with self._moved:
             await self._moved.wait_for(
@@ -136,14 +136,14 @@ class Archiver:
             except (
                 ArchivePositionMoved,
                 ArchiveUnavailable,
-                ArchiveUnfit,
+                ArchiveMismatch,
                 DataCorrupt,
                 FormatTooNew,
                 OSError,
             ) as error:
                 self._failed(error)
-            except Exception as error:  # noqa: BLE001 - the next turn may succeed; the alarm tells of it
-                _log.exception("archiving failed and will be tried again")
+            except Exception as error:  # noqa: BLE001 - the next turn may succeed; the alarm reports it
+                _log.exception("archiving failed; the broker tries again")
                 self._failed(error)
             else:
                 pause_ms = settings.retry_ms_min
@@ -154,7 +154,7 @@ class Archiver:
             pause_ms = min(2 * pause_ms, settings.retry_ms_max)
 
     async def _turn(self) -> bool:
-        """Archives what waits, one transaction for each log; returns whether more waits."""
+        """Copies one transaction of each log; returns whether more waits."""
         if self._kept is None:
             await self.connect()
         assert self._kept is not None
@@ -179,7 +179,7 @@ class Archiver:
         self._past.positions[kept.log] = rows.end
         self._past.added(rows.firsts)
         self.messages += rows.messages
-        # What waits still was appended later than what does not.
+        # The messages that still wait were appended later than these.
         age_ms = max(0, self._clock.now_ms() - rows.last_ms)
         self._backlog.archived(self._clock.monotonic_ms() - age_ms)
         async with self._moved:
@@ -187,10 +187,10 @@ class Archiver:
         return rows.end
 
     def _failed(self, error: Exception) -> None:
-        # Where a transaction ended is not known: the database is asked before the next one.
+        # The outcome is unknown: ask the database before the next transaction.
         self._kept = None
         if not self._backlog.failure:
-            _log.warning("archiving is interrupted and goes on by itself", error=str(error))
+            _log.warning("archiving is interrupted; the broker tries again", error=str(error))
         self._backlog.failed(str(error))
 
     async def _stops_within(self, milliseconds: int) -> None:
@@ -201,18 +201,18 @@ class Archiver:
 
 
 class LogRows:
-    """A stretch of the log as a file of COPY.
+    """A range of the log as a file for COPY.
 
     Args:
-        stretch: of the log.
+        stretch: the range of the log.
 
     Attributes:
-        firsts: the first offset in it of each queue.
-        messages: how many it has.
-        last_ms: when the last of them was appended, in ms since 1970.
+        firsts: the first offset of each queue in it.
+        messages: the number of messages.
+        last_ms: when the last message was appended, in ms since 1970.
     """
 
-    def __init__(self, stretch: LogStretch) -> None:
+    def __init__(self, stretch: LogRange) -> None:
         self._stretch = stretch
         self.firsts: dict[QueueRef, int] = {}
         self.messages = 0
@@ -220,11 +220,11 @@ class LogRows:
 
     @property
     def end(self) -> int:
-        """The log position behind what was yielded; where it began as long as not all was."""
+        """The log position after the last row; the start of the range until all rows were yielded."""
         return self._stretch.end
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Yields the file in pieces, letting others have their turn in between."""
+        """Yields the file in pieces; other tasks run in between."""
         parts, size = [COPY_START], 0
         for number, (header, batch) in enumerate(self._stretch.batches()):
             self.firsts.setdefault(header.queue, header.base_offset)

@@ -1,8 +1,8 @@
 """
-Says how far the archive is behind, when that is an alarm, and when the broker refuses messages. PURE.
+Decides from the archive's backlog when to raise an alarm and when to refuse messages. PURE.
 
 Used by the archiver, which reports what it did, and by the broker, which asks before it takes a message.
-This module must never know the database or the clock: callers pass in the time.
+This module must not know the database or the clock: callers pass in the time.
 """
 
 from headrace_mq.settings import ArchiveSettings
@@ -13,10 +13,10 @@ _SECOND_MS = 1_000
 
 
 class Backlog:
-    """What is not archived yet, and what follows from it.
+    """The messages that are not archived yet, and the alarm and the refusal that follow.
 
     Args:
-        settings: the bounds.
+        settings: the limits.
 
     Attributes:
         failure: why the last attempt failed, or empty.
@@ -30,31 +30,31 @@ class Backlog:
         self.alarm = ""
 
     def age_ms(self, now_ms: int) -> int:
-        """For how long, at least, the oldest message has waited, on a clock that cannot be set."""
+        """Returns how long the oldest message has waited at least, by the monotonic clock."""
         return 0 if self._behind_since_ms is None else max(0, now_ms - self._behind_since_ms)
 
     def seen(self, waiting_bytes: int, now_ms: int) -> None:
-        """Takes note of how much waits; `now_ms` is when that was looked at."""
+        """Notes how many bytes wait at `now_ms`."""
         if not waiting_bytes:
             self._behind_since_ms = None
         elif self._behind_since_ms is None:
             self._behind_since_ms = now_ms
 
     def worked(self) -> None:
-        """Takes note that the database answered."""
+        """Notes that the database answered."""
         self.failure = ""
 
     def archived(self, seen_at_ms: int) -> None:
-        """Takes note that all was archived that had been there at a time."""
+        """Notes that all messages seen up to `seen_at_ms` are archived."""
         if self._behind_since_ms is not None:
             self._behind_since_ms = max(self._behind_since_ms, seen_at_ms)
 
     def failed(self, reason: str) -> None:
-        """Takes note of a failed attempt."""
+        """Notes a failed attempt."""
         self.failure = reason
 
     def judge(self, waiting_bytes: int, now_ms: int) -> bool:
-        """Raises or ends the alarm; returns whether that changed."""
+        """Raises or ends the alarm; returns whether the alarm changed."""
         before, settings = bool(self.alarm), self._settings
         age_ms = self.age_ms(now_ms)
         self.alarm = ""
@@ -67,12 +67,12 @@ class Backlog:
         return before != bool(self.alarm)
 
     def refusal(self, waiting_bytes: int) -> str:
-        """Why no more messages are taken, or an empty text."""
+        """Returns why the broker refuses messages, or an empty text."""
         most = self._settings.backlog_bytes_max
         if waiting_bytes <= most:
             return ""
         reason = self.failure or "the database is slower than the producers"
         return (
             f"{waiting_bytes} bytes wait for the archive, and new messages are refused above {most}:"
-            f" {reason}; sending goes on by itself when less waits"
+            f" {reason}; the broker accepts messages again when fewer wait"
         )

@@ -1,11 +1,11 @@
 """
 Reads messages back from the archive in blocks of up to 10,000, and keeps the newest blocks.
 
-    read ─▶ a block that holds the offset ─▶ its batches; at its end the next block is asked for
-        └─▶ none: "not now", and a call when it has come
+    read ─▶ a block that holds the offset ─▶ its batches; near its end the next block is loaded
+        └─▶ none: "not now", and a call when it has been loaded
 
-Used by `past`; reads `database`. All of it runs on the event loop's thread; tasks wait for the database.
-Bounded: bytes kept, and blocks on their way.
+Used by `archive_reader`; reads `database`. Everything runs on the event loop's thread; tasks wait for the database.
+Two limits: the bytes kept, and the blocks that are being loaded.
 """
 
 import asyncio
@@ -15,38 +15,38 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.rebuilt import Rebuilt, rebuilt
+from headrace_mq.archive.rebuilt import RebuiltBatch, rebuilt
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 
 __all__ = ["JOBS_MAX", "Blocks"]
 
-# Blocks on their way: more than the connections that fetch them, so that none of these is idle.
+# Blocks being loaded at a time: more than the connections, so that no connection is idle.
 JOBS_MAX = 16
-# What a batch takes besides its bytes.
+# Memory of a batch besides its bytes.
 _BATCH_COST_BYTES = 200
 
 _log = get_logger(__name__)
 
 
 class _Block(NamedTuple):
-    """Everything held from `start` to before `until`, as batches in order."""
+    """The batches from offset `start` to before `until`, in order."""
 
     start: int
     until: int
     bases: list[int]
-    batches: list[Rebuilt]
+    batches: list[RebuiltBatch]
     bytes: int
 
 
 class Blocks:
-    """The blocks of all queues, the least recently used of which go first.
+    """The blocks of all queues; the least recently used block is dropped first.
 
     Args:
-        load: rows of a queue from an offset on, at most so many and about so many bytes.
-        arrived: called with queues of which something has come.
+        load: reads rows of a queue from an offset on; takes the most messages and about the most bytes.
+        arrived: called with the queues of which a block has been loaded.
         messages_max: of one block.
-        block_bytes_max: of one block, besides its last message.
+        block_bytes_max: of one block; its last message may exceed it.
         cache_bytes: of all blocks; the newest one may exceed it.
     """
 
@@ -74,8 +74,8 @@ class Blocks:
     def read(self, queue: QueueRef, offset: int, bytes_max: int, before: int) -> list[bytes] | None:
         """Returns batches from the one that holds `offset`, or the next one after a gap.
 
-        As many as fit in `bytes_max`, at least one if there is any below `before`; none if the
-        archive holds nothing there. None where it has to be read: then `arrived` is called.
+        Returns as many as fit in `bytes_max`, and at least one if the archive holds one below
+        `before`. Returns None while the block is being loaded; `arrived` is called when it is there.
         """
         while offset < before:
             block = self._holding(queue, offset)
@@ -112,7 +112,7 @@ class Blocks:
 
     async def _fetch(self, queue: QueueRef, offset: int, before: int) -> None:
         rows = await self._load_rows(queue, offset, self._messages_max, self._block_bytes_max)
-        batches: list[Rebuilt] = []
+        batches: list[RebuiltBatch] = []
         size = 0
         for batch in rebuilt(queue, rows):
             if batch.end > offset:
@@ -121,7 +121,7 @@ class Blocks:
             await asyncio.sleep(0)
         last = batches[-1].end if batches else offset
         is_full = len(rows) >= self._messages_max or size >= self._block_bytes_max
-        # Everything below `before` is archived, so what did not come is not there.
+        # Everything below `before` is archived: an offset without a row does not exist.
         until = last if is_full and batches else max(last, before)
         self._keep(queue, _Block(offset, until, [one.base for one in batches], batches, size))
         self.blocks_read += 1
@@ -147,20 +147,28 @@ class Blocks:
         if error is None:
             self._arrived(waiting)
         elif isinstance(error, ArchiveUnavailable):
-            # A waiting fetch gets an empty answer when its time is over, and asks again.
-            _log.warning("old messages cannot be read", topic=key[0].topic, error=str(error))
+            # The waiting fetch gets an empty answer at its timeout, and the client fetches again.
+            _log.warning(
+                "old messages cannot be read from the archive",
+                topic=key[0].topic,
+                error=str(error),
+            )
         else:
-            _log.error("old messages cannot be read", topic=key[0].topic, exc_info=error)
+            _log.error(
+                "old messages cannot be read from the archive",
+                topic=key[0].topic,
+                exc_info=error,
+            )
 
     async def aclose(self) -> None:
-        """Gives up what is on its way."""
+        """Cancels all loads."""
         jobs = list(self._jobs.values())
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
-def _taken(batches: Sequence[Rebuilt], at: int, bytes_max: int, before: int) -> list[bytes]:
+def _taken(batches: Sequence[RebuiltBatch], at: int, bytes_max: int, before: int) -> list[bytes]:
     found: list[bytes] = []
     size = 0
     for batch in batches[at:]:

@@ -1,11 +1,11 @@
 """
-The archive's tables in PostgreSQL: what is written to them in one transaction, and what is read.
+The archive's tables in PostgreSQL: writes rows in one transaction, and reads them back.
 
-Rows commit together with the log position up to which they go. So after a crash or a lost answer the
-position alone says what is archived, and nothing is ever written twice.
+One transaction commits rows together with the log position they reach. So after a crash or a lost answer,
+that position says what is archived, and no message is written twice.
 
-Used by `archiver` and `past`; uses asyncpg. It knows no store and no connection of the broker. Every wait
-is bounded; every failure of the database is `ArchiveUnavailable`.
+Used by `archiver` and `archive_reader`; uses asyncpg. It knows no store and no connection of the broker. Every wait
+has a limit; every failure of the database is `ArchiveUnavailable`.
 """
 
 import asyncio
@@ -19,25 +19,25 @@ from headrace_mq.archive.rows import COLUMNS
 from headrace_mq.errors import ArchiveUnavailable, MessageQueueError
 from headrace_mq.message import QueueRef
 
-if TYPE_CHECKING:  # loaded when an archive is opened: few brokers have one
+if TYPE_CHECKING:  # loaded only when an archive is opened: few brokers have one
     import asyncpg
 
 __all__ = [
     "SCHEMA_REVISION",
+    "ArchiveMismatch",
     "ArchivePositionMoved",
-    "ArchiveUnfit",
     "Database",
     "KeptLog",
-    "Keyed",
+    "KeySearch",
     "RowSource",
     "shown",
 ]
 
-# The revision of `migrations/queue` that this version reads and writes.
+# This version reads and writes this revision of `migrations/queue`.
 SCHEMA_REVISION = "0001"
-# One copies, two read: more readers than the broker can decode for would only hold connections.
+# One connection copies, two read. The broker could not decode rows for more readers.
 _CONNECTIONS_MAX = 3
-# A pool that does not close is cut off after this: its server is away.
+# After this time a pool that does not close is cut off: its server does not answer.
 _CLOSE_MS = 2_000
 _I64_MAX = (1 << 63) - 1
 _STATEMENTS = (
@@ -46,24 +46,24 @@ _STATEMENTS = (
 )  # fmt: skip
 
 
-class ArchiveUnfit(MessageQueueError):
-    """The database cannot be this broker's archive; the sentence says what to do."""
+class ArchiveMismatch(MessageQueueError):
+    """The database cannot be this broker's archive; the message says what to do."""
 
 
 class ArchivePositionMoved(MessageQueueError):
-    """A log's archived position is not where this broker left it: look again before going on."""
+    """The archived position of a log has changed: read it again before you copy more."""
 
 
 class KeptLog(NamedTuple):
-    """How far a log is archived, and of which store it is."""
+    """How far a log is archived, and to which store it belongs."""
 
     log: str
     store_id: str
     position: int
 
 
-class Keyed(NamedTuple):
-    """What is searched for: a key of a topic, between log positions and append times."""
+class KeySearch(NamedTuple):
+    """A search: a key of a topic, a range of log positions, and a range of append times."""
 
     topic: str
     key: str
@@ -75,15 +75,15 @@ class Keyed(NamedTuple):
 
 
 class RowSource(Protocol):
-    """What is copied in one transaction."""
+    """The rows of one transaction."""
 
     @property
     def end(self) -> int:
-        """The log position behind what was yielded; known when all was."""
+        """The log position after the last row; known when all rows were yielded."""
         ...
 
     def chunks(self) -> AsyncGenerator[bytes]:
-        """Yields a file in the format of COPY."""
+        """Yields pieces of a file in the format of COPY."""
         ...
 
 
@@ -96,7 +96,7 @@ def shown(url: str) -> str:
 
 
 class Database:
-    """One archive; nothing is connected before it is used.
+    """The database of one archive; it connects at the first use.
 
     Args:
         url: postgresql://….
@@ -113,17 +113,17 @@ class Database:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def check(self) -> None:
-        """Returns if the schema is the one of this version.
+        """Checks that the schema has this version's revision.
 
         Raises:
-            ArchiveUnfit: it is not, or the database does not hold Unicode.
+            ArchiveMismatch: the revision is another, or the database does not store Unicode.
             ArchiveUnavailable: the database did not answer.
         """
         asyncpg = _driver()
         async with self._connection() as connection:
             encoding = await connection.fetchval(self._sql["encoding"])
             if encoding != "UTF8":
-                raise ArchiveUnfit(
+                raise ArchiveMismatch(
                     f"the database {self.shown} holds text as {encoding}; make one with the"
                     " encoding UTF8 for the archive"
                 )
@@ -132,13 +132,13 @@ class Database:
             except asyncpg.UndefinedTableError:
                 revision = None
         if revision is None or (revision != SCHEMA_REVISION and str(revision) < SCHEMA_REVISION):
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"the archive's schema in {self.shown} is "
                 f"{'missing' if revision is None else 'behind this version'}; run: headrace archive"
                 f" upgrade --url {self.shown}"
             )
         if revision != SCHEMA_REVISION:
-            raise ArchiveUnfit(
+            raise ArchiveMismatch(
                 f"the archive's schema in {self.shown} is at {revision}, which this version does"
                 " not know: a newer one made it; start that version"
             )
@@ -149,16 +149,16 @@ class Database:
             return [KeptLog(*row) for row in await connection.fetch(self._sql["logs"])]
 
     async def begin(self, log: str, store_id: str, position: int) -> None:
-        """Enters a log, unless there is one of its name. Raises ArchiveUnavailable."""
+        """Adds a log, unless the archive has a log of that name. Raises ArchiveUnavailable."""
         async with self._connection() as connection:
             await connection.execute(self._sql["begin"], log, store_id, position)
 
     async def add(self, kept: KeptLog, source: RowSource) -> None:
-        """Copies rows and moves the log's position behind them, both or neither.
+        """Copies rows and moves the log's position after them, in one transaction.
 
         Raises:
-            ArchivePositionMoved: the log is not where `kept` says; nothing was copied.
-            ArchiveUnavailable: the outcome is unknown; `logs` tells it.
+            ArchivePositionMoved: the log's position is not the one of `kept`; no row was copied.
+            ArchiveUnavailable: the outcome is unknown; call `logs` to learn it.
         """
         async with self._connection() as connection, connection.transaction():
             held = await connection.fetchval(self._sql["lock"], *kept)
@@ -176,7 +176,7 @@ class Database:
             await connection.fetchval(self._sql["advance"], *kept, source.end)
 
     async def firsts(self, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
-        """Returns the first offset held of each queue that has one. Raises ArchiveUnavailable."""
+        """Returns the first archived offset of each queue that has one. Raises ArchiveUnavailable."""
         topics, numbers = [queue.topic for queue in queues], [queue.queue_id for queue in queues]
         async with self._connection() as connection:
             rows = await connection.fetch(self._sql["firsts"], topics, numbers)
@@ -185,7 +185,7 @@ class Database:
     async def block(
         self, queue: QueueRef, offset: int, messages_max: int, bytes_max: int
     ) -> list[Sequence[Any]]:
-        """Returns rows from an offset on, beginning with the row before it.
+        """Returns rows from the last row at or before an offset on.
 
         Raises:
             ArchiveUnavailable: the database did not answer.
@@ -196,7 +196,7 @@ class Database:
             )
 
     async def stored_from(self, queue: QueueRef, offset: int) -> tuple[int, int] | None:
-        """Returns the first offset held from one on, and its append time; None behind all.
+        """Returns the first archived offset from `offset` on, and its append time; None if there is none.
 
         Raises:
             ArchiveUnavailable: the database did not answer.
@@ -205,9 +205,9 @@ class Database:
             row = await connection.fetchrow(self._sql["stored_from"], *queue, offset)
         return None if row is None else (row[0], row[1])
 
-    async def keyed(self, wanted: Keyed) -> list[Sequence[Any]]:
+    async def keyed(self, wanted: KeySearch) -> list[Sequence[Any]]:
         """Returns messages of a key, each with its queue first. Raises ArchiveUnavailable."""
-        # An append time behind all of them may be any number on the wire.
+        # A client may send any number as a time; the database takes 64 bits.
         bounds = [min(value, _I64_MAX) for value in wanted[2:6]]
         async with self._connection() as connection:
             return list(
@@ -217,13 +217,13 @@ class Database:
             )
 
     async def aclose(self) -> None:
-        """Closes the connections; what runs on them ends."""
+        """Closes the connections and cancels their statements."""
         pool, self._pool = self._pool, None
         if pool is None:
             return
         try:
             await asyncio.wait_for(pool.close(), _CLOSE_MS / 1_000)
-        except Exception:  # noqa: BLE001 - it is given up either way
+        except Exception:  # noqa: BLE001 - the pool is dropped in any case
             pool.terminate()
 
     @asynccontextmanager
@@ -231,14 +231,14 @@ class Database:
         asyncpg = _driver()
         try:
             if self._pool is None:
-                # This opens no connection, so that no caller waits here for a server that is away.
+                # This opens no connection, so no caller waits here for a server that does not answer.
                 self._pool = await asyncpg.create_pool(
                     self._url,
                     min_size=0,
                     max_size=_CONNECTIONS_MAX,
                     timeout=self._connect_s,
                     command_timeout=self._statement_s,
-                    # What the log may delete must have reached the disk there.
+                    # The log deletes what is archived, so a commit must have reached the server's disk.
                     server_settings={
                         "application_name": "headrace broker",
                         "synchronous_commit": "on",
@@ -257,7 +257,7 @@ def _driver() -> Any:
     try:
         import asyncpg
     except ImportError as error:
-        raise ArchiveUnfit(
+        raise ArchiveMismatch(
             "an archive needs the package asyncpg, which is not installed; run: pip install asyncpg"
         ) from error
     return asyncpg

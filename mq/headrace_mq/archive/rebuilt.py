@@ -1,11 +1,11 @@
 """
-Makes record batches of the archive's rows, as a fetch answers them. PURE.
+Makes record batches from the archive's rows, for the answers to fetches. PURE.
 
-Rows that came in one batch and follow each other become one, with the offsets, the producer, the
-sequences and the times they had; nothing is compressed. Long runs are cut, so that every answer can
-carry a batch.
+Neighbouring rows of one original batch become one batch again. They keep their offsets, producer,
+sequences and times; the new batch is not compressed. A long run of rows is cut into several batches, so
+that each fits into an answer.
 
-Used by `blocks`, which keeps the batches; `database` read the rows.
+Used by `blocks`, which keeps the batches; `database` reads the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ import msgspec
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 
-__all__ = ["BATCH_BYTES", "ArchivedRow", "Rebuilt", "rebuilt"]
+__all__ = ["BATCH_BYTES", "ArchivedRow", "RebuiltBatch", "rebuilt"]
 
-# Of bodies in one batch, besides one message: what a reader takes in one go.
+# Bytes of bodies in one batch; its last message may exceed it.
 BATCH_BYTES = 256 << 10
 _BATCH_RECORDS_MAX = 2_000
 
@@ -27,7 +27,7 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class ArchivedRow(NamedTuple):
-    """What is read of a message, in the order of the columns of `block.sql`."""
+    """One row: the columns of `block.sql` in their order."""
 
     queue_offset: int
     log_position: int
@@ -46,16 +46,16 @@ class ArchivedRow(NamedTuple):
     flags: int
 
 
-class Rebuilt(NamedTuple):
-    """A batch, and the offsets it is about: from `base` to before `end`."""
+class RebuiltBatch(NamedTuple):
+    """A batch and its offsets: from `base` to before `end`."""
 
     base: int
     end: int
     batch: bytes
 
 
-def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]:
-    """Yields batches of rows of one queue that are in the order of their offsets."""
+def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[RebuiltBatch]:
+    """Yields batches made from the rows of one queue; the rows are in offset order."""
     run: list[Sequence[Any]] = []
     size, follows, position = 0, -1, -1
     for row in rows:
@@ -71,7 +71,7 @@ def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]
             yield _batch(queue, run)
             run, size = [], 0
         if whole is not None:
-            yield Rebuilt(offset, offset + records, whole)
+            yield RebuiltBatch(offset, offset + records, whole)
             continue
         run.append(row)
         size += body_bytes
@@ -80,7 +80,7 @@ def rebuilt(queue: QueueRef, rows: Sequence[Sequence[Any]]) -> Iterator[Rebuilt]
         yield _batch(queue, run)
 
 
-def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> Rebuilt:
+def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> RebuiltBatch:
     first = ArchivedRow(*rows[0])
     columns = list(zip(*rows, strict=True))
     keys, tags, headers, bodies, born = (list(columns[at]) for at in (5, 6, 7, 8, 9))
@@ -107,4 +107,4 @@ def _batch(queue: QueueRef, rows: list[Sequence[Any]]) -> Rebuilt:
         appended_at_ms=first.stored_at_ms,
         epoch=first.epoch,
     )
-    return Rebuilt(first.queue_offset, first.queue_offset + len(rows), bytes(batch))
+    return RebuiltBatch(first.queue_offset, first.queue_offset + len(rows), bytes(batch))

@@ -1,14 +1,14 @@
 """
-Makes rows of PostgreSQL's binary COPY of record batches: a row for each message. PURE.
+Turns record batches into rows for PostgreSQL's binary COPY, one row for each message. PURE.
 
     file   ┌ signature ┬ flags ┬ extension ┬ row ┬ row ┬ … ┬ -1 ┐
     row    ┌ u16 fields ┬ i32 bytes │ field ┬ i32 bytes │ field ┬ …      big-endian; -1 bytes: NULL
 
-Rows cannot hold every batch: a payload may not decode, PostgreSQL may not hold a text, or a message may be
-too large to send without its compression. Such a batch becomes one row that holds it as it is. So every
-acknowledged message can be archived, and comes back to the byte or as an equal message.
+Some batches cannot become such rows: the payload does not decode, PostgreSQL cannot store a text, or a
+message is too large to send uncompressed. Such a batch becomes one row that holds its bytes. So every
+acknowledged message can be archived, and a reader gets the same bytes or an equal message.
 
-Used by `archiver`; `database` sends the rows. This module must never know a connection.
+Used by `archiver`; `database` sends the rows. It must not know a connection.
 """
 
 import struct
@@ -24,15 +24,15 @@ __all__ = ["BODY_BYTES_MAX", "COLUMNS", "COPY_END", "COPY_START", "ROWS_PER_STEP
 
 COPY_START = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_END = b"\xff\xff"
-# In the order of `copy_rows`: what is the same for a batch comes first.
+# In the order of `copy_rows`: first the columns that all rows of a batch share.
 COLUMNS = (
     "topic", "queue_id", "log_position", "stored_at_ms", "producer_id", "producer_epoch", "epoch",
     "flags", "records", "batch", "key", "tag", "headers", "queue_offset", "sequence", "born_at_ms",
     "body",
 )  # fmt: skip
-# A message of a compressed batch that is larger stays compressed: it could fit no frame without.
+# A compressed batch with a larger message stays compressed: without, it might not fit into a frame.
 BODY_BYTES_MAX = 1 << 20
-# Rows made in one go: about a millisecond.
+# Rows made in one step: about a millisecond.
 ROWS_PER_STEP = 2_000
 
 _I64_MAX = (1 << 63) - 1
@@ -41,10 +41,10 @@ _LENGTH = struct.Struct(">i").pack
 _FIELDS = struct.pack(">h", len(COLUMNS))
 # Queue, log position, append time, producer, its epoch, the broker's epoch, flags, records.
 _SHARED = struct.Struct(">iiiqiqiQiqiqihii").pack
-# Offset, sequence, time of birth, and how long the body is that follows.
+# Offset, sequence, time of birth, and the length of the body, which follows.
 _OWN = struct.Struct(">iqiqiqi").pack
 _NO_HEADERS = b"{}"
-# jsonb travels as its version and its text.
+# COPY sends jsonb as a version byte and the text.
 _JSONB = b"\x01"
 _PLAIN = _LENGTH(0) + _LENGTH(0) + _LENGTH(len(_NO_HEADERS) + 1) + _JSONB + _NO_HEADERS
 
@@ -52,7 +52,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def copy_rows(batch: bytes, header: BatchHeader) -> Iterator[bytes]:
-    """Yields the rows of one whole batch, up to ROWS_PER_STEP at a time; nothing is ever refused.
+    """Yields the rows of one whole batch, up to ROWS_PER_STEP at a time; it never refuses a batch.
 
     Args:
         batch: sound bytes, as the log holds them.
@@ -61,7 +61,7 @@ def copy_rows(batch: bytes, header: BatchHeader) -> Iterator[bytes]:
     try:
         columns = decode_columns(batch, header)
     except (DataCorrupt, ImportError):
-        # Its producer's business, or compressed with what is not installed here.
+        # The producer wrote a payload of its own form, or its compression is not installed here.
         columns = None
     texts = None if columns is None else _texts(header, columns)
     if columns is None or texts is None:
@@ -90,9 +90,9 @@ def _whole(batch: bytes, header: BatchHeader) -> bytes:
 
 
 def _texts(header: BatchHeader, columns: Columns) -> list[bytes] | None:
-    """The fields key, tag and headers of every row; nothing where all have none of them.
+    """Returns the fields key, tag and headers of every row; an empty list if no row has any.
 
-    None where rows cannot say what the batch says.
+    Returns None if rows cannot hold the batch.
     """
     keys, tags, headers, bodies, deltas = columns
     born = (
@@ -108,7 +108,7 @@ def _texts(header: BatchHeader, columns: Columns) -> list[bytes] | None:
     coded_keys = [key.encode() for key in keys] or [b""] * count
     coded_tags = [tag.encode() for tag in tags] or [b""] * count
     coded_headers = [_encode_json(one) for one in headers] or [_NO_HEADERS] * count
-    # PostgreSQL's text holds no NUL, and an entry of its indexes a few kilobytes.
+    # PostgreSQL's text cannot hold NUL, and its index entries are limited to a few kilobytes.
     if (
         any(b"\0" in text for text in (*coded_keys, *coded_tags))
         or any(b"\\u0000" in text for text in coded_headers)

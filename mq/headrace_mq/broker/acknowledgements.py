@@ -61,7 +61,7 @@ class Acknowledgements:
             self._group = group
             self._waiting = []
             self._pending.add(group)
-            group.tell_first(partial(self._flushed, self._waiting))
+            group.call_first(partial(self._flushed, self._waiting))
         connection.charge(request_bytes)
         # A named tuple built as a tuple: half the time of calling it, for every request.
         self._waiting.append(_new(_Waiting, (connection, correlation, results, request_bytes)))
@@ -77,7 +77,7 @@ class Acknowledgements:
             self._group = None
         failure = group.exception()
         if failure is not None:
-            _log.error("flush failed, nothing of it is acknowledged", error=repr(failure))
+            _log.error("a flush failed; none of its messages is acknowledged", error=repr(failure))
         answered: dict[Connection, None] = {}
         try:
             for connection, correlation, results, request_bytes in waiting:

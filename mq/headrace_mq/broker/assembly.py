@@ -15,8 +15,8 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
-from headrace_mq.broker.fetch.filter_workers.ahead import Ahead
-from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.broker.fetch.filter_workers.read_ahead import ReadAhead
+from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.fetch.long_poll import LongPoll
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.quotas.throttle import Throttle
@@ -34,8 +34,8 @@ _JOURNALS = "transient"
 _log = get_logger(__name__)
 
 
-def connect(state: BrokerState, sifters: Sifters | None) -> None:
-    """Joins the parts that call each other; without `sifters` nothing is looked through elsewhere."""
+def connect(state: BrokerState, workers: FilterWorkers | None) -> None:
+    """Joins the parts that call each other; without `workers` nothing is looked through elsewhere."""
     settings = state.settings
     _warn_of_few_descriptors(state)
     budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
@@ -64,8 +64,8 @@ def connect(state: BrokerState, sifters: Sifters | None) -> None:
         wait_ms_max=settings.throttle_ms_max,
         held_max=settings.parked_fetches_max,
     )
-    if sifters is not None:
-        state.ahead = Ahead(state.store, sifters, state.long_poll.wake)
+    if workers is not None:
+        state.ahead = ReadAhead(state.store, workers, state.long_poll.wake)
     state.apply_limits()
     state.store.on_visible = partial(_visible, state)
 

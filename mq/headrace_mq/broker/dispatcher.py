@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.questions import Coming
+from headrace_mq.archive.pending_queries import QueryPending
 from headrace_mq.broker.handlers import (
     admin,
     groups,
@@ -114,7 +114,7 @@ class Dispatcher:
             if parts is None or frame.flags & FLAG_ONEWAY:
                 return
             self._check_size(parts)
-        except Coming as coming:
+        except QueryPending as coming:
             kept = frame._replace(body=memoryview(bytearray(frame.body)))
             connection.charge(len(kept.body))
             coming.answer.add_done_callback(partial(self._serve_again, connection, kept))

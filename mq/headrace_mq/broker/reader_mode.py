@@ -77,7 +77,9 @@ class ReaderMode:
             f" serves readers only, and new messages are refused; {cure}: the broker then starts again"
             f" by itself and takes them, within {look_ms} ms"
         )
-        _log.error("the broker serves readers only", reason=self.sentence)
+        _log.error(
+            "the broker serves only readers until the disk takes writes", reason=self.sentence
+        )
 
     @staticmethod
     def is_for(directory: Path, files: Files) -> bool:

@@ -26,7 +26,7 @@ from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.broker.assembly import connect, delete_archived, spare
-from headrace_mq.broker.fetch.filter_workers.sifters import Sifters
+from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.groups.locks import Locks
 from headrace_mq.broker.groups.members import Groups
 from headrace_mq.broker.groups.offsets import Offsets
@@ -106,7 +106,7 @@ class Broker:
         self._closing = False
         self._port = settings.port
         self._storage = Storage(settings, clock=self._clock, files=self._files)
-        self._sifters: Sifters | None = None
+        self._workers: FilterWorkers | None = None
         self._flushes: Flushes | None = None
         self._deletion: Deletion | None = None
         self._state: BrokerState | None = None
@@ -164,7 +164,7 @@ class Broker:
         # inside may not say where to find it.
         at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
         count = self._settings.filter_processes_max if at_hand else 0
-        self._sifters = Sifters(count) if count else None
+        self._workers = FilterWorkers(count) if count else None
         store = self._storage.open_store()
         self._epoch = store.epoch
         try:
@@ -241,8 +241,8 @@ class Broker:
             assert self._steady is not None
             await self._steady.keep(always=True)
         finally:
-            if self._sifters is not None:
-                await self._sifters.aclose()
+            if self._workers is not None:
+                await self._workers.aclose()
             await self._storage.aclose()
         _log.info("broker stopped", address=state.address)
 
@@ -304,7 +304,7 @@ class Broker:
             early=lambda: state.watermarks.early,
             spare=partial(spare, state),
         )
-        connect(state, self._sifters)
+        connect(state, self._workers)
         return state
 
     def _scheduler(
@@ -362,7 +362,7 @@ class Broker:
                 try:
                     await job()
                 except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
-                    _log.exception("a background job failed and will run again", job=name)
+                    _log.exception("a background job failed; it will run again", job=name)
                 stopping = await self._stops_within(seconds)
 
         return asyncio.create_task(repeat(), name=name)
@@ -398,7 +398,7 @@ class Broker:
 
     async def _reopen(self) -> None:
         """Starts again at the same address, now that the disk takes writes."""
-        _log.info("the disk takes writes again, the broker starts for everybody")
+        _log.info("the disk takes writes again; the broker restarts for readers and writers")
         self._port = int(self.address.rpartition(":")[2])
         await self._stop()
         while not self._closing:
@@ -406,7 +406,7 @@ class Broker:
                 await self._begin()
                 break
             except Exception:  # noqa: BLE001 - what is in its way may go; readers wait for it
-                _log.exception("the broker could not start again and tries once more")
+                _log.exception("the broker could not restart; it tries again")
                 await asyncio.sleep(self._settings.store.disk_look_ms / 1_000)
         self._reopening = None
 

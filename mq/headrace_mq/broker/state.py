@@ -13,7 +13,7 @@ from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.descriptors import Descriptors
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.acknowledgements import Acknowledgements
-from headrace_mq.broker.fetch.filter_workers.ahead import Ahead
+from headrace_mq.broker.fetch.filter_workers.read_ahead import ReadAhead
 from headrace_mq.broker.fetch.long_poll import LongPoll
 from headrace_mq.broker.groups.backlogs import Backlogs
 from headrace_mq.broker.groups.locks import Locks
@@ -35,7 +35,7 @@ from headrace_mq.errors import StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.filter.sieve import Sieve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter
 from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
@@ -46,7 +46,7 @@ __all__ = ["BrokerState", "check_room"]
 _STATES_BYTES_MAX = 16 << 10
 # Conditions kept compiled, and what they said of up to 1,024 values and as many encoded headers: one
 # for each group that filters, more than a broker has, and 120 MB at the worst.
-_SIEVES_MAX = 256
+_BATCH_FILTERS_MAX = 256
 _TURN_STEP = 0x9E37_79B9_7F4A_7C15  # 2^64 / golden ratio
 _TURN_BITS = 64
 
@@ -71,7 +71,7 @@ class BrokerState:
         produced: what producers sent, by queue.
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
-        sieves: compiles a condition, and keeps those that are asked for again and again.
+        batch_filters: compiles a condition, and keeps those that are asked for again and again.
         limited: whether there is any limit; all that requests pay where there is none.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
@@ -97,7 +97,7 @@ class BrokerState:
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
     archive: Archive | None = None
-    ahead: Ahead | None = None
+    ahead: ReadAhead | None = None
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
     throttle: Throttle = field(init=False)
@@ -115,7 +115,9 @@ class BrokerState:
     body_bytes_max: int = field(init=False)
     states_bytes_max: int = field(init=False)
     batch_bytes_max: int = field(init=False)
-    sieves: Callable[[str], Sieve] = field(default_factory=lambda: lru_cache(_SIEVES_MAX)(Sieve))
+    batch_filters: Callable[[str], BatchFilter] = field(
+        default_factory=lambda: lru_cache(_BATCH_FILTERS_MAX)(BatchFilter)
+    )
     _turn: int = 0
 
     def __post_init__(self) -> None:

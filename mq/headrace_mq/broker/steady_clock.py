@@ -109,13 +109,18 @@ class SteadyClock:
         try:
             await asyncio.to_thread(self._file.write_encoded, content)
         except OSError as error:
-            _log.warning("the timeline could not be kept; a start ages less", reason=str(error))
+            _log.warning(
+                "the timeline could not be written; after a restart messages count as younger",
+                reason=str(error),
+            )
 
     def _read(self) -> KeptTimeline | None:
         try:
             return self._file.read()
         except (DataCorrupt, OSError) as error:
-            _log.error("the timeline is lost: no message is older than now", reason=str(error))
+            _log.error(
+                "the timeline is lost; the ages of all messages start again at 0", reason=str(error)
+            )
             return None
 
     def _reading(self) -> Reading:
@@ -129,4 +134,4 @@ class SteadyClock:
         if by_ms:
             # What follows is to be known after a crash too.
             self._kept_at_ms = None
-            _log.warning("the clock was set; no message becomes older by that", by_ms=by_ms)
+            _log.warning("the system clock jumped; the ages of messages do not change", by_ms=by_ms)

@@ -85,8 +85,8 @@ class Requester:
                 return await self._ask(message)
         except TimeoutError as error:
             raise RequestTimeout(
-                f"no reply from topic {message.topic!r} within {timeout_ms} ms; see whether its"
-                " consumers are at work, then ask again"
+                f"no reply from topic {message.topic!r} within {timeout_ms} ms; check that its"
+                " consumers run, then send the request again"
             ) from error
 
     def close(self) -> None:
@@ -94,11 +94,11 @@ class Requester:
         self._closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_exception(Closed("the requester was closed"))
+                waiting.set_exception(Closed("the requester is closed; make a new one"))
 
     async def _ask(self, message: Message) -> bytes:
         if self._closed:
-            raise Closed("the requester was closed")
+            raise Closed("the requester is closed; make a new one")
         correlation = f"{self._name}-{next(self._numbers)}"
         address = {CLIENT_HEADER: self._producer.client_id, CORRELATION_HEADER: correlation}
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -114,7 +114,7 @@ class Requester:
     def _received(self, correlation: str, body: bytes) -> None:
         waiting = self._waiting.get(correlation)
         if waiting is None or waiting.done():
-            _log.info("a reply came too late, or twice", correlation=correlation)
+            _log.info("a reply was dropped: it came too late, or twice", correlation=correlation)
             return
         waiting.set_result(body)
 
@@ -144,7 +144,7 @@ async def reply_to(producer: Producer, record: Record, body: bytes) -> bool:
     try:
         await producer.reply(*address, body)
     except ReplyUndeliverable as error:
-        _log.info("dropped a reply: its requester is gone", reason=str(error))
+        _log.info("a reply was dropped: its requester is gone", reason=str(error))
         return False
     return True
 

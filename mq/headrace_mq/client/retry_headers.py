@@ -72,7 +72,7 @@ def _topic_of(prefix: str, group: str) -> str:
         return check_topic(f"{prefix}{group}")
     except ValueError as error:
         raise ValueError(
-            f"group {group!r} cannot retry by topics, which are named after it ({error}); its name has"
+            f"group {group!r} cannot have retry topics, which are named after it ({error}); its name has"
             f" letters, digits and . _ - % only, and at most {GROUP_BYTES_MAX} of them"
         ) from error
 

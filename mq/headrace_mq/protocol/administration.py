@@ -29,8 +29,6 @@ __all__ = [
     "DescribeLag",
     "DescribeProducers",
     "DescribeQueues",
-    "DoomedQueue",
-    "DoomedQueues",
     "FindAnswer",
     "FindMessages",
     "FreezeQueues",
@@ -47,6 +45,8 @@ __all__ = [
     "OffsetsAt",
     "ProducerDescription",
     "ProducersAnswer",
+    "QueueDeletion",
+    "QueueDeletions",
     "QueueDescription",
     "QueueLag",
     "QueuesAnswer",
@@ -122,7 +122,7 @@ class DeleteQueues(Body, frozen=True):
     dry_run: bool = False
 
 
-class DoomedQueue(Body, frozen=True):
+class QueueDeletion(Body, frozen=True):
     """A queue that DELETE_QUEUES names: what goes with it, and why it cannot go yet."""
 
     topic: str
@@ -132,11 +132,11 @@ class DoomedQueue(Body, frozen=True):
     obstacles: list[str]
 
 
-class DoomedQueues(Body, frozen=True):
+class QueueDeletions(Body, frozen=True):
     """The answer to DELETE_QUEUES; `deleted` is false after a dry run."""
 
     deleted: bool
-    queues: list[DoomedQueue]
+    queues: list[QueueDeletion]
 
 
 class OffsetsAt(Body, frozen=True):

@@ -1,8 +1,8 @@
 """
 Topics as a Spark data source: `spark.read.format("headrace")`.
 
-Sits between: a Spark session, which plans and runs the reading, and the client, which fetches
-batches over TCP. Knows nothing of what message bodies mean, nor of the broker's insides.
+Used by a Spark session, which plans and runs the reading. Uses the blocking client, which fetches
+batches over TCP. It never looks into a message body.
 
     from headrace_mq.spark import register
 

@@ -1,9 +1,9 @@
 """
 The columns of the data source, built as Arrow arrays from the columns of wire batches.
 
-Used by `reader`, which fetches wire batches; makes the `pyarrow.RecordBatch`es that Spark wants. It builds
-no object per record and no column that was not asked for, and a value that many records in a row have is
-one object until Arrow repeats it. No I/O.
+Used by `reader`, which fetches wire batches; makes the `pyarrow.RecordBatch`es that Spark wants. It makes
+no object per record and builds only the columns of the query. A value that many records in a row share
+stays one object until Arrow repeats it. No I/O.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Gathered:
 
     Attributes:
         rows: the records gathered so far.
-        body_bytes: the bytes of their bodies; 0 where bodies are not asked for.
+        body_bytes: the bytes of their bodies; 0 if the schema has no column `body`.
     """
 
     def __init__(self, queue: QueueRef, schema: Any, *, include_headers: bool = True) -> None:
@@ -53,7 +53,7 @@ class Gathered:
         asked = set(schema.names)
         self._with_headers = include_headers and "headers" in asked
         self._asked = asked if include_headers else asked - {"headers"}
-        # Of offsets: how far each is ahead of its place in here.
+        # For each row: its offset minus its row number here.
         self._ahead = _Runs()
         self._keys: list[str] = []
         self._tags: list[str] = []
@@ -90,7 +90,7 @@ class Gathered:
         self.rows += count
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Everything gathered, as one batch of the schema."""
+        """Returns all records gathered so far as one batch of the schema."""
         make: dict[str, Callable[[], Any]] = {
             "topic": lambda: pa.repeat(pa.scalar(self._queue.topic), self.rows),
             "queue_id": lambda: pa.repeat(pa.scalar(self._queue.queue_id, pa.int32()), self.rows),
@@ -132,7 +132,7 @@ class _Runs:
         self._ends: list[int] = []
 
     def add(self, value: int, count: int) -> None:
-        """Appends a number as often as that."""
+        """Appends a number `count` times."""
         end = (self._ends[-1] if self._ends else 0) + count
         if self._values and self._values[-1] == value:
             self._ends[-1] = end
@@ -141,13 +141,13 @@ class _Runs:
             self._ends.append(end)
 
     def to_arrow(self) -> Any:
-        """All of them, one per record."""
+        """Returns all numbers, one per record."""
         ends, values = pa.array(self._ends, pa.int32()), pa.array(self._values, pa.int64())
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
 
 
 def _all_alike(entries: list[dict[str, str]]) -> bool:
-    # Where they differ, the first and the last mostly do.
+    # If any two differ, the first and the last usually do: compare these before all others.
     return entries[0] == entries[-1] and entries.count(entries[0]) == len(entries)
 
 

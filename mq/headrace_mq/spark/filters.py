@@ -1,9 +1,9 @@
 """
-Spark's filters as bounds on what is fetched: filters in, a `RowFilter` and the filters left over out.
+Turns Spark's filters into bounds on what is fetched: filters in, a `RowFilter` and the filters left over out.
 
-Sits between: `source`, to which Spark offers filters, and `reader`. A filter is answered for only
-where every row that it refuses is certain to be left out; all others go back to Spark, which applies
-them itself. Pure.
+Used by `source`, to which Spark offers its filters. This module accepts a filter only if the bounds
+leave out every row that the filter rejects. All other filters go back to Spark, which applies them
+to each row. Pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -77,11 +77,11 @@ class RowFilter:
     stored_us: NumberRange = ANY
 
     def narrow(self, slices: Iterable[QueueSlice]) -> Iterator[QueueSlice]:
-        """Yields what remains of slices; those of which nothing remains are left out."""
+        """Yields the part of each slice that may pass; slices without such a part are left out."""
         among = self.offsets.among
         offsets = self.offsets
         if among is not None:
-            # One range that holds them all: Spark chooses from it.
+            # Read one range that covers all of them; Spark picks the rows.
             offsets &= NumberRange(low=min(among, default=0), high=max(among, default=-1))
         for piece in slices:
             topic, queue_id = piece.queue
@@ -95,7 +95,7 @@ class RowFilter:
                 yield QueueSlice(queue=piece.queue, start=start, end=end)
 
     def chooser(self) -> Callable[[BatchHeader], bool] | None:
-        """What says of a wire batch whether a row of it may pass; None: all of them may."""
+        """Returns a test of wire batches: may any row of it pass? None if every batch may."""
         stored = self.stored_us
         if self.tags is None and stored == ANY:
             return None
@@ -112,7 +112,7 @@ class RowFilter:
 
 
 def take_filters(filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
-    """Returns what the filters want, and those that Spark still has to apply itself."""
+    """Returns the bounds, and the filters that Spark still has to apply."""
     wanted, left = RowFilter(), []
     for one in filters:
         wanted, exact = _take(wanted, one)
@@ -131,7 +131,7 @@ def _take(wanted: RowFilter, one: Filter) -> tuple[RowFilter, bool]:
             return wanted, False
         if column == "topic":
             return replace(wanted, topics=_common(wanted.topics, words)), True
-        # A tag's bit is shared with other tags.
+        # Several tags share one bit of the summary, so Spark must check each row.
         return replace(wanted, tags=_common(wanted.tags, words)), False
     if column in {"queue_id", "offset", "stored_at"}:
         numbers = _numbers(one, _microseconds if column == "stored_at" else _whole)

@@ -25,7 +25,7 @@ __all__ = [
     "split_slices",
 ]
 
-# "earliest", "latest", or an offset for some queues; queues it does not name keep the default.
+# "earliest", "latest", or offsets of some queues; all other queues keep the default.
 Bound = Literal["earliest", "latest"] | Mapping[QueueRef, int]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,12 +92,12 @@ def parse_moment(option: str, text: str) -> int:
             f"{option}: use milliseconds since 1970 UTC or a time with its zone such as"
             f" 2026-01-31T09:00:00Z, not {text!r}"
         )
-    # Rounded up: what was stored within the millisecond before is not at or after the moment.
+    # Round up: a record stored earlier within the same millisecond is before the moment.
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 
 def deleted_before(held: Sequence[QueueRange], bound: Bound) -> list[QueueSlice]:
-    """Returns the ranges that a bound asks for and that are deleted, below the first one held."""
+    """Returns the ranges that a bound names but the broker has deleted."""
     if isinstance(bound, str):
         return []
     firsts = {QueueRef(one.topic, one.queue_id): one.first for one in held}
@@ -115,7 +115,7 @@ def plan_slices(
     ending: Bound = "latest",
     split_records: int | None = None,
 ) -> list[QueueSlice]:
-    """Cuts what the broker holds into slices; queues without a record to read get none.
+    """Cuts what the broker holds into slices; a queue without a record to read gets no slice.
 
     Args:
         held: the ranges of all queues of the topics, taken once.
@@ -136,7 +136,7 @@ def plan_slices(
 
 
 def split_slices(slices: Iterable[QueueSlice], records_max: int | None) -> Iterator[QueueSlice]:
-    """Cuts slices into pieces of at most so many records, in order; empty ones are left out."""
+    """Cuts slices into pieces of at most `records_max` records, in order; leaves out empty slices."""
     for whole in slices:
         step = records_max or max(whole.records, 1)
         for start in range(whole.start, whole.end, step):
@@ -158,15 +158,21 @@ def _slice_of(queue: QueueRange, starting: Bound, ending: Bound) -> QueueSlice:
     if not queue.first <= start <= queue.end:
         raise ValueError(
             f"startingOffsets asks for offset {start} of {name}, which holds {queue.first} to"
-            f" {queue.end}; what was deleted or not yet written cannot be read"
-            + (f"; failOnDataLoss=false goes on from {queue.first}" if start < queue.first else "")
+            f" {queue.end}; start at an offset in this range"
+            + (
+                f"; or set failOnDataLoss=false to go on from {queue.first}"
+                if start < queue.first
+                else ""
+            )
         )
     if end > queue.end:
         raise ValueError(
-            f"endingOffsets asks for offset {end} of {name}, which ends at {queue.end}"
+            f"endingOffsets asks for offset {end} of {name}, which ends at {queue.end}; ask for this offset or a lower one"
         )
     if end < start:
-        raise ValueError(f"{name}: the read would start at {start}, after its end at {end}")
+        raise ValueError(
+            f"{name}: the read would start at {start}, after its end at {end}; correct one of the options"
+        )
     return QueueSlice(queue=ref, start=start, end=end)
 
 

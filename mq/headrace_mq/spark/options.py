@@ -1,7 +1,7 @@
 """
-The options of the data source, read once and checked where they are written.
+The options of the data source: parsed and checked once, when the user's program names them.
 
-Sits between: Spark, which has them as text, and the readers and the writer, which want values. Pure.
+Used by `source`, which gets them from Spark as text. The readers and the writer get typed values. Pure.
 
 | option | value |
 | --- | --- |
@@ -44,9 +44,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options as values; the module's table says what they mean.
+    """The options as values; the module's table explains each.
 
-    `given` has the names of those that were written down.
+    `given` has the names of the options that the user set.
     """
 
     broker: str
@@ -62,7 +62,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """Reads all options, those of reading and of writing.
+        """Parses all options, for reading and for writing.
 
         Raises:
             ValueError: one is unknown, unreadable, or contradicts another.
@@ -71,7 +71,7 @@ class SourceOptions:
         unknown = sorted(name for name in options if name.lower() not in spelled)
         if unknown:
             raise ValueError(
-                f"format('headrace') knows no option {unknown[0]!r}; it knows {', '.join(_KNOWN)}"
+                f"format('headrace') has no option {unknown[0]!r}; use {', '.join(_KNOWN)}"
             )
         values = {spelled[name.lower()]: text for name, text in options.items()}
         if not values.get("broker", "").strip():

@@ -1,7 +1,7 @@
 """
-Which ranges of which queues a read covers, with the broker asked for what the options leave open.
+Plans which ranges of which queues a read covers. Asks the broker for what the options leave open.
 
-Sits between: the options and the broker, on the driver. Runs once for each plan.
+Used by the readers, on the driver; runs once for each plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,11 @@ class SlicePartition(InputPartition):
 
 
 def slices_of(options: SourceOptions, held: Sequence[QueueRange]) -> list[QueueSlice]:
-    """Returns what a batch reads of each queue, not yet split.
+    """Returns the range that a batch reads of each queue, not split yet.
 
     Raises:
-        ValueError: a bound names what is not there, or was deleted where that is an error.
+        ValueError: a bound names a queue or an offset that does not exist, or deleted offsets while
+        these are an error.
         ConnectionLost: the broker cannot be reached.
     """
     starting = _resolved(options, held, options.starting)

@@ -1,10 +1,10 @@
 """
-How far a stream has come: its offsets, as Spark keeps them in a checkpoint, and its next step.
+The progress of a stream: its offsets, as Spark keeps them in a checkpoint, and its next step.
 
-Sits between: `stream`, which asks the broker, and the queues' offsets. Pure.
+Used by `stream`, which passes in the ranges that the broker holds. Pure.
 
-A checkpoint holds `{"orders": {"0": 12, "1": 7}}`: of each queue the next offset to read. A queue
-that is not in it was added to its topic later and is read from 0.
+A checkpoint holds `{"orders": {"0": 12, "1": 7}}`: the next offset to read of each queue. If a queue
+is not in it, the queue was added to its topic later: the stream reads it from 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ Offsets = Mapping[QueueRef, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A queue that does not hold what comes next: records were deleted, or the queue is another.
+    """A queue without the next record: it was deleted, or the queue was recreated.
 
-    `at` was to be read next, and the queue holds `first` to before `end`.
+    The stream wants to read `at` next. The queue holds `first` to before `end`.
     """
 
     queue: QueueRef
@@ -33,7 +33,7 @@ class Loss:
 
     @property
     def sentence(self) -> str:
-        """What happened, for a person."""
+        """Returns what happened, as a sentence for the user."""
         name = f"{self.queue.topic}/{self.queue.queue_id}"
         if self.at < self.first:
             return f"offset {self.at} of {name} was deleted; the first one held is {self.first}"
@@ -53,7 +53,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> dict[QueueRef, int]:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Returns offsets as a checkpoint keeps them, always in the same order: Spark compares text."""
+    """Returns offsets as a checkpoint keeps them, in a fixed order: Spark compares the text."""
     topics: dict[str, dict[str, int]] = {}
     for queue, offset in sorted(offsets.items()):
         topics.setdefault(queue.topic, {})[str(queue.queue_id)] = offset
@@ -61,9 +61,9 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def begin(held: Iterable[QueueRange], start: Offsets) -> tuple[dict[QueueRef, int], list[Loss]]:
-    """Returns where each queue that is held is read on, and what is lost by that.
+    """Returns the next offset of each queue that the broker holds, and the losses.
 
-    A queue that lost something is read on from the first record that it holds.
+    If a queue lost records, its next offset is the first record that it holds.
     """
     places: dict[QueueRef, int] = {}
     losses: list[Loss] = []
@@ -79,11 +79,11 @@ def begin(held: Iterable[QueueRange], start: Offsets) -> tuple[dict[QueueRef, in
 def advance(
     held: Sequence[QueueRange], start: Offsets, records_max: int | None
 ) -> dict[QueueRef, int]:
-    """Returns the end of the next micro-batch: each queue goes on by its share of `records_max`.
+    """Returns the end of the next micro-batch: each queue advances by its share of `records_max`.
 
-    Each queue with anything to read gets one record, and of the rest of the limit a share in
-    proportion to what else waits in it; None for no limit.
-    Queues that are not held stay where they are, and new ones join with their first record.
+    Each queue that has records to read gets one. The rest of the limit is divided in proportion to
+    what waits in each queue. None is no limit. Queues that the broker does not hold keep their offset;
+    new queues start at their first record.
     """
     places, _ = begin(held, start)
     ends = {QueueRef(one.topic, one.queue_id): one.end for one in held}
@@ -100,9 +100,9 @@ def advance(
 
 
 def between(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[QueueSlice]:
-    """Returns what a micro-batch reads, of what is held.
+    """Returns the held ranges that a micro-batch reads.
 
-    An end before the start says that the queue was recreated: it is read from its first record.
+    If the end is before the start, the queue was recreated: it is read from its first record.
     """
     ranges = {QueueRef(one.topic, one.queue_id): one for one in held}
     slices: list[QueueSlice] = []
@@ -118,7 +118,7 @@ def between(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[Qu
 
 
 def missing(held: Iterable[QueueRange], start: Offsets, end: Offsets) -> list[Loss]:
-    """Returns the queues that do not hold all of a micro-batch; those that are gone hold nothing."""
+    """Returns the queues that do not hold all of a micro-batch; a deleted queue holds nothing."""
     ranges = {QueueRef(one.topic, one.queue_id): one for one in held}
     losses: list[Loss] = []
     for queue, goal in sorted(end.items()):

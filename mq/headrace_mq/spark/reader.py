@@ -1,8 +1,8 @@
 """
 The executor's side: fetches one slice of a queue and turns its columns into Arrow batches.
 
-Sits between: Spark's Python worker, which wants `pyarrow.RecordBatch`es, and the blocking client.
-Knows of breaking connections and deleted offsets; nothing of options or plans.
+Used by Spark's Python worker, which wants `pyarrow.RecordBatch`es; uses the blocking client. It handles
+broken connections and deleted offsets. It never sees options or plans.
 """
 
 import gc
@@ -50,36 +50,36 @@ Part = tuple[BatchHeader, Columns, int, int]
 
 _log = get_logger(__name__)
 
-# A wire batch makes thousands of objects that live for a moment and form no cycles. At Python's own
-# thresholds (700, 10, 10) looking for cycles took three quarters of the time of reading, and half
-# of the time of folding.
+# A wire batch makes thousands of short-lived objects without cycles. With Python's default
+# thresholds (700, 10, 10) the garbage collector took three quarters of the time of reading and
+# half of the time of folding.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of one slice's reading."""
+    """The limits of reading one slice."""
 
-    # One request; a broker that restarts needs more than one, hence the attempts below.
+    # The limit of one request. A restart of the broker takes longer: see the attempts below.
     timeout_ms: int = 10_000
-    # Connections tried in a row without a single record in between, and the pauses between them
-    # (doubled each time): together about 10 s, longer than a broker restart.
+    # Attempts to connect in a row without a record in between, and the pauses between them
+    # (doubled each time): together about 10 s, longer than a restart of the broker.
     attempts_max: int = 8
     pause_ms_min: int = 100
     pause_ms_max: int = 4_000
     # Bytes asked for in one request; below the broker's limit of 4 MiB for a frame.
     fetch_bytes: int = 2 << 20
-    # Rows and body bytes of one Arrow batch: enough to make its fixed costs vanish (measured
-    # optimum about 32,000 rows), little enough to keep a worker's memory small.
+    # Rows and body bytes of one Arrow batch: large enough that its fixed costs do not
+    # matter (best measured: about 32,000 rows), small enough for the memory of a worker.
     batch_rows: int = 32_000
     batch_bytes: int = 16 << 20
 
     def pause_s(self, failures: int) -> float:
-        """The pause, in seconds, after so many failures in a row."""
+        """Returns the pause in seconds after `failures` failures in a row."""
         return min(self.pause_ms_min << (failures - 1), self.pause_ms_max) / 1_000
 
 
 class TopicReader(Protocol):
-    """What is needed of `BlockingReader`; tests pass one without sockets."""
+    """The calls of `BlockingReader` that this module uses; tests pass one without sockets."""
 
     def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
         """The ranges of all queues of the topics."""
@@ -100,13 +100,13 @@ Connect = Callable[[str, int], AbstractContextManager[TopicReader]]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a slice is wanted.
+    """The part of a slice to read.
 
     Args:
         schema: the columns, a choice of `ARROW_SCHEMA` in any order.
         include_headers: False leaves the column `headers` null.
-        keep: told a wire batch's header, says whether a record of it may be wanted.
-        skip_deleted: go on at the first record held where others would raise OffsetOutOfRange.
+        keep: takes the header of a wire batch; False if no record of the batch is wanted.
+        skip_deleted: go on at the first record held instead of raising OffsetOutOfRange.
     """
 
     schema: Any = ARROW_SCHEMA
@@ -129,19 +129,19 @@ def ask(
     connect: Connect = connect,
     pause: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Asks the broker something over a connection of its own.
+    """Sends the broker one question over a new connection.
 
     Args:
         address: the broker's `host:port`.
-        question: uses the connection, and nothing of it afterwards.
-        patient: ask again where the broker cannot be reached, as often as the settings allow.
+        question: uses the connection, and does not keep it.
+        patient: while the broker cannot be reached, ask again as often as the settings allow.
         settings: bounds.
         connect: opens the connection.
-        pause: waits so many seconds between attempts.
+        pause: takes seconds; waits between attempts.
 
     Raises:
         ConnectionLost: the broker cannot be reached from this machine.
-        BrokerError: the broker's answer, where asking again would not change it.
+        BrokerError: the broker's answer is an error that a second attempt would repeat.
     """
     bounds, failures = settings or ReadSettings(), 0
     while True:
@@ -191,13 +191,13 @@ def fetch_offsets_at(
     Args:
         address: the broker's `host:port`.
         held: the queues' ranges; a queue that ends before the moment gets its end, even if
-            messages came since.
+        new messages have arrived.
         moment_ms: milliseconds since 1970 UTC, by the broker's clock when it stored a record.
         settings: bounds of the connection.
         connect: opens it.
 
     Raises:
-        TopicNotFound: one of the topics was deleted meanwhile.
+        TopicNotFound: one of the topics has been deleted.
         ConnectionLost: the broker cannot be reached from this machine.
     """
     topics = sorted({one.topic for one in held})
@@ -229,10 +229,10 @@ def read_columns(
     Args:
         address: the broker's `host:port`.
         wanted: the slice.
-        skip_deleted: go on at the first record held where others would raise OffsetOutOfRange.
+        skip_deleted: go on at the first record held instead of raising OffsetOutOfRange.
         settings: bounds.
         connect: opens a connection.
-        pause: waits so many seconds between attempts.
+        pause: takes seconds; waits between attempts.
 
     Raises:
         ConnectionLost: the broker could not be reached for as long as the settings allow.
@@ -261,7 +261,7 @@ def read_columns(
 
 @contextmanager
 def rarely_collecting() -> Iterator[None]:
-    """Makes Python look for cyclic garbage rarely while the block runs; for Spark's workers."""
+    """Runs Python's cyclic garbage collector rarely inside the block; for Spark's workers."""
     before = gc.get_threshold()
     gc.set_threshold(*_GC_THRESHOLDS)
     try:
@@ -278,7 +278,7 @@ def read_record_batches(
     settings: ReadSettings | None = None,
     connect: Connect = connect,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields what is chosen of a slice as Arrow batches; raises what `read_columns` raises."""
+    """Yields the chosen part of a slice as Arrow batches; raises what `read_columns` raises."""
     bounds, chosen = settings or ReadSettings(), choice or Choice()
 
     def begin() -> Gathered:
@@ -300,7 +300,7 @@ def read_record_batches(
 
 
 def unreachable_here(error: Exception) -> ConnectionLost:
-    """The error for a broker that cannot be reached, with the machine that tried."""
+    """Returns the error for an unreachable broker; it names the machine that tried."""
     return ConnectionLost(
         f"{error or type(error).__name__}; this was tried on {socket.gethostname()}, and every"
         " Spark executor must reach the broker under this address"

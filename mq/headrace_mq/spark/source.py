@@ -1,9 +1,9 @@
 """
 The data source `headrace`: one Spark partition per queue and offset range, and rows as messages.
 
-Sits between: `format("headrace")` and the readers and the writer. Spark runs planning and reading
-in separate Python processes, so everything that a reader needs travels inside it or its partition.
-`options` lists the options.
+Used by Spark for `format("headrace")`; makes the readers and the writer. Spark plans and reads in
+separate Python processes, so a reader or its partition must hold everything that reading needs.
+The module `options` lists the options.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -57,20 +57,20 @@ SCHEMA = StructType(
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("headrace")` known to a session; doing it twice changes nothing.
+    """Registers `format("headrace")` with a session; a second call changes nothing.
 
-    Turns on the session's setting `spark.sql.python.filterPushdown.enabled`, without which Spark
-    refuses data sources that can take filters.
+    This turns on the session's setting `spark.sql.python.filterPushdown.enabled`: without it, Spark
+    refuses a data source that accepts filters.
     """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(HeadraceDataSource)
 
 
 def capture_offsets(broker: str, topics: Sequence[str]) -> str:
-    """Returns where the topics end now, as the JSON that `endingOffsets` takes.
+    """Returns the current ends of the topics, as the JSON that `endingOffsets` takes.
 
-    Spark plans a DataFrame again for every action; one that is given these offsets reads the same
-    records each time.
+    Spark plans a DataFrame again for every action. With these offsets as its end, the DataFrame reads
+    the same records each time.
 
     Raises:
         TopicNotFound: one of them does not exist.
@@ -83,7 +83,7 @@ def capture_offsets(broker: str, topics: Sequence[str]) -> str:
 
 
 class HeadraceDataSource(DataSource):
-    """A topic, or several, as rows."""
+    """One or more topics as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -91,18 +91,18 @@ class HeadraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for `format(…)`."""
+        """Returns the name for `format(…)`."""
         return "headrace"
 
     def schema(self) -> StructType:
-        """All columns; a schema of the user's own chooses among them."""
+        """Returns all columns; a user's own schema may choose some of them."""
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns what plans and reads a batch.
+        """Returns the reader that plans and reads a batch.
 
         Raises:
-            ValueError: an option is missing or of no use here, or the schema has other columns.
+            ValueError: an option is missing or does not fit a batch, or the schema has other columns.
         """
         options = self._parsed.for_batch()
         choice = _choice(options, schema)
@@ -113,15 +113,15 @@ class HeadraceDataSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
-        """Returns what plans and reads micro-batches; raises as `reader`."""
+        """Returns the reader that plans and reads micro-batches; raises as `reader`."""
         options = self._parsed.for_stream()
         return TopicsStream(options, _choice(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Returns what sends rows, after it has looked whether they can be sent.
+        """Returns the writer that sends rows; checks first that the rows can be messages.
 
         Raises:
-            ValueError: the rows' columns are no message's, or rows are to be overwritten.
+            ValueError: the rows have columns that no message has, or the write would overwrite rows.
             TopicNotFound: there is no such topic.
             ConnectionLost: the broker cannot be reached from the driver.
         """
@@ -152,7 +152,7 @@ def _choice(options: SourceOptions, schema: StructType) -> Choice:
 
 
 class _TopicsReader(DataSourceReader):
-    """Reads everything that the options name."""
+    """Reads all records that the options name."""
 
     def __init__(self, options: SourceOptions, choice: Choice) -> None:
         self._options = options
@@ -166,7 +166,7 @@ class _TopicsReader(DataSourceReader):
         return [SlicePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes one partition without a value of a plan without partitions.
+        # For a plan without partitions, Spark makes one partition without a value.
         if partition.value is None:
             return iter(())
         choice = msgspec.structs.replace(self._choice, keep=self._wanted.chooser())
@@ -174,7 +174,10 @@ class _TopicsReader(DataSourceReader):
 
 
 class _FilteringReader(_TopicsReader):
-    """Reads what may pass the filters; a class of its own, for Spark looks for the method."""
+    """Reads the records that may pass the filters.
+
+    It is a class of its own because Spark looks for the method `pushFilters`.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - PySpark's
         self._wanted, left = take_filters(filters)

@@ -1,8 +1,8 @@
 """
 Topics as a stream of micro-batches: `spark.readStream.format("headrace")`.
 
-Sits between: Spark, which keeps the offsets in its checkpoint and asks for the next ones, and the
-broker. Keeps nothing that a restart would need.
+Used by Spark, which keeps the offsets in its checkpoint and asks for the next ones. This module keeps no
+state that a restart would need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,37 +45,37 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads them.
 
     Args:
-        options: what was asked for.
+        options: what to read.
         choice: the columns.
     """
 
     def __init__(self, options: SourceOptions, choice: Choice) -> None:
         self._options = options
         self._choice = choice
-        # Where an available-now query ends; None while the stream goes on for ever.
+        # The end of an available-now query; None for a stream without an end.
         self._target: list[QueueRange] | None = None
         self._seen: list[QueueRange] | None = None
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
-        """Where a query without a checkpoint begins; asked once, then kept by Spark."""
+        """Returns the start of a query without a checkpoint; Spark asks once and keeps the answer."""
         return to_json(starts_of(self._options, self._held()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's spelling
-        """The limit that the option `maxRecordsPerBatch` sets."""
+        """Returns the limit of the option `maxRecordsPerBatch`."""
         most = self._options.records_per_batch
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's spelling
-        """Ends the query where the topics end now."""
+        """Makes the current ends of the topics the end of the query."""
         self._target = self._held()
 
     def latestOffset(  # noqa: N802 - PySpark's spelling
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
-        """Where the next micro-batch ends.
+        """Returns the end of the next micro-batch.
 
         Raises:
-            OffsetOutOfRange: a queue does not hold what comes next, and data loss is an error.
+            OffsetOutOfRange: a queue does not hold its next record, and data loss is an error.
             ConnectionLost: the broker could not be reached for as long as the settings allow.
         """
         held = self._seen = self._held() if self._target is None else self._target
@@ -86,14 +86,14 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(advance(held, at, most))
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - PySpark's
-        """Where the topics ended when that was last asked for."""
+        """Returns the ends of the topics at the last call of `latestOffset`."""
         return None if self._seen is None else to_json(advance(self._seen, {}, None))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition for each queue and range of a micro-batch.
+        """Returns one partition for each queue and range of a micro-batch.
 
         Raises:
-            OffsetOutOfRange: not all of it is held, and data loss is an error.
+            OffsetOutOfRange: the broker does not hold all of it, and data loss is an error.
         """
         held, first, last = self._held(), from_json(start), from_json(end)
         self._tell(missing(held, first, last))
@@ -112,11 +112,11 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if losses and self._options.fail_on_data_loss:
             raise OffsetOutOfRange(
                 "; ".join(loss.sentence for loss in losses)
-                + "; failOnDataLoss=false goes on with what is there"
+                + "; set failOnDataLoss=false to go on with the records that are left"
             )
         for loss in losses:
             _log.warning(
-                "records were lost before they were read",
+                "records were deleted before the stream read them",
                 topic=loss.queue.topic, queue_id=loss.queue.queue_id,
                 next=loss.at, first=loss.first, end=loss.end,
             )  # fmt: skip

@@ -1,9 +1,9 @@
 """
 Rows as messages: `frame.write.format("headrace")`.
 
-Used by Spark's Python worker, which has Arrow batches; uses a producer. Every attempt of a task
-sends its rows again, so a row is stored at least once: twice or more where a task is run again.
-Rows of one Spark partition that have one key keep their order within an attempt.
+Used by Spark's Python worker, which has Arrow batches; uses a producer. Each attempt of a task sends
+all its rows, so a row is stored at least once, and again each time Spark repeats the task. Rows of one
+Spark partition with the same key keep their order within an attempt.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from headrace_mq.spark.reader import unreachable_here
 
 __all__ = ["RowsSent", "TopicWriter", "check_columns"]
 
-# Rows that become messages at a time: many wire batches, and little of a worker's memory.
+# Rows that become messages at a time: enough for many wire batches, little for a worker's memory.
 ROWS_AT_ONCE_MAX = 10_000
 
 _TEXT: tuple[type[DataType], ...] = (StringType,)
@@ -35,15 +35,15 @@ _TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "headers": (MapType,),
     "body": (StringType, BinaryType),
 }
-# The broker assigns new ones, so that what was read from one topic can be written to another.
-_ASSIGNED_ANEW = frozenset({"queue_id", "offset", "born_at", "stored_at"})
+# Ignored: the broker assigns new ones. So you can write the rows of one topic to another.
+_ASSIGNED_BY_BROKER = frozenset({"queue_id", "offset", "born_at", "stored_at"})
 
 _log = get_logger(__name__)
 
 
 @dataclass
 class RowsSent(WriterCommitMessage):
-    """What one task attempt tells the driver."""
+    """The report of one task attempt to the driver."""
 
     rows: int
 
@@ -52,15 +52,15 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     """Raises ValueError unless the rows of a schema can be messages.
 
     Args:
-        schema: the rows'.
-        topic: the option's; None if the rows have to say it.
+        schema: of the rows.
+        topic: the option `topic`; None if each row must name its topic.
     """
     if "body" not in schema.names:
-        raise ValueError("a message needs a column 'body' of text or binary")
+        raise ValueError("a message needs a body: add a column 'body' of text or binary")
     if topic is None and "topic" not in schema.names:
         raise ValueError("say where to write: .option('topic', …) or a column 'topic'")
     for field in schema.fields:
-        if field.name in _ASSIGNED_ANEW:
+        if field.name in _ASSIGNED_BY_BROKER:
             continue
         kinds = _TAKEN.get(field.name)
         if kinds is None:
@@ -81,7 +81,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     Args:
         address: the broker's `host:port`.
-        topic: where all rows go; None if each says it in its column `topic`.
+        topic: where all rows go; None if each row names it in its column `topic`.
     """
 
     def __init__(self, address: str, topic: str | None) -> None:
@@ -93,19 +93,21 @@ class TopicWriter(DataSourceArrowWriter):
 
         Raises:
             ConnectionLost: the broker cannot be reached from this machine.
-            ValueError: a row has no body or topic, or cannot be a message.
+            ValueError: a row has no body or no topic, or breaks a limit of messages.
             SendTimeout, BrokerError: as the producer raises them.
         """
         return RowsSent(asyncio.run(self._send_all(iterator)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Notes how much was written; it has been readable since it was sent."""
+        """Logs how many rows were written; readers have seen them since they were sent."""
         _log.info("rows were written to topics", topic=self._topic, rows=_rows(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Says that what was sent before the failure stays: a topic cannot take it back."""
+        """Logs that the rows sent before the failure stay: a topic cannot take them back."""
         _log.warning(
-            "a write to topics failed; what was sent stays", topic=self._topic, rows=_rows(messages)
+            "a write to topics failed; the rows already sent stay, and a retry sends them again",
+            topic=self._topic,
+            rows=_rows(messages),
         )
 
     async def _send_all(self, batches: Iterator[pa.RecordBatch]) -> int:

@@ -1,5 +1,5 @@
 """
-What the broker sees of the disk: append a batch, wait until it is durable, read batches.
+The broker's interface to the disk: append a batch, wait until it is durable, read batches.
 
 Used by `broker`, which knows topics and connections; uses the logs, the index and the flusher. Call all
 methods but `open` on the event loop's thread. Only `find` and `index_keys` decode a payload, for the
@@ -32,9 +32,9 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
-from headrace_mq.store.log.queues import Queue, Queues, Stretch
+from headrace_mq.store.log.queues import FileRange, Queue, Queues
 from headrace_mq.store.log.recovery import recover
-from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
+from headrace_mq.store.log.write_group import Group, NewBatch, Staged, only_batch
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment, SyncFailed
 
@@ -42,7 +42,7 @@ __all__ = ["LOCK_NAME", "RETENTIONS", "Appended", "Damage", "MessageStore", "Seg
 
 _log = get_logger(__name__)
 
-# One log, and one directory, each.
+# Each has one log and one directory.
 RETENTIONS = ("forever", "transient", COMPACT)
 LOCK_NAME = "lock"
 
@@ -51,7 +51,7 @@ _new = tuple.__new__
 
 
 class Appended(NamedTuple):
-    """Where a batch stands; `base_offset` is -1 for a repeated batch that is long forgotten."""
+    """The place of a batch; `base_offset` is -1 for a repeated batch whose offset is not known any more."""
 
     base_offset: int
     duplicate: bool
@@ -61,17 +61,17 @@ class MessageStore:
     """Every queue of a broker, on disk.
 
     Args:
-        settings: where and how.
-        epoch: the broker's epoch, written into every batch; a function is asked for it once no
-            other broker can use the directory.
-        clock: tells the append time.
+        settings: of the store.
+        epoch: the broker's epoch, written into every batch; a function is called after the directory has
+            been locked.
+        clock: sets the append time.
         files: the file system; tests pass one that fails.
-        index_block_bytes: of the log, between two blocks of its index.
+        index_block_bytes: bytes of the log per block of its index.
 
     Attributes:
-        on_visible: called on the loop with the queues that have something to read now, because
-            it is new or because it has come from the disk.
-        damage: what was found damaged since the start.
+        on_visible: called on the loop with the queues that have batches to read now: new ones, or ones
+            that have been read from the disk.
+        damage: all damage found since the start.
         epoch: the broker's epoch, once it is open.
         durable: returns a future that ends when everything appended so far is as durable as `flush`
             promises; see `Flusher.durable`.
@@ -119,7 +119,7 @@ class MessageStore:
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
             clock=self._clock, exchange=self._exchange,
         )  # fmt: skip
-        self._fresh: Fresh | None = None
+        self._fresh: NewBatch | None = None
         self._lock_fd: int | None = None
         self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
@@ -128,19 +128,19 @@ class MessageStore:
 
     @property
     def read_only(self) -> str | None:
-        """Why nothing is accepted any more, or None."""
+        """Why the store accepts no batches any more, or None."""
         return self._flusher.read_only
 
     @property
     def read_figures(self) -> ReadFigures:
-        """Where what was read came from."""
+        """The reads from memory and from the disk."""
         return self._reader.figures
 
     def open(self) -> None:
-        """Locks the directory and recovers everything in it; blocks until that is done.
+        """Locks the directory and recovers everything in it. Blocks until done.
 
         Raises:
-            DataCorrupt: durable bytes are missing or unreadable; the sentence says what to do.
+            DataCorrupt: durable bytes are missing or unreadable; the message says what to do.
             FormatTooNew: a newer version wrote a part of it.
             MessageQueueError: another broker holds the directory, or it cannot be used.
         """
@@ -197,21 +197,21 @@ class MessageStore:
         retention: str,
         header: BatchHeader | None = None,
     ) -> Appended:
-        """Accepts one whole batch and fills the broker's fields in it, in place.
+        """Accepts one whole batch and fills in the broker's fields, in place.
 
-        Nothing is durable or visible until `durable` says so. A refused batch leaves no trace.
+        The batch is durable and visible when the future of `durable` ends. A refused batch leaves no trace.
 
         Args:
-            batch: exactly one batch, writable; it may be changed again after the call.
-            retention: one of RETENTIONS; the same for a queue as long as it has messages.
-            header: what `read_header` found in `batch`, where the caller has asked it already.
+            batch: exactly one batch, writable; the caller may change it after the call.
+            retention: one of RETENTIONS; always the same for a queue as long as it has messages.
+            header: the result of `read_header` for `batch`, if the caller has it already.
 
         Raises:
-            CorruptBatch: the bytes are no sound batch.
+            CorruptBatch: the bytes are not a sound batch.
             UnsupportedVersion: a newer producer wrote it.
-            InvalidArgument: too many records, or the queue stands in the other log.
+            InvalidArgument: too many records, or the queue is in another log.
             SequenceGap: batches of this producer are missing.
-            StoreFull: more waits for the disk than may; try again soon.
+            StoreFull: too many bytes wait for the disk; try again soon.
             StoreReadOnly: the disk failed, or the store is closed.
             ValueError: no such retention.
         """
@@ -241,16 +241,16 @@ class MessageStore:
             epoch=self.epoch,
         )
         undo = queues.stage(queue, header)
-        # Named tuples built as tuples: half the time of calling them.
+        # Building a named tuple as a tuple takes half the time.
         entry = _new(IndexEntry, (position, length, base, header.count, now_ms))
         flusher.stage(group, _new(Staged, (header.queue, entry, undo)), bytes(batch))
         return _new(Appended, (base, False))
 
     def repeated(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended | None:
-        """What `append` would say of a batch that the store holds already; None of any other.
+        """Returns the answer of `append` for a batch that the store holds already, or None for a new one.
 
         Raises:
-            CorruptBatch: the bytes are no sound batch.
+            CorruptBatch: the bytes are not a sound batch.
         """
         try:
             base_offset = self._queues.duplicate_of(checked_header(batch, header))
@@ -261,8 +261,8 @@ class MessageStore:
     def read(self, queue: QueueRef, offset: int, bytes_max: int) -> list[Batch]:
         """Returns whole visible batches from the one that holds `offset`, or the next after a gap.
 
-        As many as fit in `bytes_max`, at least one if there is any. A batch that turns out to be
-        damaged is left out from then on and listed in `damage`.
+        Returns as many as fit in `bytes_max`, at least one if there is any. It leaves out a damaged batch from
+        then on and adds it to `damage`.
 
         Raises:
             OffsetOutOfRange: below the first offset held, or above the next one.
@@ -270,10 +270,10 @@ class MessageStore:
         return self._read(queue, offset, bytes_max, self._reader.fetch) or []
 
     def read_now(self, queue: QueueRef, offset: int, bytes_max: int) -> list[Batch] | None:
-        """Does the same without waiting for the disk; fewer batches where it would have to.
+        """Does the same without waiting for the disk; returns only the batches in memory.
 
-        None where it would have to for the first one: `on_visible` is called with the queue when
-        that has been read. Where the kernel cannot tell what memory holds, it waits like `read`.
+        Returns None if the first batch is not in memory: `on_visible` is called with the queue when it has been
+        read. If the kernel cannot say what memory holds, this call waits like `read`.
 
         Raises:
             OffsetOutOfRange: below the first offset held, or above the next one.
@@ -309,48 +309,47 @@ class MessageStore:
                 return sound
         return []
 
-    def stretch_from(
+    def file_range_from(
         self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
-    ) -> Stretch | None:
-        """Returns which file holds the batches from an offset on; see `Queue.stretch_from`."""
+    ) -> FileRange | None:
+        """Returns the file that holds the batches from an offset on; see `Queue.file_range_from`."""
         known = self._queues.get(queue)
-        return None if known is None else known.stretch_from(offset, bytes_max, batches_max)
+        return None if known is None else known.file_range_from(offset, bytes_max, batches_max)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
-        """The first offset held and the next one to become visible; (0, 0) if unknown."""
+        """Returns the first offset held and the next one to become visible; (0, 0) if unknown."""
         known = self._queues.get(queue)
         if known is None:
             return (0, 0)
-        # What a compaction took out is not missing: the log holds the queue from its beginning.
+        # Superseded records do not count as missing: the log holds the queue from its beginning.
         return (0 if known.log.name == COMPACT else known.index.first, known.index.end)
 
     def offset_at(self, queue: QueueRef, time_ms: int) -> int:
-        """The first offset held whose batch was appended at `time_ms` or later.
+        """Returns the first offset held whose batch was appended at `time_ms` or later.
 
-        That is the first offset held for a time before all of them, and the next one to become
-        visible for a time behind all of them; 0 for an unknown queue. Where the clock went back,
-        batches behind the answer may be older than `time_ms`, none before it is younger.
+        Returns the next offset to become visible if there is no such batch, and 0 for an unknown queue. If the
+        clock went back, later batches may be older than `time_ms`, but no earlier one is younger.
         """
         known = self._queues.get(queue)
         return 0 if known is None else known.index.since(time_ms)
 
     def stored_at(self, queue: QueueRef, offset: int) -> int | None:
-        """When the batch that holds an offset, or the next one after a gap, was appended."""
+        """Returns the append time of the batch that holds an offset, or of the next one after a gap."""
         known = self._queues.get(queue)
         found = known.index.find(offset, 0) if known is not None else None
         return found[0].at_ms if found else None
 
     def index_keys(self, bytes_max: int) -> bool:
-        """Reads on for the key index, about so many bytes; whether there is more to read.
+        """Reads about `bytes_max` more for the key index; returns whether there is more to read.
 
-        Only the speed of `find` depends on it; the broker calls it when it has time to spare.
+        Only the speed of `find` depends on it. The broker calls it when it is idle.
         """
         more = [log.keys.step(log.end, bytes_max) for log in self._logs.values()]
         self._writer.step()
         return any(more)
 
     def segments(self, log: str) -> list[SegmentInfo]:
-        """Every segment of a log in order; all but the last are sealed.
+        """Returns every segment of a log in order; all but the last are sealed.
 
         Raises:
             ValueError: no such log.
@@ -360,12 +359,12 @@ class MessageStore:
     def delete_segments(self, log: str, before: int) -> int:
         """Deletes the sealed segments that end at or below a log position; returns their number.
 
-        First offsets move up; the next offsets of queues stay, even of queues that become empty.
-        Batches that were read before stay readable. Blocks for one sync.
+        First offsets move up; the next offsets of queues stay, even if a queue becomes empty. Batches that were
+        read earlier stay readable. Blocks for one sync.
 
         Raises:
             StoreReadOnly: the disk failed, or the store is closed.
-            StoreFull: the disk refused to note what is deleted; nothing was.
+            StoreFull: the disk has no room for the checkpoint; no segment was deleted.
             ValueError: no such log.
         """
         held = self._log(log)
@@ -380,10 +379,10 @@ class MessageStore:
         try:
             self._write_checkpoint()
         except OSError as error:
-            # If the new checkpoint reached the disk after all, the next start deletes: no harm.
+            # If the new checkpoint reached the disk all the same, the next start deletes them: no harm.
             self._starts[log] = earlier
             raise StoreFull(f"nothing was deleted: {error}; make room on the disk") from error
-        # They may be busy with the files of a segment that goes.
+        # They may be using the files of a segment that is deleted.
         self._writer.wait()
         self._reader.wait()
         gone = held.drop_below(start)
@@ -391,7 +390,11 @@ class MessageStore:
         try:
             held.remove_files(gone)
         except OSError as error:
-            _log.warning("deleted segments are still on the disk", log=log, error=str(error))
+            _log.warning(
+                "deleted segments are still on the disk; the next start removes them",
+                log=log,
+                error=str(error),
+            )
         return count
 
     def _log(self, name: str) -> CommitLog:
@@ -400,11 +403,11 @@ class MessageStore:
         return self._logs[name]
 
     def queues(self) -> list[tuple[QueueRef, str]]:
-        """Every queue that has or had messages, with its retention, in no certain order."""
+        """Returns every queue that has or had messages, with its retention, in any order."""
         return [(ref, queue.log.name) for ref, queue in self._queues if queue.index.end]
 
     async def aclose(self) -> None:
-        """Makes everything that was appended durable, then gives the directory back."""
+        """Makes all appended batches durable, then unlocks the directory."""
         if self._closed:
             return
         self._closed = True
@@ -417,13 +420,16 @@ class MessageStore:
             if self._flusher.read_only is None:
                 self._write_checkpoint()
         except OSError as error:
-            # Only the next start's checks get weaker: the logs are durable without it.
-            _log.warning("the store's checkpoint cannot be written", error=str(error))
+            # The logs are durable without it; the next start only checks less.
+            _log.warning(
+                "the store's checkpoint cannot be written; the next start checks less",
+                error=str(error),
+            )
         finally:
             self._release()
 
     def _committed(self, groups: Sequence[Group]) -> None:
-        # In the order of the logs, so that who waits is served in one order in every process.
+        # In the order of the logs, so that every process serves waiters in the same order.
         visible: dict[QueueRef, None] = {}
         due = False
         for group in groups:
@@ -432,9 +438,9 @@ class MessageStore:
                 index.cut(group.start)
                 due = True
             visible |= dict.fromkeys(self._queues.commit(group))
-            # What is not synced yet may keep a block waiting that was cut before.
+            # A block cut earlier may still wait for the sync of its range.
             due = index.grown(group.end) or due or group.log.synced < group.end
-        self._fresh = fresh_of(groups)
+        self._fresh = only_batch(groups)
         if self.on_visible is not None:
             self.on_visible(visible.keys())
         self._fresh = None
@@ -446,7 +452,7 @@ class MessageStore:
             self.on_visible(sorted(queues))
 
     def _exchange(self, replace: Callable[[], Sequence[Segment]]) -> None:
-        # They may be busy with the files of a segment that goes.
+        # They may be using the files of a segment that is deleted.
         self._writer.wait()
         self._reader.wait()
         for gone in replace():
@@ -454,7 +460,7 @@ class MessageStore:
         self._reader.forget(COMPACT)
 
     def _leave_out(self, queue: QueueRef, known: Queue, entry: IndexEntry, reason: str) -> None:
-        """Forgets a batch that cannot be read, or the page that was wrong about it."""
+        """Drops a batch that cannot be read, or rebuilds the page that was wrong about it."""
         log, index = known.log, known.index
         ref = index.page_of(entry)
         if ref is not None and log.index.reload(ref, entry):
@@ -462,7 +468,7 @@ class MessageStore:
         index.drop(entry.position)
         damage = Damage(log.name, *entry.place, reason, queue, entry.base, entry.records)
         self.damage.append(damage)
-        _log.error("a stored batch is damaged", **damage.facts())
+        _log.error("a stored batch is damaged; readers skip it", **damage.facts())
 
     def _write_checkpoint(self) -> None:
         clean_end = CleanEnd(

@@ -149,7 +149,9 @@ class _Supervisor:
         }[step]
         if self._child is not None:
             if step is SupervisorStep.ABORT:
-                _log.error("the broker does not answer and is ended", pid=self._child.pid)
+                _log.error(
+                    "the broker does not answer; the supervisor kills it", pid=self._child.pid
+                )
             self._child.signal(number)
 
     async def _start(self) -> None:
@@ -165,7 +167,7 @@ class _Supervisor:
             if not self._address:
                 raise
             # The machine may be short of memory or processes for a while.
-            _log.error("the broker could not be started", error=str(error))
+            _log.error("the broker's process could not be started; see the error", error=str(error))
             self._supervision.ended(1, self._clock.monotonic_ms(), _chance())
             return
         _log.info("the broker is being started", pid=self._child.pid)
@@ -197,7 +199,9 @@ class _Supervisor:
         now_ms = self._clock.monotonic_ms()
         ending = self._supervision.ended(status, now_ms, _chance())
         if ending is Ending.REFUSED:
-            _log.error("the broker refuses to start; it would again, so it is not tried")
+            _log.error(
+                "the broker refuses to start; correct what its output says, then start it again"
+            )
         if ending not in {Ending.CRASHED, Ending.STUCK}:
             return
         stuck = ending is Ending.STUCK

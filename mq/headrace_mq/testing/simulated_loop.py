@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from headrace_mq.testing.processes import PROCESS, Process
 
-__all__ = ["NothingLeft", "SimulatedLoop", "TimeStandsStill", "elapse"]
+__all__ = ["SimulatedLoop", "SimulationLivelocked", "SimulationStalled", "elapse"]
 
 T = TypeVar("T")
 
@@ -31,11 +31,11 @@ RUN_OUT_S = 60.0
 JOB_S_MIN, JOB_S_MAX = 0.000_001, 0.003
 
 
-class NothingLeft(RuntimeError):
+class SimulationStalled(RuntimeError):
     """Nothing is scheduled any more, and what was waited for has not happened."""
 
 
-class TimeStandsStill(RuntimeError):
+class SimulationLivelocked(RuntimeError):
     """Callbacks schedule callbacks for ever, without time passing."""
 
 
@@ -119,8 +119,8 @@ class SimulatedLoop:
         """Runs until the future is done, and returns its result.
 
         Raises:
-            NothingLeft: it can never be done.
-            TimeStandsStill: callbacks go round in circles.
+            SimulationStalled: it can never be done.
+            SimulationLivelocked: callbacks go round in circles.
         """
         self._running = True
         _set_running_loop(self._loop)
@@ -147,14 +147,14 @@ class SimulatedLoop:
                 continue
             self.steps += 1
             step.run()
-        raise TimeStandsStill(f"{STEPS_PER_INSTANT_MAX} callbacks ran at {self._now:.6f} s")
+        raise SimulationLivelocked(f"{STEPS_PER_INSTANT_MAX} callbacks ran at {self._now:.6f} s")
 
     def _pass_time(self) -> None:
         timers = self._timers
         while timers and timers[0][3].cancelled():
             heapq.heappop(timers)
         if not timers:
-            raise NothingLeft("nothing is scheduled: what is waited for will never happen")
+            raise SimulationStalled("nothing is scheduled: what is waited for will never happen")
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(timers)[3])
@@ -167,7 +167,7 @@ class SimulatedLoop:
             while self._now < until and (self._ready or self._timers):
                 try:
                     self._turn()
-                except NothingLeft:
+                except SimulationStalled:
                     return
         finally:
             _set_running_loop(None)

@@ -131,7 +131,7 @@ class Simulation:
         """Runs a coroutine until it ends, and returns what it returns.
 
         Raises:
-            NothingLeft: it waits for what can never happen.
+            SimulationStalled: it waits for what can never happen.
         """
         with repeatable(self.chosen), self._logs_traced():
             try:

@@ -109,7 +109,7 @@ def ruins(sound: Path, chance: random.Random) -> Iterator[tuple[str, Path, bytes
             yield "torn", first, bytes(torn)
 
 
-async def test_whatever_becomes_of_an_index_nothing_else_is_read_or_found(
+async def test_a_damaged_index_changes_no_read_and_no_search(
     sound: Path, figures: Callable[..., None]
 ) -> None:
     store = opened(sound)

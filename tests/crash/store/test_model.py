@@ -275,7 +275,7 @@ class StoreModel(RuleBasedStateMachine):
             assert self.visible(queue) == expected
 
 
-def test_the_store_keeps_its_promises_whatever_happens_to_it(
+def test_the_store_keeps_its_promises_through_any_sequence_of_operations_and_crashes(
     power_cut_files: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     parts = {

@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 from headrace.stores.database.schema import ARCHIVE, upgrade
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.archive.archive import Archive
-from headrace_mq.archive.database import ArchiveUnfit
+from headrace_mq.archive.database import ArchiveMismatch
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.producer.producer import Producer
@@ -237,6 +237,6 @@ async def test_a_broker_without_its_archive_does_not_start(start: Start) -> None
 async def test_a_broker_does_not_start_on_tables_that_are_not_there(
     start: Start, postgres_url: str
 ) -> None:
-    with pytest.raises(ArchiveUnfit, match="headrace archive upgrade"):
+    with pytest.raises(ArchiveMismatch, match="headrace archive upgrade"):
         async with start(url=postgres_url):
             pass

@@ -7,7 +7,7 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.tail import TAIL_MAX
 from headrace_mq.client.handlers.failures import Failure
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.client.retries.retries import GiveUp, Retrying
+from headrace_mq.client.retries.retries import GiveUp, RetryPolicy
 from headrace_mq.client.retry_headers import retry_topic
 from headrace_mq.message import QueueRef, Record
 
@@ -32,7 +32,7 @@ LETTERS, TOGETHER, KILLS = 400, 20, 5
 
 async def bury(address: str) -> None:
     async with Producer(address) as producer:
-        policy = Retrying(producer, "g")
+        policy = RetryPolicy(producer, "g")
         for number in range(LETTERS):
             record = Record(
                 queue=QueueRef("t", 0), offset=number, key="k", tag="", headers={},

@@ -86,7 +86,7 @@ async def test_offsets_bound_what_is_read(orders: Any, broker: Any) -> None:
         ({"topic": "nothing"}, "nothing"),
         ({"startingOffsets": '{"orders": {"0": 99999}}'}, "asks for offset 99999 of orders/0"),
         ({"endingOffsets": "soon"}, 'endingOffsets: use "earliest", "latest" or JSON'),
-        ({"spliRecords": "5"}, "knows no option 'splirecords'"),
+        ({"spliRecords": "5"}, "has no option 'splirecords'"),
         ({"broker": "127.0.0.1:1"}, "every Spark executor must reach the broker"),
     ],
 )

@@ -76,7 +76,7 @@ async def test_a_topic_is_copied_with_all_its_columns(spark: Any, broker: Any, t
 @pytest.mark.parametrize(
     ("columns", "options", "sentence"),
     [
-        ("'k' AS key", {"topic": "orders"}, "needs a column 'body'"),
+        ("'k' AS key", {"topic": "orders"}, "add a column 'body'"),
         ("1 AS body", {"topic": "orders"}, "column 'body' is int, not string or binary"),
         ("'b' AS body, 'x' AS colour", {"topic": "orders"}, "a message has no 'colour'"),
         ("'b' AS body", {}, "say where to write"),

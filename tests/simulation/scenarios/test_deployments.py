@@ -22,7 +22,7 @@ from headrace_mq.client.fetch.process_queue import ProcessQueue
 from headrace_mq.client.fetch.queue_priorities import Priorities, Urgency
 from headrace_mq.client.handlers.failures import Settled
 from headrace_mq.client.producer.queue_sender import QueueSender
-from headrace_mq.client.retries.retries import Retrying
+from headrace_mq.client.retries.retries import RetryPolicy
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.store.log.queues import Queues
@@ -114,7 +114,7 @@ def grant_the_same_epoch(locks: Locks[Any], holding: Any, queue: QueueRef, now_m
     return 1
 
 
-async def settle_and_forget(policy: Retrying, failure: Any) -> Settled:
+async def settle_and_forget(policy: RetryPolicy, failure: Any) -> Settled:
     return Settled("nowhere")
 
 
@@ -142,7 +142,7 @@ def load_beyond(load: Callable[..., Any]) -> Callable[..., Any]:
         (Queues, "duplicate_of", lambda queues, header: None, "drop", {"stored twice"}),
         (QueueSender, "_begin_sequence", forget_the_sequence, "part", {"lost", "changed", "order"}),
         (Locks, "_grant", grant_the_same_epoch, "come", {"two owners"}),
-        (Retrying, "decide", settle_and_forget, "come", {"never done"}),
+        (RetryPolicy, "decide", settle_and_forget, "come", {"never done"}),
         (LocalOffsets, "load", load_beyond(LocalOffsets.load), "kill_listener", {"stuck"}),
         (Scheduler, "cancel", cancel_nothing, "come", {"cancelled"}),
     ],

@@ -120,7 +120,7 @@ async def _delete(broker: str, topic: str) -> None:
     """
     from headrace.errors import HeadraceError
     from headrace_mq.admin.client import AdminClient
-    from headrace_mq.errors import GroupAtWork, TopicInUse, TopicNotFound
+    from headrace_mq.errors import GroupNotEmpty, TopicInUse, TopicNotFound
 
     async with AdminClient(broker) as admin:
         try:
@@ -132,7 +132,7 @@ async def _delete(broker: str, topic: str) -> None:
                 if topic in (await admin.group(group.group)).topics:
                     await admin.reset_offsets(group.group, "latest", topics=[topic])
             await admin.delete_queues(topic)
-        except (GroupAtWork, TopicInUse) as error:
+        except (GroupNotEmpty, TopicInUse) as error:
             await admin.thaw(topic)
             raise HeadraceError(
                 f"{topic} is being read ({error}); stop the services, then run this again"

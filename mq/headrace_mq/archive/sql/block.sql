@@ -1,5 +1,5 @@
--- The messages of queue $2 of topic $1 from offset $3 on: at most $4, and $5 bytes beside the last.
--- Begins with the row before $3, which may hold a whole batch that reaches over it.
+-- The messages of queue $2 of topic $1 from offset $3 on: at most $4 rows; all but the last have less than $5 bytes.
+-- Begins with the last row at or before $3: it may hold a whole batch that includes $3.
 SELECT queue_offset, log_position, sequence, records, batch, key, tag, headers, body,
        born_at_ms, stored_at_ms, producer_id, producer_epoch, epoch, flags
 FROM (

@@ -1,2 +1,2 @@
--- How this database holds text.
+-- The encoding of this database.
 SHOW server_encoding

@@ -1,4 +1,4 @@
--- The first message that is held of each of the queues $2 of topics $1.
+-- The first archived message of each of the queues $2 of topics $1.
 SELECT asked.topic, asked.queue_id, held.queue_offset
 FROM unnest($1::text[], $2::integer[]) AS asked (topic, queue_id)
 CROSS JOIN LATERAL (

@@ -1,13 +1,12 @@
 """
-Fetches that found nothing and wait for an append, the disk, or their time to run out.
+Fetches that found no messages and wait for an append, the disk, or their timeout.
 
-What becomes durable, or comes from the disk, serves a fetch at once and once, however many of its
-queues grew; only those that did are looked at. Where many fetches wait, all but the first few are
-served behind the acknowledgements. A fetch whose client does not read its answers stays parked until
-the client has caught up.
+When messages become durable, or have been read from the disk, their fetches are served at once. A fetch is
+served only once, and only its queues that grew are checked. If many fetches wait, all but the first few are served
+after the acknowledgements. If a client does not read its answers, its fetch stays parked until it has caught up.
 
 Used by `handlers.fetch`, which parks fetches and knows how to answer. `assembly` calls it with the queues
-that have something to read. It never knows files or offsets.
+that have messages to read. It must not know files or offsets.
 """
 
 import sys
@@ -28,41 +27,41 @@ __all__ = [
     "Timers",
 ]
 
-# Fetches that are served before senders hear of a few batches: at some 70 us each, the longest that
-# an acknowledgement waits for them.
+# Fetches served before the acknowledgements of a small group: at some 70 us each, they bound the delay of an
+# acknowledgement.
 SERVED_AT_ONCE_MAX = 4
-# Fetches that are served in one turn of the loop, for some five milliseconds.
+# Fetches served in one turn of the loop, which takes some five milliseconds.
 SERVED_IN_TURN_MAX = 64
-# A consumer has one or two of them, and a process has some consumers on a connection.
+# A consumer has one or two parked fetches, and a process has a few consumers on a connection.
 PARKED_PER_CONNECTION_MAX = 1_024
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Cancellable(Protocol):
-    """A timer that may be stopped."""
+    """A timer that can be cancelled."""
 
     def cancel(self) -> None:
-        """Stops it."""
+        """Cancels the timer."""
         ...
 
 
 class Timers(Protocol):
-    """What of an event loop is needed here."""
+    """The methods of an event loop that this module uses."""
 
     def call_soon(self, callback: Callable[[], object]) -> Cancellable:
-        """Calls in this tick or the next one."""
+        """Calls `callback` in this turn of the loop or the next one."""
         ...
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object
     ) -> Cancellable:
-        """Calls after `delay` seconds."""
+        """Calls `callback` after `delay` seconds."""
         ...
 
 
 class ParkedFetch:
-    """One fetch that waits; `offsets` says from where it reads each of its queues."""
+    """One waiting fetch; `offsets` holds the next offset of each of its queues."""
 
     __slots__ = ("connection", "correlation", "offsets", "request", "timer")
 
@@ -85,11 +84,10 @@ class LongPoll:
 
     Args:
         timers: the event loop.
-        parked_max: fetches that may wait at a time.
-        places_max: queues that they may wait at, each counted for each fetch.
-        serve: answers a fetch if one of the given queues has something to read now, and says
-            whether it did.
-        expire: answers a fetch with nothing.
+        parked_max: the most parked fetches.
+        places_max: the most queues of all parked fetches, counted once for each fetch.
+        serve: answers a fetch if one of the given queues has messages now; returns whether it did.
+        expire: sends a fetch an empty answer.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class LongPoll:
         self._places = 0
         self._serve = serve
         self._expire = expire
-        # Dicts as ordered sets: who waited longest is served first.
+        # Dicts as ordered sets: the fetch that waited the longest is served first.
         self._by_queue: dict[QueueRef, dict[ParkedFetch, None]] = {}
         self._by_connection: dict[Connection, dict[ParkedFetch, None]] = {}
         self._dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
@@ -118,7 +116,7 @@ class LongPoll:
         return self._count
 
     def park(self, fetch: ParkedFetch, wait_ms: int) -> bool:
-        """Lets a fetch wait; returns False where no more may wait."""
+        """Parks a fetch; returns False if the limits allow no more."""
         of_connection = self._by_connection.get(fetch.connection, ())
         if (
             self._count >= self._parked_max
@@ -135,7 +133,7 @@ class LongPoll:
         return True
 
     def wake(self, queues: Collection[QueueRef]) -> None:
-        """Looks again, later in this tick, at the fetches that wait for one of the queues."""
+        """Checks the fetches that wait for one of the queues, later in this turn of the loop."""
         for queue in queues:
             waiting = self._by_queue.get(queue)
             if waiting:
@@ -143,11 +141,11 @@ class LongPoll:
                     self._mark(fetch, (queue,))
 
     def serve(self, queues: Collection[QueueRef]) -> None:
-        """Looks now at the fetches that wait for one of the queues: they have just grown.
+        """Checks the fetches that wait for one of the queues, which have just grown.
 
-        At the first few of them; at the others later in this tick, as `wake` does.
+        Checks the first few now, and the others later in this turn, as `wake` does.
         """
-        # Marked first, so that a fetch is looked at once for all of its queues.
+        # Mark them first, so that a fetch is checked once for all of its queues.
         dirty: dict[ParkedFetch, dict[QueueRef, None]] = {}
         for queue in queues:
             for fetch in self._by_queue.get(queue, ()):
@@ -159,24 +157,24 @@ class LongPoll:
                 self._mark(fetch, grown)
 
     def wake_connection(self, connection: Connection) -> None:
-        """Looks again at the fetches of a connection that can take answers again."""
+        """Checks the fetches of a connection that can receive answers again."""
         for fetch in self._by_connection.get(connection, ()):
             self._mark(fetch, fetch.offsets)
 
     def wake_group(self, group: str) -> None:
-        """Looks again at the fetches of a group that may be given messages again."""
+        """Checks the fetches of a group that may get messages again."""
         for waiting in self._by_connection.values():
             for fetch in waiting:
                 if fetch.request.group == group:
                     self._mark(fetch, fetch.offsets)
 
     def drop(self, connection: Connection) -> None:
-        """Forgets the fetches of a connection that is gone."""
+        """Drops the fetches of a closed connection."""
         for fetch in list(self._by_connection.get(connection, ())):
             self._remove(fetch)
 
     def release(self) -> list[ParkedFetch]:
-        """Takes out all fetches, for the caller to answer."""
+        """Removes and returns all fetches; the caller answers them."""
         fetches = [fetch for waiting in self._by_connection.values() for fetch in waiting]
         for fetch in fetches:
             self._remove(fetch)
@@ -188,7 +186,7 @@ class LongPoll:
 
     def _serve_dirty(self) -> None:
         self._is_soon = False
-        # A few at a time: as many as may wait could hold up everything else for seconds.
+        # A few at a time: serving all of them could block the loop for seconds.
         for fetch in [*islice(self._dirty, SERVED_IN_TURN_MAX)]:
             queues = self._dirty.pop(fetch, None)
             if queues is not None:

@@ -1,33 +1,33 @@
 """
-A fetch's way through queues of which little is wanted: far, and not too far.
+Reads queues for a filtered fetch, within limits of bytes and time.
 
-A filtered fetch reads on until it has found enough, and no other member is served meanwhile. So it ends
-after so many bytes and milliseconds, wherever it stands: its answer says where to go on. Where much is
-left by then of which little is wanted, processes of their own look through it (`filter_workers`).
+A filtered fetch reads until it has found enough, and the broker serves no other client meanwhile. So a scan ends
+after a number of bytes or milliseconds, and its answer says where to go on. If much is left and few messages
+match, worker processes filter the rest (`filter_workers`).
 
-Used by FETCH; uses the store. What is wanted of a batch, the sieve knows.
+Used by FETCH; uses the store. The batch filter selects the messages of a batch.
 """
 
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock
-from headrace_mq.broker.fetch.filter_workers.ahead import RARE_SHARE, Ahead, WantedBacklog
-from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
+from headrace_mq.broker.fetch.filter_workers.jobs import JobResult
+from headrace_mq.broker.fetch.filter_workers.read_ahead import RARE_SHARE, FilterRequest, ReadAhead
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
-from headrace_mq.protocol.filter.sieve import BatchPart, Selection, Sieve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter, BatchPart, Selection
 from headrace_mq.store.log.batch_reader import Batch
 from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["ReadLimits", "Scan"]
 
-# A scan looks at its clock between two steps of this size: a tenth of a millisecond for most
-# conditions, a few milliseconds for the worst that 2,048 characters can ask for.
+# A scan checks the time after each step of this size: a tenth of a millisecond for most conditions, a few
+# milliseconds for the worst condition of 2,048 characters.
 STEP_BYTES = 128 << 10
-# A scan that has looked at so much, two steps, or for as long as it may, has a backlog before it:
-# others do the rest of that.
+# If a scan has read this much (two steps), or reached its time limit, it has a backlog before it: workers do
+# the rest.
 AHEAD_FROM_BYTES = STEP_BYTES * 3 // 2
-# How long others wait for a scan at most, but for its last step: as long as for an fdatasync.
+# Time limit of a scan, besides its last step: about as long as an fdatasync.
 SCAN_MS_MAX = 5
 
 
@@ -44,14 +44,14 @@ class ReadLimits(NamedTuple):
 
 
 class Scan:
-    """One fetch's way through filtered queues.
+    """The scan of one fetch over filtered queues.
 
     Args:
-        store: what is read.
-        clock: the time.
-        bytes_max: what may be looked at.
+        store: to read.
+        clock: measures the time.
+        bytes_max: the most bytes to scan.
         picks: whether messages may be picked out of their batches.
-        ahead: what was looked through elsewhere, if that is done at all.
+        ahead: the results of filter workers, if the broker has any.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scan:
         bytes_max: int,
         *,
         picks: bool,
-        ahead: Ahead | None = None,
+        ahead: ReadAhead | None = None,
     ) -> None:
         self._store = store
         self._ahead = ahead
@@ -72,74 +72,74 @@ class Scan:
 
     @property
     def is_over(self) -> bool:
-        """Whether as much was looked at as may be."""
+        """Whether the scan has reached a limit."""
         return self._left <= 0 or self._clock.monotonic_ms() >= self._ends_ms
 
     @property
     def step_bytes(self) -> int:
-        """How much to read at a time."""
+        """The bytes to read at a time."""
         return min(STEP_BYTES, self._left)
 
     def read(
-        self, queue: QueueRef, offset: int, sieve: Sieve, bounds: ReadLimits
+        self, queue: QueueRef, offset: int, batch_filter: BatchFilter, bounds: ReadLimits
     ) -> tuple[Selection, int] | None:
-        """Gathers what is selected of a queue from an offset on, of which there is something.
+        """Returns the matches of a queue from an offset on; the queue has messages there.
 
-        None while that comes from the disk or another process.
+        Returns None while they are read from the disk or filtered by a worker.
 
         Raises:
             OffsetOutOfRange: below the first offset held, or above the next one.
         """
         if self._ahead is not None:
-            wanted = WantedBacklog(queue, offset, sieve.wanted.text, self._picks)
+            wanted = FilterRequest(queue, offset, batch_filter.wanted.text, self._picks)
             if self._ahead.is_coming(wanted):
                 return None
-            sifted = self._ahead.take(wanted)
-            gathering = None if sifted is None else self._gathering_of(queue, sifted, bounds)
-            if sifted is not None and gathering is not None:
-                self._ahead.go_on(wanted, sifted)
-                return gathering, sifted.next
+            result = self._ahead.take(wanted)
+            gathering = None if result is None else self._gathering_of(queue, result, bounds)
+            if result is not None and gathering is not None:
+                self._ahead.go_on(wanted, result)
+                return gathering, result.next
         found = self._store.read_now(queue, offset, self.step_bytes)
         if found is None:
             return None
-        return self.through(queue, found, sieve, bounds) if found else (Selection(queue), -1)
+        return self.through(queue, found, batch_filter, bounds) if found else (Selection(queue), -1)
 
     def _gathering_of(
-        self, queue: QueueRef, sifted: Sifted, bounds: ReadLimits
+        self, queue: QueueRef, result: JobResult, bounds: ReadLimits
     ) -> Selection | None:
-        """What another process found, with the batches that are wanted whole.
+        """Returns a worker's result, with the batches that match as a whole.
 
-        None where the answer has no room for all of it, or these are not in memory.
+        Returns None if the answer has no room for all of it, or if these batches are not in memory.
         """
-        if sifted.size > bounds.bytes_max or sifted.count > bounds.messages_enough:
+        if result.size > bounds.bytes_max or result.count > bounds.messages_enough:
             return None
         gathering = Selection(queue)
-        for base in sifted.wholes:
+        for base in result.wholes:
             found = self._store.read_now(queue, base, 1)
             if not found or read_header(found[0]).base_offset != base:
                 return None
             gathering.batches.append(found[0])
-        gathering.picked, gathering.count, gathering.size = sifted.picked, sifted.count, sifted.size
+        gathering.picked, gathering.count, gathering.size = result.picked, result.count, result.size
         return gathering
 
     def through(
-        self, queue: QueueRef, found: list[Batch], sieve: Sieve, bounds: ReadLimits
+        self, queue: QueueRef, found: list[Batch], batch_filter: BatchFilter, bounds: ReadLimits
     ) -> tuple[Selection, int]:
-        """Gathers what is selected of the batches found and those behind them.
+        """Returns the matches of the given batches and of those after them.
 
         Args:
-            queue: where they stand.
+            queue: of the batches.
             found: at least one batch.
-            sieve: what is wanted.
-            bounds: how much may be gathered.
+            batch_filter: selects the messages.
+            bounds: the limits of the result.
 
         Returns:
-            What is selected, and the offset to go on at.
+            The matches, and the offset to go on at.
         """
         gathering, looked = Selection(queue), 0
         while True:
             for batch in found:
-                part = sieve.part_of(batch, picks=self._picks)
+                part = batch_filter.part_of(batch, picks=self._picks)
                 if part is None:
                     continue
                 if not _fits(gathering, part, batch, bounds):
@@ -153,7 +153,9 @@ class Scan:
             enough = (
                 gathering.size >= bounds.bytes_enough or gathering.count >= bounds.messages_enough
             )
-            if not enough and not self._asks_ahead(queue, end, sieve, gathering.size, looked):
+            if not enough and not self._asks_ahead(
+                queue, end, batch_filter, gathering.size, looked
+            ):
                 more = None if self.is_over else self._store.read_now(queue, end, self.step_bytes)
             if not more:
                 gathering.close()
@@ -161,14 +163,19 @@ class Scan:
             found = more
 
     def _asks_ahead(
-        self, queue: QueueRef, end: int, sieve: Sieve, found_bytes: int, looked_bytes: int
+        self,
+        queue: QueueRef,
+        end: int,
+        batch_filter: BatchFilter,
+        found_bytes: int,
+        looked_bytes: int,
     ) -> bool:
-        """Whether what stands behind `end` is looked through elsewhere: little is wanted of much."""
+        """Whether a worker filters the messages after `end`: many messages, few matches."""
         if self._ahead is None or not (looked_bytes >= AHEAD_FROM_BYTES or self.is_over):
             return False
         if found_bytes * RARE_SHARE > looked_bytes:
             return False
-        return self._ahead.ask(WantedBacklog(queue, end, sieve.wanted.text, self._picks))
+        return self._ahead.ask(FilterRequest(queue, end, batch_filter.wanted.text, self._picks))
 
 
 def _fits(gathering: Selection, part: BatchPart, batch: Batch, bounds: ReadLimits) -> bool:

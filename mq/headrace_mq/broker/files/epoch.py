@@ -48,7 +48,9 @@ def next_epoch(
     elif _is_used(files, store):
         # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
         epoch = now_ms // 1_000
-        _log.warning("broker.json is missing, the epoch is taken from the clock", epoch=epoch)
+        _log.warning(
+            "broker.json is missing; the broker takes a new epoch from the clock", epoch=epoch
+        )
     else:
         epoch = 1
     file.write(KeptBroker(epoch))

@@ -1,11 +1,11 @@
 """
-How far behind groups may be, and what is done about one that is further.
+Limits the backlogs of groups, and acts on a group above its limit.
 
-The backlog of a group is what it has not committed, over all queues that it reads or has read. What
-is not readable yet does not count, so a limit is exceeded by what is on its way to the disk.
+The backlog of a group is the number of messages that it has not committed, over all queues that it reads or has
+read. Messages that are not readable yet do not count, so those on their way to the disk may exceed the limit.
 
-Used by the handlers, which ask whether messages may come, and by the broker's timer and store, which say
-when to look again. What a group's queues hold is asked through `Standing`.
+Used by the handlers, which ask whether a group accepts messages, and by the broker's timer and store, which
+call `look`. `GroupBacklog` gives the numbers of a group.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,30 +19,30 @@ from headrace_mq.protocol.limits import BacklogDescription
 __all__ = ["BLOCK", "DROP_OLDEST", "POLICIES", "REJECT", "Backlogs", "Blocked", "Limit", "level"]
 
 BLOCK, REJECT, DROP_OLDEST = POLICIES = ("block", "reject", "drop_oldest")
-# How soon a producer that waits goes on once there is room.
+# A waiting producer checks for room at this interval.
 _LOOK_MS: Final = 50
-# For each group: how often a log line says that it skips messages.
+# The interval between two log lines about the skipped messages of one group.
 _TELL_EVERY_MS: Final = 10_000
 
 _log = get_logger(__name__)
 
 
 class Limit(NamedTuple):
-    """How many messages a group may be behind, and what happens to more."""
+    """The most messages of a group's backlog, and the policy above it."""
 
     messages_max: int
     policy: str
 
 
-class Standing(Protocol):
-    """What is asked of the broker."""
+class GroupBacklog(Protocol):
+    """The numbers of a group, and the way to move it; the broker implements it."""
 
     def lags(self, group: str) -> Mapping[QueueRef, int]:
-        """How many messages are ahead of a group, by queue."""
+        """Returns the backlog of a group, by queue."""
         ...
 
     def skip(self, group: str, counts: Mapping[QueueRef, int]) -> None:
-        """Moves a group forward in queues, by so many messages in each."""
+        """Moves a group's offsets forward, by this many messages in each queue."""
         ...
 
 
@@ -50,33 +50,33 @@ class Backlogs:
     """The groups that have a limit.
 
     Args:
-        standing: where groups stand.
-        alarm_percent: share of its limit from which a backlog is an alarm.
+        standing: gives the backlogs of groups.
+        alarm_percent: a backlog of this share of its limit raises the alarm.
     """
 
-    def __init__(self, standing: Standing, *, alarm_percent: int) -> None:
+    def __init__(self, standing: GroupBacklog, *, alarm_percent: int) -> None:
         self._standing = standing
         self._alarm_percent = alarm_percent
         self._limits: dict[str, Limit] = {}
         self._alarmed: set[str] = set()
         self._dropped: dict[str, int] = {}
-        # When it was told last, and how many messages had been skipped by then.
+        # When it was logged last, and the messages skipped until then.
         self._told: dict[str, tuple[int, int]] = {}
 
     def replace(self, limits: Mapping[str, Limit]) -> None:
-        """Takes the limits of all groups."""
+        """Sets the limits of all groups."""
         self._limits = dict(limits)
         self._alarmed &= limits.keys()
         self._dropped = {group: self._dropped.get(group, 0) for group in limits}
         self._told = {group: told for group, told in self._told.items() if group in limits}
 
     def check(self, topic: str) -> None:
-        """Raises BacklogFull where a group of the topic takes no more messages."""
+        """Raises BacklogFull if a group of the topic accepts no more messages."""
         for group, behind in self._full(topic, REJECT):
             raise BacklogFull(self._sentence(group, behind))
 
     def blocked(self, topics: Iterable[str]) -> list["Blocked"]:
-        """What producers of these topics have to wait for, if at all."""
+        """Returns the groups that producers of these topics must wait for."""
         wanted = frozenset(topics)
         return [
             Blocked(group, wanted, self._behind_of)
@@ -85,12 +85,12 @@ class Backlogs:
         ]
 
     def drops(self, group: str) -> bool:
-        """Whether members of a group must not read what it has passed."""
+        """Whether members of a group must not read below its offset."""
         limit = self._limits.get(group)
         return limit is not None and limit.policy == DROP_OLDEST
 
     def look(self, now_ms: int) -> None:
-        """Raises and ends alarms, and moves on the groups that shall skip what is too much."""
+        """Raises and ends alarms, and moves the groups that skip messages above their limit."""
         for group, limit in self._limits.items():
             lags = self._standing.lags(group)
             behind = sum(lags.values())
@@ -100,7 +100,7 @@ class Backlogs:
                 self._tell(group, now_ms)
 
     def describe(self) -> list[BacklogDescription]:
-        """Tells of every limit, by group."""
+        """Describes every limit, by group."""
         return [
             BacklogDescription(
                 group,
@@ -122,8 +122,12 @@ class Backlogs:
         try:
             self._standing.skip(group, level(lags, excess))
         except BrokerError as error:
-            # What made messages visible, or committed, must not fail because of it.
-            _log.error("a group could not be moved forward", group=group, reason=str(error))
+            # The caller made messages visible or committed; it must not fail because of this.
+            _log.error(
+                "a group over its backlog limit could not be moved forward",
+                group=group,
+                reason=str(error),
+            )
         else:
             self._dropped[group] += excess
 
@@ -157,7 +161,7 @@ class Backlogs:
                     yield group, behind
 
     def _behind_of(self, group: str, topics: frozenset[str]) -> int | None:
-        """The backlog of a group that reads one of the topics and is full, else None."""
+        """Returns the backlog of a full group that reads one of the topics, else None."""
         limit = self._limits.get(group)
         if limit is None:
             return None
@@ -189,11 +193,11 @@ class Blocked:
         self._behind_of = behind_of
 
     def wait_ms(self, _now_ms: int) -> int:
-        """0 where there is room; else when to ask again."""
+        """Returns 0 if there is room, else the time until the next check."""
         return _LOOK_MS if self._behind_of(self.key, self._topics) is not None else 0
 
     def waited(self, now_ms: int, waited_ms: int) -> None:
-        """Needs no note: the list of connections says what waits."""
+        """Does nothing: the list of connections shows the waiting requests."""
 
     def refusal(self, waited_ms: int) -> BrokerError:
         """Returns the error for a producer that may not wait any longer."""
@@ -206,11 +210,11 @@ class Blocked:
 
 
 def level(lags: Mapping[QueueRef, int], excess: int) -> dict[QueueRef, int]:
-    """Says how many messages to skip in each queue, `excess` in all: most where most are.
+    """Returns how many messages to skip in each queue, `excess` in all: most in the longest queue.
 
-    No queue that is skipped in is left with more than one message less than another one.
+    A queue with skipped messages keeps at most one message less than any other queue.
     """
-    # The lowest level under which what stands above it is not more than the excess.
+    # The lowest level above which there are not more messages than the excess.
     low, high = 0, max(lags.values(), default=0)
     while low < high:
         middle = (low + high) // 2

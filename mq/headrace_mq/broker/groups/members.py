@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from headrace_mq.errors import (
-    GroupAtWork,
-    GroupDiffers,
+    GroupNotEmpty,
+    InconsistentGroup,
     InvalidArgument,
     NameTaken,
     NotGroupMember,
@@ -149,7 +149,7 @@ class Groups(Generic[S]):
 
         Raises:
             InvalidArgument: the group or the session is full, or the contract too long.
-            GroupDiffers: the member would do otherwise what all members have to do alike.
+            InconsistentGroup: the member would do otherwise what all members have to do alike.
             NameTaken: another client is at work under the name.
         """
         name, member, topics = request.group, request.member, sorted(set(request.topics))
@@ -294,12 +294,12 @@ class Groups(Generic[S]):
         return group in self._groups
 
     def require_idle(self, group: str) -> None:
-        """Raises GroupAtWork if the group has members."""
+        """Raises GroupNotEmpty if the group has members."""
         held = self._groups.get(group)
         if held is not None:
             away = sum(entry.session is None for entry in held.members.values())
             kept = f" ({away} of them away: their places are kept for a while)" if away else ""
-            raise GroupAtWork(
+            raise GroupNotEmpty(
                 f"group {group!r} has {len(held.members)} members at work{kept}, which would overwrite"
                 " its offsets; stop them first"
             )
@@ -432,7 +432,7 @@ def _agreed(joining: JoinGroup, group: "_Group[S] | None") -> Mapping[str, str]:
             continue
         for what in sorted(contract.keys() & other.contract.keys()):
             if contract[what] != other.contract[what]:
-                raise GroupDiffers(
+                raise InconsistentGroup(
                     f"members of group {joining.group!r} have {what} {other.contract[what]!r}, and this"
                     f" one has {contract[what]!r}: it would lose messages for them, or they for it;"
                     " stop them first, or give this one a group of its own"

@@ -93,7 +93,7 @@ class Offsets:
                     else:
                         self._dirty = True
                         _log.warning(
-                            "committed offset of a queue that does not exist was dropped",
+                            "a committed offset was dropped: its queue does not exist",
                             group=group, topic=topic, queue_id=queue_id, offset=offset,
                         )  # fmt: skip
 
@@ -254,7 +254,7 @@ class Offsets:
         # Possible with flush="interval" after a power cut: the messages are gone, and an offset
         # that stays ahead would make the group skip as many new ones.
         _log.error(
-            "committed offset is beyond the queue's end and was put back to it",
+            "a committed offset was beyond its queue's end; it is now at the end",
             group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, end=end,
         )  # fmt: skip
         return end

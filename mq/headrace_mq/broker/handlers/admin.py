@@ -121,7 +121,7 @@ def find_messages(
     """
     asked = decode(FindMessages, frame.body)
     if len(asked.key.encode()) > KEY_BYTES_MAX:
-        raise InvalidArgument(f"a key has at most {KEY_BYTES_MAX} bytes")
+        raise InvalidArgument(f"a key has at most {KEY_BYTES_MAX} bytes; search for a shorter one")
     # Below its start stand the messages of a deleted queue of the same name.
     queues = state.topics.queues_of(asked.topic)
     starts = {queue: state.topics.start_of(queue) for queue in queues}

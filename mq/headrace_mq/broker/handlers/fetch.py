@@ -30,7 +30,7 @@ from headrace_mq.protocol.bodies import (
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.filter.sieve import Sieve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter
 from headrace_mq.protocol.frame import Frame
 
 __all__ = [
@@ -243,13 +243,13 @@ def _check(state: BrokerState, request: Fetch) -> None:
             f" conditions have at most {FILTER_CHARACTERS_MAX} characters; send several fetches"
         )
     try:
-        _sieves(state, request)
+        _batch_filters(state, request)
     except InvalidFilter as error:
         raise InvalidArgument(str(error)) from error
 
 
-def _sieves(state: BrokerState, request: Fetch) -> dict[str, Sieve]:
-    return {one.topic: state.sieves(one.condition) for one in request.filters}
+def _batch_filters(state: BrokerState, request: Fetch) -> dict[str, BatchFilter]:
+    return {one.topic: state.batch_filters(one.condition) for one in request.filters}
 
 
 def _read(
@@ -265,7 +265,7 @@ def _read(
     """
     limit = state.batch_bytes_max
     budget = min(request.bytes_max, limit)
-    sieves = _sieves(state, request)
+    batch_filters = _batch_filters(state, request)
     room = room_to_fetch(state, connection, _topics(request)) if state.limited else None
     # What a quota leaves over would have been looked through in vain.
     ahead = state.ahead if room is None else None
@@ -277,14 +277,14 @@ def _read(
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
     for queue in _in_turn(state, queues):
-        sieve = sieves.get(queue.topic)
+        batch_filter = batch_filters.get(queue.topic)
         status, readable = _look_at(state, queue, offsets[queue], group=request.group)
         if status is None or (room is not None and used and room.messages <= 0):
             continue
         bounds = ReadLimits(budget - used, _ALL if room is None else room.messages, limit - used)
         taken: _Taken | None = _NOTHING
-        if readable and sieve:
-            taken = _selected(scan, queue, offsets[queue], sieve, bounds)
+        if readable and batch_filter:
+            taken = _selected(scan, queue, offsets[queue], batch_filter, bounds)
         elif readable:
             taken = _whole(state, queue, offsets[queue], bounds, room, first=not used)
         if taken is None:
@@ -304,7 +304,7 @@ def _read(
             state.note_fetched(request.group, queue, taken.messages, taken.size)
             room = _charged(state, connection, queue, taken, room)
         used += taken.size
-        if used >= budget or (sieve and scan.is_over):
+        if used >= budget or (batch_filter and scan.is_over):
             break
     return _Found((encode_fetch_answer(answer), *batches) if answer.queues else None, coming)
 
@@ -320,10 +320,10 @@ def _charged(
 
 
 def _selected(
-    scan: Scan, queue: QueueRef, offset: int, sieve: Sieve, bounds: ReadLimits
+    scan: Scan, queue: QueueRef, offset: int, batch_filter: BatchFilter, bounds: ReadLimits
 ) -> _Taken | None:
     """What is selected of a queue; None while something of it is still to come."""
-    selected = scan.read(queue, offset, sieve, bounds)
+    selected = scan.read(queue, offset, batch_filter, bounds)
     if selected is None:
         return None
     found, go_on = selected

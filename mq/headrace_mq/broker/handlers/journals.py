@@ -45,7 +45,7 @@ def end_transactions(state: BrokerState, connection: Connection, frame: Frame) -
         BrokerStopping, StoreReadOnly: nothing was done.
     """
     if state.stopping:
-        raise BrokerStopping("the broker is stopping and decides nothing any more; try again soon")
+        raise BrokerStopping("the broker is stopping and accepts no decisions; try again soon")
     request = decode(EndTransactions, frame.body)
     if len(request.ends) > BUNDLES_PER_REQUEST_MAX:
         raise InvalidArgument(
@@ -75,7 +75,7 @@ def take_checks(state: BrokerState, connection: Connection, frame: Frame) -> Non
         BrokerStopping: nothing is asked any more.
     """
     if state.stopping:
-        raise BrokerStopping("the broker is stopping and asks nothing any more; try again soon")
+        raise BrokerStopping("the broker is stopping and sends no checks; try again soon")
     request = decode(TakeChecks, frame.body)
     check_name("group", request.group)
     check_name("client", request.client_id)
@@ -111,7 +111,7 @@ def cancel_scheduled(
         StoreFull, StoreReadOnly: nothing was done.
     """
     if state.stopping:
-        raise BrokerStopping("the broker is stopping and cancels nothing any more; try again soon")
+        raise BrokerStopping("the broker is stopping and cancels no messages; try again soon")
     durable = state.scheduler.cancel(decode(CancelScheduled, frame.body).number)
     if durable is None:
         return (encode(CancelledScheduled(cancelled=False)),)

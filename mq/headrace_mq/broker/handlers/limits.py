@@ -7,7 +7,7 @@ Called by the dispatcher; uses the broker's `limits`, `quotas` and `backlogs`.
 from headrace_mq._net.server import Connection
 from headrace_mq.broker.groups.backlogs import POLICIES, Limit
 from headrace_mq.broker.handlers.sessions import check_name
-from headrace_mq.broker.quotas.quotas import Whose
+from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import check_topic
@@ -48,7 +48,7 @@ def set_quota(state: BrokerState, _connection: Connection, frame: Frame) -> tupl
     if any(getattr(rates, name) < 0 for name in rates.__struct_fields__):
         raise InvalidArgument("a rate is at least 1 in a second, or 0 for no limit")
     state.limits.set_quota(
-        Whose(request.kind, request.name), None if request.remove else request.rates
+        QuotaTarget(request.kind, request.name), None if request.remove else request.rates
     )
     state.apply_limits()
     return _quotas(state)
@@ -75,7 +75,7 @@ def set_backlog_limit(state: BrokerState, _connection: Connection, frame: Frame)
                 f"{request.policy!r} is no policy; use one of {', '.join(POLICIES)}"
             )
         if request.messages_max < 1:
-            raise InvalidArgument("a group may be behind by 1 message or more, or has no limit")
+            raise InvalidArgument("a backlog limit is 1 message or more; remove it for no limit")
         limit = Limit(request.messages_max, request.policy)
     state.limits.set_backlog(request.group, limit)
     state.apply_limits()
@@ -92,7 +92,7 @@ def _quotas(state: BrokerState) -> tuple[bytes]:
     quotas = [
         Quota(kind, "", rates)
         for kind in (CLIENT, TOPIC)
-        if (rates := state.quotas.rates(Whose(kind, ""))) != NO_RATES
+        if (rates := state.quotas.rates(QuotaTarget(kind, ""))) != NO_RATES
     ]
     quotas += [Quota(*whose, rates) for whose, rates in sorted(state.limits.quotas.items())]
     throttled = state.quotas.throttled(state.clock.monotonic_ms())

@@ -79,7 +79,7 @@ def reset_offsets(state: BrokerState, connection: Connection, frame: Frame) -> t
     """Moves a group to an offset, a time, an end, or by a number of messages.
 
     Raises:
-        GroupAtWork: it has members.
+        GroupNotEmpty: it has members.
         GroupNotFound: no topics are named and the group has no offsets.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
         InvalidArgument: the target is unknown, or there are too many queues for one answer.
@@ -98,7 +98,7 @@ def clone_offsets(state: BrokerState, connection: Connection, frame: Frame) -> t
     """Lets a group stand where another one stands, which may be at work.
 
     Raises:
-        GroupAtWork: the target has members.
+        GroupNotEmpty: the target has members.
         GroupNotFound: the source has no offsets.
         TopicNotFound: a named topic does not exist.
         InvalidArgument: a name is not allowed, or there are too many queues for one answer.
@@ -121,7 +121,7 @@ def delete_group(state: BrokerState, connection: Connection, frame: Frame) -> tu
     """Drops all offsets of a group.
 
     Raises:
-        GroupAtWork: it has members.
+        GroupNotEmpty: it has members.
         GroupNotFound: it has no offsets.
     """
     request = decode(DeleteGroup, frame.body)

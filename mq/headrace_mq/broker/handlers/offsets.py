@@ -31,7 +31,7 @@ def commit_offsets(state: BrokerState, connection: Connection, frame: Frame) -> 
 
     Raises:
         NotGroupMember: the member must join again.
-        GroupAtWork: administration of a group that has members.
+        GroupNotEmpty: administration of a group that has members.
         StaleLock: a queue's lock was lost, or another member holds it.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
         InvalidArgument: there are too many offsets.

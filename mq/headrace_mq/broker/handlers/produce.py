@@ -58,11 +58,11 @@ def produce(state: BrokerState, connection: Connection, frame: Frame) -> tuple[b
         Throttled: a quota is used up, and too many requests wait for it already.
     """
     if state.stopping:
-        raise BrokerStopping("the broker is stopping and takes no more messages; try again soon")
+        raise BrokerStopping("the broker is stopping and accepts no messages; try again soon")
     try:
         batches = list(islice(split_batches(frame.body), BATCHES_PER_REQUEST_MAX + 1))
     except DataCorrupt as error:
-        raise MalformedRequest(f"the body is no row of record batches: {error}") from error
+        raise MalformedRequest(f"the body is not a sequence of record batches: {error}") from error
     if not batches:
         raise MalformedRequest("a PRODUCE request holds at least one record batch")
     if len(batches) > BATCHES_PER_REQUEST_MAX:

@@ -113,7 +113,7 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
 
     Raises:
         InvalidArgument: a name is not allowed, or the group or connection is full.
-        GroupDiffers: the member would do otherwise what all members have to do alike.
+        InconsistentGroup: the member would do otherwise what all members have to do alike.
         NameTaken: another client is at work under the name.
     """
     request = decode(JoinGroup, frame.body)
@@ -130,7 +130,7 @@ def join_group(state: BrokerState, connection: Connection, frame: Frame) -> tupl
             raise InvalidArgument(str(error)) from error
         if topic == TRANSACTION_TOPIC:
             raise InvalidArgument(
-                f"{topic} cannot be consumed: its transactions are not decided yet"
+                f"{topic} cannot be consumed: its transactions are not decided yet; subscribe to their topics"
             )
     _check_held(request.held)
     now_ms = state.clock.monotonic_ms()
@@ -179,7 +179,7 @@ def reply(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[by
     if receiver is None or receiver.congested:
         why = "is not connected" if receiver is None else "does not read its replies"
         raise ReplyUndeliverable(
-            f"client {request.client_id!r} {why}; it has to ask for its result again"
+            f"client {request.client_id!r} {why}; it must request its result again"
         )
     push = ReplyPush(request.correlation, request.body)
     receiver.push(RequestCode.PUSHED_REPLY, encode(push))

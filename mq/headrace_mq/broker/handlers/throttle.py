@@ -1,8 +1,8 @@
 """
-What PRODUCE and FETCH take of quotas, and how they wait for it.
+Charges PRODUCE and FETCH to quotas, and holds requests that must wait.
 
-Asked only where a limit was set. Batches count as they arrive; a fetch counts when it is known
-what it brings, so it passes as soon as nothing is owed.
+Runs only if a limit is set. Batches count when they arrive; a fetch counts when its size is known, so it
+passes as soon as there is no debt.
 
 Used by `handlers.produce` and `handlers.fetch`; uses the broker's `throttle`.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Room, Whose
+from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, QuotaTarget, Room
 from headrace_mq.broker.quotas.throttle import Held, Obstacle, WaitLine
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
@@ -22,11 +22,11 @@ from headrace_mq.protocol.limits import CLIENT, TOPIC
 
 __all__ = ["Resume", "charge_fetched", "hold_fetch", "hold_produce", "room_to_fetch"]
 
-# The requests of a connection that keep their order; a fetch has a lane of its own.
-_PRODUCE_LANE = -1
+# PRODUCE requests of a connection keep their order; each fetch has a line of its own.
+_PRODUCE_LINE = -1
 
 Parts = tuple[bytes | memoryview, ...]
-# Serves a request that has waited; None: it is answered later.
+# Serves a held request; returns None if it is answered later.
 Resume = Callable[[], "Parts | None"]
 
 
@@ -37,7 +37,7 @@ def hold_produce(
     batches: Sequence[memoryview],
     resume: Resume,
 ) -> bool:
-    """Keeps a request that must wait; False: serve it now, it is paid for.
+    """Holds a request that must wait; returns False if it is charged and may be served now.
 
     Raises:
         Throttled: too many requests wait already, or too many bytes of them.
@@ -50,7 +50,7 @@ def hold_produce(
     demands = _demands(state, connection, batches)
     topics = {header.queue.topic for batch in batches if (header := _header(batch))}
     obstacles: list[Obstacle] = [*demands, *state.backlogs.blocked(topics)]
-    lane = WaitLine(connection, _PRODUCE_LANE, connection.client_id)
+    line = WaitLine(connection, _PRODUCE_LINE, connection.client_id)
     size = len(frame.body)
 
     def go(waited_ms: int) -> None:
@@ -62,7 +62,7 @@ def hold_produce(
         _waited(state, connection, size, waited_ms)
         refuse(connection, frame, error)
 
-    if state.throttle.hold(lane, Held(obstacles, go, refused)):
+    if state.throttle.hold(line, Held(obstacles, go, refused)):
         connection.charge(size)
         return True
     _charge(state, demands)
@@ -76,7 +76,7 @@ def hold_fetch(
     topics: Iterable[str],
     resume: Resume,
 ) -> bool:
-    """Keeps a fetch while something is owed for what was read before; False: serve it now.
+    """Holds a fetch while an earlier one is not paid off; returns False if it may be served now.
 
     Raises:
         Throttled: too many requests wait already.
@@ -92,12 +92,12 @@ def hold_fetch(
         _waited(state, connection, 0, waited_ms)
         refuse(connection, frame, error)
 
-    lane = WaitLine(connection, frame.correlation, connection.client_id)
-    return state.throttle.hold(lane, Held([Demand(flow) for flow in flows], go, refused))
+    line = WaitLine(connection, frame.correlation, connection.client_id)
+    return state.throttle.hold(line, Held([Demand(flow) for flow in flows], go, refused))
 
 
 def room_to_fetch(state: BrokerState, connection: Connection, topics: Iterable[str]) -> Room:
-    """How much a fetch may bring; more is not wrong, but it is owed then."""
+    """Returns how much a fetch may bring; more is allowed, but makes a debt."""
     parts = _parts(state, connection, topics)
     return state.quotas.room(parts, state.clock.monotonic_ms())
 
@@ -105,7 +105,7 @@ def room_to_fetch(state: BrokerState, connection: Connection, topics: Iterable[s
 def charge_fetched(
     state: BrokerState, connection: Connection, topic: str, messages: int, size: int
 ) -> None:
-    """Counts what a fetch brings of one topic."""
+    """Charges the messages of one topic in a fetch."""
     now_ms = state.clock.monotonic_ms()
     for flow in state.quotas.flows(_parts(state, connection, (topic,)), FETCH, now_ms):
         flow.charge(now_ms, messages, size)
@@ -137,15 +137,15 @@ def _header(batch: memoryview) -> BatchHeader | None:
     try:
         return read_header(batch)
     except DataCorrupt:
-        # It is refused by itself when the request is served.
+        # Serving the request will refuse it.
         return None
 
 
-def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[Whose]:
-    """Whose rates count; names that are no topics could be made up without end."""
+def _parts(state: BrokerState, connection: Connection, topics: Iterable[str]) -> list[QuotaTarget]:
+    """Returns the targets whose rates count. Ignores unknown topics: clients could invent any number."""
     peer = state.peers.get(connection)
-    client = [] if peer is None else [Whose(CLIENT, peer.host)]
-    return client + [Whose(TOPIC, topic) for topic in topics if topic in state.topics]
+    client = [] if peer is None else [QuotaTarget(CLIENT, peer.host)]
+    return client + [QuotaTarget(TOPIC, topic) for topic in topics if topic in state.topics]
 
 
 def _charge(state: BrokerState, demands: Iterable[Demand]) -> None:

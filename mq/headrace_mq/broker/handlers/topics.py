@@ -22,9 +22,9 @@ from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
 from headrace_mq.protocol.administration import (
     DeleteQueues,
     DescribeQueues,
-    DoomedQueue,
-    DoomedQueues,
     FreezeQueues,
+    QueueDeletion,
+    QueueDeletions,
     QueueDescription,
     QueuesAnswer,
 )
@@ -84,7 +84,7 @@ def delete_queues(state: BrokerState, connection: Connection, frame: Frame) -> t
     request = decode(DeleteQueues, frame.body)
     doomed = _doomed(state, request)
     if request.dry_run:
-        return (encode(DoomedQueues(deleted=False, queues=doomed)),)
+        return (encode(QueueDeletions(deleted=False, queues=doomed)),)
     # What was accepted before the freeze may still be on its way to the disk: it counts.
     on_its_way = state.store.durable()
     if on_its_way.done():
@@ -129,10 +129,10 @@ def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:
     # Their answer is that the queue is gone.
     state.long_poll.wake(queues)
     _log.info("queues deleted", topic=request.topic, kept=request.keep, deleted=len(queues))
-    return (encode(DoomedQueues(deleted=True, queues=doomed)),)
+    return (encode(QueueDeletions(deleted=True, queues=doomed)),)
 
 
-def _doomed(state: BrokerState, request: DeleteQueues) -> list[DoomedQueue]:
+def _doomed(state: BrokerState, request: DeleteQueues) -> list[QueueDeletion]:
     queues = state.topics.queues_of(request.topic)
     if not 0 <= request.keep < len(queues):
         raise InvalidArgument(
@@ -142,7 +142,7 @@ def _doomed(state: BrokerState, request: DeleteQueues) -> list[DoomedQueue]:
     # More than one answer holds of a queue need not be looked at for each of them.
     at_work = state.groups.subscribed(request.topic)[: OBSTACLES_MAX + 1]
     return [
-        DoomedQueue(*queue, *state.range(queue), _obstacles(state, queue, at_work))
+        QueueDeletion(*queue, *state.range(queue), _obstacles(state, queue, at_work))
         for queue in queues[request.keep :]
     ]
 

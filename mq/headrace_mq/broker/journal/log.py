@@ -132,7 +132,7 @@ class JournalLog:
                 self.kept_to = kept.read_to
         except (DataCorrupt, ValueError) as error:
             _log.warning(
-                "the kept state of a journal cannot be read; the journal is read instead",
+                "the state file of a journal cannot be read; the broker reads the whole journal",
                 journal=self.name, reason=str(error),
             )  # fmt: skip
 
@@ -173,7 +173,7 @@ class JournalLog:
             await asyncio.to_thread(self._file.write, kept)
         except OSError as error:
             _log.warning(
-                "the state of a journal could not be kept; a start reads more",
+                "the state file of a journal could not be written; the next start takes longer",
                 journal=self.name, reason=str(error),
             )  # fmt: skip
             return
@@ -187,5 +187,9 @@ class JournalLog:
             for offset in range(max(header.base_offset, self._state.read_to), header.next_offset):
                 self._state.apply(self._form.read(header, columns, offset - header.base_offset))
         except (DataCorrupt, FormatTooNew) as error:
-            _log.error("a record of a journal is left out", journal=self.name, reason=str(error))
+            _log.error(
+                "a record of a journal cannot be read and is skipped",
+                journal=self.name,
+                reason=str(error),
+            )
         self._state.read_to = header.next_offset

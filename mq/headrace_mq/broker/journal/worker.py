@@ -182,14 +182,18 @@ class JournalWorker(ABC, Generic[T]):
                 await self._turn()
             except StoreReadOnly as error:
                 _log.error(
-                    "a journal stands still until a restart", journal=journal, reason=str(error)
+                    "a journal stopped; the disk failed, so restart the broker when the disk works",
+                    journal=journal,
+                    reason=str(error),
                 )
                 return
             except StoreFull as error:
                 self._say_full(error)
                 await self._pause()
             except Exception:  # noqa: BLE001 - the next turn may succeed; the broker serves on
-                _log.exception("a journal failed and goes on in a moment", journal=journal)
+                _log.exception(
+                    "a journal failed; the broker tries again in a moment", journal=journal
+                )
                 await self._pause()
 
     async def _finish(self, order: T) -> None:
@@ -230,7 +234,7 @@ class JournalWorker(ABC, Generic[T]):
             raise
         except BrokerError as error:
             _log.error(
-                "a queue refuses messages of a journal",
+                "a queue refused messages of a journal",
                 journal=self._log.name, queue=made.queue, reason=str(error),
             )  # fmt: skip
             dead = made.dead()
@@ -255,7 +259,9 @@ class JournalWorker(ABC, Generic[T]):
 
     def _say_full(self, error: StoreFull) -> None:
         _log.warning(
-            "a journal waits for room on the disk", journal=self._log.name, reason=str(error)
+            "a journal waits for room on the disk; free some space",
+            journal=self._log.name,
+            reason=str(error),
         )
 
     async def _pause(self) -> None:

@@ -61,7 +61,10 @@ class Producers:
         try:
             kept = self._file.read()
         except DataCorrupt as error:
-            _log.error("the senders of stored messages are not known any more", reason=str(error))
+            _log.error(
+                "the senders of stored messages are unknown: producers.json cannot be read",
+                reason=str(error),
+            )
             return
         if kept is not None:
             self._known = OrderedDict(kept.producers)

@@ -1,5 +1,5 @@
 """
 Quotas and limits: rates, budgets, and the requests that wait for them.
 
-Used by the request handlers. It knows what a request may use up.
+Used by the request handlers. It knows what each request consumes.
 """

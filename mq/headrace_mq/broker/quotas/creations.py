@@ -1,9 +1,9 @@
 """
-How many queues and offsets the clients of each address may still make. PURE.
+Limits how many queues and offsets the clients of each address create per minute. PURE.
 
-There is room for a certain number of each, for good: what was made stays until it is deleted.
-So clients of one address make so many in a minute, and a wild one is noticed before all are used up.
-Addresses are what sockets tell; names that clients give themselves could be changed at will.
+A broker has room for a limited number of each, and they stay until an operator deletes them. So the
+clients of one address can create only some per minute, and you notice a faulty client before it uses up
+all. The address is that of the socket, because clients could change a name of their own at will.
 
 Used by the handlers; uses `token_bucket`. Time is passed in.
 """
@@ -21,10 +21,10 @@ _SECONDS = 60
 
 
 class Creations:
-    """What was made lately, by address.
+    """The recent creations, by address.
 
     Args:
-        per_minute: how many of each kind the clients of one address may make; 0: any number.
+        per_minute: how many of each kind the clients of one address may create; 0: no limit.
     """
 
     def __init__(self, per_minute: Mapping[str, int]) -> None:
@@ -32,14 +32,14 @@ class Creations:
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
     def __len__(self) -> int:
-        """Addresses and kinds of which something was made lately."""
+        """Returns the number of addresses and kinds with recent creations."""
         return len(self._buckets)
 
     def take(self, kind: str, host: str, now_ms: int, count: int) -> None:
-        """Notes that a client makes so many.
+        """Counts `count` creations of a client.
 
         Raises:
-            Throttled: the clients of its address made too many in the last minute; nothing is noted.
+            Throttled: the clients of its address created too many in the last minute; none is counted.
         """
         rate = self._rates.get(kind)
         if rate is None:
@@ -58,7 +58,7 @@ class Creations:
         bucket.charge(now_ms, count)
 
     def forget_idle(self, now_ms: int) -> None:
-        """Drops what is as good as new."""
+        """Drops addresses without recent creations."""
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
             del self._buckets[key]
 

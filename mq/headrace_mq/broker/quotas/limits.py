@@ -1,7 +1,7 @@
 """
-The limits that were set while the broker ran; durable.
+The quotas and limits that operators set while the broker runs; durable.
 
-A limit is on disk before anyone hears of it, and holds across restarts.
+A limit is on disk before it takes effect, and holds across restarts.
 
 Used by `handlers.limits`; kept in a `files.metadata_file`. It never knows requests.
 """
@@ -14,13 +14,13 @@ import msgspec
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.groups.backlogs import Limit
-from headrace_mq.broker.quotas.quotas import Whose
+from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, Rates
 
 __all__ = ["LIMITS_MAX", "KeptBacklog", "KeptGroup", "KeptLimits", "KeptQuota", "Limits"]
 
-# Set by people, for single clients and topics; the file is written as a whole.
+# People set them, for single clients, topics and groups; the file is written as a whole.
 LIMITS_MAX = 10_000
 
 _log = get_logger(__name__)
@@ -36,14 +36,14 @@ class KeptQuota(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptBacklog(msgspec.Struct, frozen=True):
-    """How far behind a group may be."""
+    """The backlog limit of a group."""
 
     messages_max: int
     policy: str
 
 
 class KeptGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator said of a group; `paused_at_ms` 0: it consumes."""
+    """An operator's rules for a group; `paused_at_ms` 0: it is not paused."""
 
     paused_at_ms: int = 0
     retries: int = THEIR_OWN
@@ -61,36 +61,36 @@ class Limits:
     """The limits of one broker.
 
     Args:
-        file: where they are kept.
+        file: holds them.
 
     Attributes:
-        paused: the groups that are given no messages; asked for with every fetch.
+        paused: the groups that get no messages; every fetch checks it.
     """
 
     def __init__(self, file: MetadataFile[KeptLimits]) -> None:
         self._file = file
-        self._quotas: dict[Whose, Rates] = {}
+        self._quotas: dict[QuotaTarget, Rates] = {}
         self._backlogs: dict[str, Limit] = {}
         self._groups: dict[str, GroupRules] = {}
         self.paused: frozenset[str] = frozenset()
 
     @property
-    def quotas(self) -> Mapping[Whose, Rates]:
+    def quotas(self) -> Mapping[QuotaTarget, Rates]:
         """The quotas of single clients and topics."""
         return self._quotas
 
     @property
     def backlogs(self) -> Mapping[str, Limit]:
-        """How far behind groups may be."""
+        """The backlog limits of groups."""
         return self._backlogs
 
     @property
     def groups(self) -> Mapping[str, GroupRules]:
-        """What was said of groups."""
+        """The rules of groups."""
         return self._groups
 
     def rules(self, group: str) -> GroupRules:
-        """What holds for a group."""
+        """Returns the rules of a group."""
         return self._groups.get(group) or GroupRules(group)
 
     def load(self) -> None:
@@ -98,7 +98,7 @@ class Limits:
         kept = self._file.read()
         if kept is not None:
             self._quotas = {
-                Whose(kind, name): Rates(*msgspec.structs.astuple(quota))
+                QuotaTarget(kind, name): Rates(*msgspec.structs.astuple(quota))
                 for kind, names in kept.quotas.items()
                 for name, quota in names.items()
             }
@@ -113,10 +113,13 @@ class Limits:
                 }
             )
         for group in sorted(self.paused):
-            _log.warning("a group is paused by an operator and is given no messages", group=group)
+            _log.warning(
+                "an operator has paused a group; it gets no messages until `headrace group set`",
+                group=group,
+            )
 
-    def set_quota(self, whose: Whose, rates: Rates | None) -> None:
-        """Sets a quota, or takes it away with None; durable.
+    def set_quota(self, whose: QuotaTarget, rates: Rates | None) -> None:
+        """Sets a quota, or removes it with None; durable.
 
         Raises:
             InvalidArgument: there are too many.
@@ -130,7 +133,7 @@ class Limits:
         _log.info("quota set", kind=whose.kind, name=whose.name, rates=rates)
 
     def set_backlog(self, group: str, limit: Limit | None) -> None:
-        """Sets how far behind a group may be, or takes that away with None; durable.
+        """Sets the backlog limit of a group, or removes it with None; durable.
 
         Raises:
             InvalidArgument: there are too many.
@@ -144,18 +147,18 @@ class Limits:
         _log.info("backlog limit set", group=group, limit=limit)
 
     def set_group(self, rules: GroupRules) -> None:
-        """Sets what holds for a group; durable.
+        """Sets the rules of a group; durable.
 
         Raises:
             InvalidArgument: there are too many limits.
-            StoreFull: the disk is full; all stays as it was.
+            StoreFull: the disk is full; no rule changes.
         """
         groups = {name: held for name, held in self._groups.items() if name != rules.group}
         if rules != GroupRules(rules.group):
             groups[rules.group] = rules
         self._write(self._quotas, self._backlogs, groups)
         self._rule(groups)
-        _log.warning("an operator set a group", group=rules.group, rules=rules)
+        _log.warning("an operator changed the rules of a group", group=rules.group, rules=rules)
 
     def _rule(self, groups: dict[str, GroupRules]) -> None:
         self._groups = groups
@@ -163,7 +166,7 @@ class Limits:
 
     def _write(
         self,
-        quotas: Mapping[Whose, Rates],
+        quotas: Mapping[QuotaTarget, Rates],
         backlogs: Mapping[str, Limit],
         groups: Mapping[str, GroupRules],
     ) -> None:

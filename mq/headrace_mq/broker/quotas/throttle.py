@@ -1,13 +1,13 @@
 """
 Requests that wait until a quota or a full backlog lets them through, in their order.
 
-Each lane is first in, first out, and lanes take turns; who waits for something is not overtaken by
-others that want the same, so that a large request comes to its turn too. No request waits longer than
-`wait_ms_max`: who would is refused, and may come again. Connections go on being read, so heartbeats
-and commits are not held up by what waits here.
+Each line is first in, first out, and lines take turns. A request is not overtaken by others that wait for
+the same obstacle, so large requests get their turn too. No request waits longer than `wait_ms_max`: it is
+refused, and the client may repeat it. The broker goes on reading the connections, so held requests do not
+delay heartbeats and commits.
 
-Used by `handlers.throttle`, which leaves requests here; uses the clock. It never knows what a request is,
-or why it may not pass yet.
+Used by `handlers.throttle`, which adds requests; uses the clock. It does not know what a request is, or why
+it must wait.
 """
 
 from collections import deque
@@ -21,26 +21,26 @@ from headrace_mq.errors import BrokerError
 
 __all__ = ["Held", "Obstacle", "Throttle", "WaitLine"]
 
-# For each lane: how often a log line says that it waits.
+# The interval between two log lines about one connection.
 _TELL_EVERY_MS = 10_000
 
 _log = get_logger(__name__)
 
 
 class Obstacle(Protocol):
-    """Something that a request may have to wait for."""
+    """A reason for a request to wait, such as a quota."""
 
     @property
     def key(self) -> Hashable:
-        """The same for all that wait for the same thing."""
+        """The same for all requests that wait for the same reason."""
         ...
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until it lets the request through, or is to be asked again; 0: now."""
+        """Returns the wait until the request may pass, or until the next check; 0: now."""
         ...
 
     def waited(self, now_ms: int, waited_ms: int) -> None:
-        """Notes that a request was held up."""
+        """Notes that a request was held."""
         ...
 
     def refusal(self, waited_ms: int) -> BrokerError:
@@ -57,9 +57,9 @@ class WaitLine(NamedTuple):
 
 
 class Held(NamedTuple):
-    """One request: what it waits for, and what becomes of it.
+    """One held request.
 
-    `go` serves it once it may pass, `refuse` answers it otherwise; each gets how long it waited.
+    `go` serves it when it may pass, `refuse` answers it otherwise; both get the time that it waited.
     """
 
     obstacles: Sequence[Obstacle]
@@ -73,16 +73,16 @@ class _Waiting(NamedTuple):
 
 
 class Throttle:
-    """All requests of a broker that wait.
+    """All held requests of a broker.
 
     Args:
         timers: the event loop.
-        clock: the time.
-        wait_ms_max: how long one may wait.
-        held_max: how many may wait at a time; further ones are refused at once.
+        clock: measures the waits.
+        wait_ms_max: the longest wait of a request.
+        held_max: the most held requests; more are refused at once.
 
     Attributes:
-        requests: how many had to wait so far.
+        requests: how many requests have been held so far.
     """
 
     def __init__(self, timers: Timers, clock: Clock, *, wait_ms_max: int, held_max: int) -> None:
@@ -90,9 +90,9 @@ class Throttle:
         self._clock = clock
         self._wait_ms_max = wait_ms_max
         self._held_max = held_max
-        self._lanes: dict[WaitLine, deque[_Waiting]] = {}
+        self._lines: dict[WaitLine, deque[_Waiting]] = {}
         self._count = 0
-        # What other requests wait for already.
+        # The obstacles that other requests wait for already.
         self._short: set[Hashable] = set()
         self._timer: Cancellable | None = None
         self._due_ms = 0
@@ -102,78 +102,78 @@ class Throttle:
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, lane: WaitLine, held: Held) -> bool:
-        """Keeps a request if it must wait; False: it may be served now.
+    def hold(self, line: WaitLine, held: Held) -> bool:
+        """Holds a request if it must wait; returns False if it may be served now.
 
         Raises:
-            BrokerError: too many wait already.
+            BrokerError: too many requests wait already.
         """
         now_ms = self._clock.monotonic_ms()
         short = [one for one in held.obstacles if one.wait_ms(now_ms) or one.key in self._short]
-        if not short and lane not in self._lanes:
+        if not short and line not in self._lines:
             return False
         if self._count >= self._held_max:
             if not short:
-                short = list(self._lanes[lane][0].held.obstacles)
+                short = list(self._lines[line][0].held.obstacles)
             raise short[0].refusal(0)
         self._count += 1
         self.requests += 1
-        self._lanes.setdefault(lane, deque()).append(_Waiting(held, now_ms))
+        self._lines.setdefault(line, deque()).append(_Waiting(held, now_ms))
         self._short.update(one.key for one in short)
-        self._tell(lane, short, now_ms)
+        self._tell(line, short, now_ms)
         waits = [wait for one in short if (wait := one.wait_ms(now_ms))]
         self._look_within(min(self._wait_ms_max, *waits) if waits else self._wait_ms_max, now_ms)
         return True
 
     def look(self) -> None:
-        """Lets through what may pass now, and refuses what waited too long."""
+        """Serves the requests that may pass now, and refuses those that waited too long."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now_ms = self._clock.monotonic_ms()
         self._short.clear()
         next_ms = self._wait_ms_max
-        turns = deque(self._lanes)
+        turns = deque(self._lines)
         while turns:
-            lane = turns.popleft()
-            queue = self._lanes.get(lane)
-            # What is served may end connections, its own among them.
+            line = turns.popleft()
+            queue = self._lines.get(line)
+            # Serving a request may end connections, even its own.
             if not queue:
                 continue
             wait_ms = self._try(queue, now_ms)
             if wait_ms:
                 next_ms = min(next_ms, wait_ms)
                 continue
-            # The client that went goes to the end of the line.
-            self._lanes.pop(lane, None)
+            # A served client goes to the end of the turns.
+            self._lines.pop(line, None)
             if queue:
-                self._lanes[lane] = queue
-                turns.append(lane)
-        if self._lanes:
+                self._lines[line] = queue
+                turns.append(line)
+        if self._lines:
             self._look_within(next_ms, now_ms)
 
     def drop(self, connection: Hashable) -> None:
-        """Forgets the requests of a connection that is gone."""
-        for lane in [lane for lane in self._lanes if lane.connection == connection]:
-            queue = self._lanes.pop(lane)
+        """Drops the requests of a closed connection."""
+        for line in [line for line in self._lines if line.connection == connection]:
+            queue = self._lines.pop(line)
             self._count -= len(queue)
             queue.clear()
         self._told_at_ms.pop(connection, None)
 
     def release(self, error: BrokerError) -> None:
-        """Refuses everything that waits: the broker stops."""
+        """Refuses all held requests, because the broker stops."""
         now_ms = self._clock.monotonic_ms()
-        lanes, self._lanes = self._lanes, {}
+        lines, self._lines = self._lines, {}
         self._count = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for queue in lanes.values():
+        for queue in lines.values():
             for waiting in queue:
                 waiting.held.refuse(error, now_ms - waiting.since_ms)
 
     def _try(self, queue: deque[_Waiting], now_ms: int) -> int:
-        """Serves or refuses the first one; returns how long it has to wait, or 0: it is gone."""
+        """Serves or refuses the first request; returns its remaining wait, or 0 if it is done."""
         held, since_ms = queue[0]
         left_ms = since_ms + self._wait_ms_max - now_ms
         short = [
@@ -204,8 +204,8 @@ class Throttle:
         self._due_ms = due_ms
         self._timer = self._timers.call_later(wait_ms / 1_000, self.look)
 
-    def _tell(self, lane: WaitLine, short: Sequence[Obstacle], now_ms: int) -> None:
-        told_at_ms = self._told_at_ms.get(lane.connection)
+    def _tell(self, line: WaitLine, short: Sequence[Obstacle], now_ms: int) -> None:
+        told_at_ms = self._told_at_ms.get(line.connection)
         if short and (told_at_ms is None or now_ms - told_at_ms >= _TELL_EVERY_MS):
-            self._told_at_ms[lane.connection] = now_ms
-            _log.warning("client held back", client=lane.client, reason=str(short[0].refusal(0)))
+            self._told_at_ms[line.connection] = now_ms
+            _log.warning("client held back", client=line.client, reason=str(short[0].refusal(0)))

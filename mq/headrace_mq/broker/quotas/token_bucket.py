@@ -1,10 +1,10 @@
 """
-A token bucket: how much may go through now, and when the next amount may. PURE.
+A token bucket: decides how much may pass now, and when the next amount may pass. PURE.
 
-What passed within any span of time is at most `rate * span + burst`; an amount above the burst
-passes alone, from a full bucket, and its excess is paid off before anything else passes. Amounts
-that are known only afterwards pass as one and are charged in full: then at most one of them more.
-All numbers are whole thousandths of what is counted, so nothing is lost by rounding.
+In any span of time at most `rate * span + burst` passes. An amount above the burst passes alone, from a full
+bucket, and nothing else passes until its excess is paid off. If an amount is known only afterwards, it passes
+as 1 and is charged in full: then at most one such amount more. All numbers are whole thousandths, so rounding
+loses nothing.
 
 Used by `quotas`: each of its rates is a bucket. Time is passed in; it must never go back.
 """
@@ -18,8 +18,8 @@ class TokenBucket:
     """One rate; full at first.
 
     Args:
-        rate: what may pass in a second, at least 1.
-        burst_ms: what may pass at once is what passes in this time, at least 1.
+        rate: the amount per second, at least 1.
+        burst_ms: the burst is the amount that the rate allows in this time; at least 1.
         now_ms: the time.
     """
 
@@ -32,28 +32,28 @@ class TokenBucket:
         self._now_ms = now_ms
 
     def wait_ms(self, now_ms: int, amount: int = 1) -> int:
-        """How long until an amount may pass if nothing else does; 0: now."""
+        """Returns the wait until an amount may pass, if nothing else passes; 0: now."""
         self._fill(now_ms)
         missing = min(amount, self.burst) * _MILLI - self._level
         return max(0, -(-missing // self.rate))
 
     def charge(self, now_ms: int, amount: int) -> None:
-        """Takes what passed."""
+        """Charges an amount that has passed."""
         self._fill(now_ms)
         self._level -= amount * _MILLI
 
     def room(self, now_ms: int) -> int:
-        """What may pass now without owing anything."""
+        """Returns the amount that may pass now without a debt."""
         self._fill(now_ms)
         return max(0, self._level // _MILLI)
 
     def owed_ms(self, now_ms: int) -> int:
-        """How long until it has paid for all that passed."""
+        """Returns the time until the debt is paid off."""
         self._fill(now_ms)
         return max(0, -(self._level // self.rate))
 
     def is_full(self, now_ms: int) -> bool:
-        """Whether it is as good as a new one."""
+        """Whether the bucket is full, like a new one."""
         self._fill(now_ms)
         return self._level == self.burst * _MILLI
 

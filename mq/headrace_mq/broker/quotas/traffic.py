@@ -1,8 +1,8 @@
 """
-How much went through lately: messages and bytes over the last second and the last ten. PURE.
+Measures recent traffic: messages and bytes over the last second and the last ten. PURE.
 
-Whole seconds are counted, those that are over: a rate does not fall to nothing at the beginning of
-a second, and two clients that ask within one second get the same answer.
+It counts only whole seconds that are over. So a rate does not drop to zero at the beginning of a second, and
+two clients that ask within one second get the same answer.
 
 Used by the handlers of PRODUCE and FETCH, which count each batch, and by those that describe the traffic.
 Time is passed in; it must never go back.
@@ -18,7 +18,7 @@ __all__ = ["METERS_MAX", "Meter", "Meters"]
 
 # Seconds of the longer window.
 WINDOW_S = 10
-# Over all keys: a meter in use takes about 1 KiB. Beyond it nothing new is counted.
+# Meters over all keys, about 1 KiB each. Above it, new keys are not counted.
 METERS_MAX = 65_536
 
 K = TypeVar("K", bound=Hashable)
@@ -28,31 +28,31 @@ class Meter:
     """Counts one flow.
 
     Attributes:
-        last: the second that is counted now, with its messages and bytes.
+        last: the current second, with its messages and bytes.
     """
 
     __slots__ = ("_seconds", "last")
 
     def __init__(self) -> None:
-        # [second, messages, bytes] of each second in which something came, and of the current one.
+        # [second, messages, bytes] of each second with traffic, and of the current one.
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
         self.last = [-1, 0, 0]
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
-        """Counts what went through now."""
+        """Counts messages and bytes in the current second."""
         if self.last[0] != now_ms // 1_000:
             self.begin(now_ms // 1_000)
         self.last[1] += messages
         self.last[2] += size
 
     def begin(self, second: int) -> list[int]:
-        """Counts another second from now on; returns it with its messages and bytes."""
+        """Begins a new second; returns it with its messages and bytes."""
         last = self.last = [second, 0, 0]
         self._seconds.append(last)
         return last
 
     def read(self, now_ms: int) -> Traffic:
-        """Returns what went through in the last whole second, and in the last ten."""
+        """Returns the traffic of the last whole second, and of the last ten."""
         now = now_ms // 1_000
         one = [0, 0]
         ten = [0, 0]
@@ -65,7 +65,7 @@ class Meter:
         return Traffic(*one, *ten)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether nothing is left to tell."""
+        """Whether there has been no recent traffic."""
         return not self._seconds or self._seconds[-1][0] < now_ms // 1_000 - WINDOW_S
 
 
@@ -85,9 +85,9 @@ class Meters(Generic[K]):
         return len(self._meters)
 
     def add(self, key: K, now_ms: int, messages: int, size: int) -> None:
-        """Counts what went through for a key; a new key is left out when there are too many."""
+        """Counts messages and bytes of a key; ignores a new key if there are too many."""
         second = now_ms // 1_000
-        # What `Meter.add` does, without two calls for each batch.
+        # `Meter.add`, inlined: it saves two calls for each batch.
         count = self._total.last
         if count[0] != second:
             count = self._total.begin(second)
@@ -110,11 +110,11 @@ class Meters(Generic[K]):
         return meter.read(now_ms) if meter else NO_TRAFFIC
 
     def total(self, now_ms: int) -> Traffic:
-        """Returns the traffic over all keys, those left out included."""
+        """Returns the traffic over all keys, including ignored ones."""
         return self._total.read(now_ms)
 
     def forget_idle(self, now_ms: int) -> None:
-        """Drops the keys that nothing was counted for lately; call it now and then."""
+        """Drops the keys without recent traffic; call it now and then."""
         idle = [key for key, meter in self._meters.items() if meter.is_idle(now_ms)]
         for key in idle:
             del self._meters[key]

@@ -44,7 +44,7 @@ __all__ = [
     "DEAD_SCHEDULE_QUEUE",
     "PRODUCER_ID",
     "Deliveries",
-    "Letter",
+    "DueMessage",
     "PreparedDelivery",
 ]
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
-class Letter(NamedTuple):
+class DueMessage(NamedTuple):
     """A message as its journal record holds it, with the schedule's headers."""
 
     key: str
@@ -95,7 +95,7 @@ class Deliveries:
         self._turn = 0
         self._batch: tuple[BatchHeader, Columns] | None = None
 
-    def letter(self, place: int, *, wait: bool = True) -> Letter | None:
+    def letter(self, place: int, *, wait: bool = True) -> DueMessage | None:
         """Returns the message at a journal offset; None where it cannot be read any more.
 
         Raises:
@@ -107,7 +107,7 @@ class Deliveries:
             _log.error("a scheduled message is lost", offset=place, reason=str(error))
             return None
         index = place - header.base_offset
-        return Letter(
+        return DueMessage(
             columns.keys[index] if columns.keys else "",
             columns.tags[index] if columns.tags else "",
             columns.headers[index] if columns.headers else {},
@@ -193,7 +193,7 @@ class Deliveries:
             self._batch = read_batch(self._journal, SCHEDULE_QUEUE, place, wait=wait)
         return self._batch
 
-    def _queue_of(self, letter: Letter) -> QueueRef:
+    def _queue_of(self, letter: DueMessage) -> QueueRef:
         topic, _ = headers_of(letter.headers)
         described = self._topics.find(topic)
         if described is None:
@@ -202,7 +202,11 @@ class Deliveries:
             except StoreFull:
                 raise
             except BrokerError as error:
-                _log.error("a scheduled message has no topic", topic=topic, reason=str(error))
+                _log.error(
+                    "the topic of a scheduled message does not exist; the message becomes a dead letter",
+                    topic=topic,
+                    reason=str(error),
+                )
             described = self._topics.find(topic)
         if described is None:
             self._topics.create(CreateTopic(DEAD_SCHEDULE_QUEUE.topic, 1))
@@ -222,13 +226,13 @@ class Deliveries:
         return Delivery(self._epoch, numbered, lost)
 
 
-def _size_of(letter: Letter) -> int:
+def _size_of(letter: DueMessage) -> int:
     texts = sum(len(name) + len(text) for name, text in letter.headers.items())
     return len(letter.body) + len(letter.key) + len(letter.tag) + texts
 
 
 def _encoded(
-    queue: QueueRef, letters: Sequence[Letter], *, epoch: int = 0, first_sequence: int = -1
+    queue: QueueRef, letters: Sequence[DueMessage], *, epoch: int = 0, first_sequence: int = -1
 ) -> bytearray | None:
     if not letters:
         return None
@@ -255,6 +259,6 @@ def _column(values: list[T]) -> list[T]:
     return values if any(values) else []
 
 
-def _delivered_headers(letter: Letter, queue: QueueRef) -> dict[str, str]:
+def _delivered_headers(letter: DueMessage, queue: QueueRef) -> dict[str, str]:
     # Among the dead, where it should have gone is worth more than clean headers.
     return dict(letter.headers) if queue == DEAD_SCHEDULE_QUEUE else headers_of(letter.headers)[1]

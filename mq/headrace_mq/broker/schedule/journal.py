@@ -189,7 +189,9 @@ def _check_one(headers: Mapping[str, str], now_ms: int) -> None:
     except ValueError as error:
         raise InvalidArgument(f"the message cannot be scheduled: {error}") from error
     if topic == SCHEDULE_TOPIC:
-        raise InvalidArgument(f"nothing can be scheduled for {SCHEDULE_TOPIC} itself")
+        raise InvalidArgument(
+            f"a message cannot be scheduled for {SCHEDULE_TOPIC} itself; name its topic"
+        )
     if due_ms - now_ms > AHEAD_MS_MAX + _SKEW_MS_MAX:
         raise InvalidArgument(
             f"a message is scheduled at most {AHEAD_MS_MAX} ms ahead, this one {due_ms - now_ms} ms;"

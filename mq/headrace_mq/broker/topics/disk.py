@@ -108,7 +108,8 @@ class Watermarks:
         except OSError as error:
             if not self._unusable:
                 _log.error(
-                    "the data directory cannot be used, messages are refused", error=str(error)
+                    "the data directory cannot be used; messages are refused until it can",
+                    error=str(error),
                 )
             self._unusable = True
             self.refusal = (
@@ -133,10 +134,10 @@ class Watermarks:
     def _tell(self, used: float) -> None:
         fields = {"directory": str(self._directory), "used_percent": round(used, 1)}
         if self.refusal is None:
-            _log.info("there is room on the disk again, messages are accepted", **fields)
+            _log.info("the disk has room again; messages are accepted", **fields)
         else:
             _log.error(
-                "the disk is nearly full, messages are refused",
+                "the disk is nearly full; messages are refused until you free some space",
                 refuse_percent=self._refuse_percent,
                 **fields,
             )

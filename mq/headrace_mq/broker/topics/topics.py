@@ -155,7 +155,7 @@ class Topics:
                 found[queue.topic] = msgspec.structs.replace(known, queues=queue.queue_id + 1)
         if found:
             _log.warning(
-                "topics put back from the messages that the store holds",
+                "topics were rebuilt from the stored messages",
                 file=str(self._file.path),
                 file_was_missing=kept is None,
                 topics=sorted(found),
@@ -381,7 +381,7 @@ class Topics:
             StoreFull: the disk is full; nothing was deleted.
         """
         if topic in _JOURNALS:
-            raise TopicInUse(f"{topic} holds {_JOURNALS[topic]}, which are to be ended instead")
+            raise TopicInUse(f"{topic} holds {_JOURNALS[topic]}; cancel or decide these instead")
         kept = self._topics.get(topic)
         if kept is None:
             raise _not_found(topic)

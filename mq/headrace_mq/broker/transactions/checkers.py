@@ -1,11 +1,11 @@
 """
-Who may be asked what became of a transaction: the producers of a group that said so. PURE.
+The producers that can answer checks of transactions, by group. PURE.
 
-A producer asks for checks again and again; between two requests it is known, but is not waiting. The
-one that prepared a transaction is asked first, because it may still be at work on it: another one
-would look too early.
+A producer requests checks again and again; between two requests it is known, but does not wait. The broker asks
+first the producer that prepared a transaction, because it may still be working on it: another one could decide too
+early.
 
-Used by `coordinator`, which has the questions.
+Used by `coordinator`, which has the checks.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ A = TypeVar("A")
 
 
 class _Checker(NamedTuple, Generic[A]):
-    """One producer; `answer` is called once with what it is asked, or is None between requests."""
+    """One producer; `answer` is called once with its checks; it is None between two requests."""
 
     group: str
     client_id: str
@@ -26,17 +26,17 @@ class _Checker(NamedTuple, Generic[A]):
 
 
 class Checkers(Generic[S, A]):
-    """The producers by their connection; `A` is what they are answered."""
+    """The producers by their connection; `A` is the type of the answer."""
 
     def __init__(self) -> None:
         self._known: dict[S, _Checker[A]] = {}
-        # By group, those that wait; who was asked last comes last.
+        # The waiting producers by group; the one that was asked last comes last.
         self._waiting: dict[str, dict[S, None]] = {}
 
     def wait(
         self, session: S, group: str, client_id: str, answer: Callable[[A], None]
     ) -> Callable[[A], None] | None:
-        """Notes who waits for questions; returns whom it replaces, to be answered with nothing."""
+        """Notes a waiting producer; returns the `answer` it replaces, to be called without checks."""
         replaced = self._known.get(session)
         self.forget(session)
         self._known[session] = _Checker(group, client_id, answer)
@@ -44,24 +44,24 @@ class Checkers(Generic[S, A]):
         return replaced.answer if replaced is not None else None
 
     def forget(self, session: S) -> None:
-        """A connection ended, or belongs to another client now."""
+        """Drops a connection that ended, or that belongs to another client now."""
         known = self._known.pop(session, None)
         if known is not None:
             self._rest(session, known.group)
 
     def is_waited_in(self, group: str) -> bool:
-        """Whether a producer of a group waits for questions."""
+        """Whether a producer of a group waits for checks."""
         return group in self._waiting
 
     def is_waiting(self, session: S, answer: Callable[[A], None]) -> bool:
-        """Whether a producer waits for questions still, as it did when it gave this `answer`."""
+        """Whether a producer still waits with this `answer`."""
         known = self._known.get(session)
         return known is not None and known.answer is answer
 
     def choose(self, group: str, client_id: str, *, anybody: bool) -> S | None:
-        """Returns the producer to ask about what a client prepared; None where there is none now.
+        """Returns the producer to ask about a client's transactions; None if there is none now.
 
-        As long as that client is there no other one is asked, unless `anybody`.
+        While that client is connected, no other one is asked, unless `anybody`.
         """
         waiting = self._waiting.get(group, {})
         for session in waiting:
@@ -73,7 +73,7 @@ class Checkers(Generic[S, A]):
         return None if is_there and not anybody else next(iter(waiting), None)
 
     def take(self, session: S) -> Callable[[A], None] | None:
-        """Ends the waiting of a producer, and returns how to answer it; None if it does not wait."""
+        """Ends the wait of a producer and returns its `answer`; None if it does not wait."""
         known = self._known.get(session)
         if known is None or known.answer is None:
             return None

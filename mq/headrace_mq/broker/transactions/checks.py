@@ -1,8 +1,8 @@
 """
-Asks producers what became of transactions that stay undecided, and gives up after the last question.
+Checks transactions that stay undecided: asks producers, and gives up after the last check.
 
-A question counts when a producer that waited for it is given it, so a group without producers
-is not asked, and nothing of it is given up.
+A check counts only when a waiting producer gets it. So without producers, a group's transactions are not
+checked and not given up.
 
 Used by `coordinator` once in a turn; uses the state in `undecided`, and `checkers`.
 """
@@ -23,21 +23,21 @@ S = TypeVar("S")
 
 Answer = Callable[[list[Check]], None]
 
-# Bundles that become due, or are looked at for who may be asked, in one turn: a millisecond or two.
+# Bundles handled in one turn: a millisecond or two.
 CHECKED_MAX = 1_000
 
 
 class TransactionChecks(Generic[S]):
-    """The questions of one broker; `S` are the connections of those who are asked.
+    """The checks of one broker; `S` is the type of a producer's connection.
 
     Args:
-        state: what is undecided.
+        state: of the transactions.
         settings: when transactions are checked, and how often.
-        bundle: reads a bundle, None for one that is lost; raises NotYet where the disk is asked.
+        bundle: reads a bundle; None if it is lost; raises NotYet while the disk is read.
 
     Attributes:
-        given_up: bundles whose undecided transactions are to be kept aside, by number.
-        on_its_way: whether a bundle to be asked for comes from the disk.
+        given_up: bundles whose undecided transactions become dead letters, by number.
+        on_its_way: whether a bundle to check is being read from the disk.
     """
 
     def __init__(
@@ -51,38 +51,38 @@ class TransactionChecks(Generic[S]):
         self._settings = settings
         self._bundle = bundle
         self._checkers: Checkers[S, list[Check]] = Checkers()
-        # Bundles to be asked for, by group.
+        # Bundles to check, by group.
         self._due: dict[str, dict[int, None]] = {}
         self.given_up: dict[int, None] = {}
         self.on_its_way = False
         self._looked_at_ms: int | None = None
 
     def wait(self, session: S, request: TakeChecks, answer: Answer) -> None:
-        """Calls `answer` once, when there are transactions to be asked for, or with none."""
+        """Calls `answer` once: when there are transactions to check, or with none."""
         replaced = self._checkers.wait(session, request.group, request.client_id, answer)
         if replaced is not None:
             replaced([])
 
     def stop_waiting(self, session: S, answer: Answer) -> None:
-        """Answers who has waited for checks long enough."""
+        """Answers a request for checks that has waited long enough."""
         if self._checkers.is_waiting(session, answer):
             self._checkers.take(session)
             answer([])
 
     def forget(self, session: S) -> None:
-        """A connection ended: its producers are not asked any more."""
+        """Drops the producers of a connection that ended."""
         self._checkers.forget(session)
 
     def give_up_below(self, number: int) -> None:
-        """Gives up bundles that stand below a journal offset, a bounded number at a time."""
+        """Gives up bundles below a journal offset, a bounded number at a time."""
         for pending in self._state.numbered_below(number, CHECKED_MAX):
             self.given_up[pending.number] = None
 
     def step(self, now_ms: int) -> list[Checked]:
-        """Asks for what is due and gives up what was asked for too often; returns what to note."""
+        """Sends due checks, and gives up bundles after their last check; returns the records to append."""
         self.on_its_way = False
         if self._looked_at_ms is None or now_ms < self._looked_at_ms:
-            # What a clock stored that was set before this start must not be delayed by as much.
+            # If the clock was wrong before this start, its due times may be too late: limit them.
             settings = self._settings
             longest_ms = max(settings.transaction_timeout_ms, settings.transaction_check_ms)
             self._state.bring_forward(now_ms + longest_ms)
@@ -115,13 +115,13 @@ class TransactionChecks(Generic[S]):
             del due[number]
             pending = self._state.find(number)
             if pending is not None and not self._ask(pending, now_ms, asked, events):
-                # Behind those that were not looked at.
+                # Move it behind the bundles that were not handled.
                 due[number] = None
 
     def _ask(
         self, pending: Pending, now_ms: int, asked: dict[S, list[Check]], events: list[Checked]
     ) -> bool:
-        """Chooses the producer that is asked about a bundle; False: there is none now."""
+        """Sends the check of a bundle to a producer; returns False if there is none now."""
         again_ms = self._settings.transaction_check_ms
         is_silent = now_ms - pending.check_at_ms >= again_ms
         session = self._checkers.choose(pending.group, pending.client_id, anybody=is_silent)

@@ -1,14 +1,13 @@
 """
-Carries out the decisions on transactions, each once; why a crash changes nothing.
+Carries out the decisions on transactions, each once, even after a crash.
 
-A prepared bundle is a record of the journal, queue 0 of `%TRANSACTION%` in the transient log, and is
-acknowledged like any other message: after the sync. Decisions are gathered while the ones before are
-under way. They are an order of that journal: `decided` says what was decided, and as which batches it
-goes on. `broker.journal.worker` argues why each one is carried out once; the answer follows when all of
-it is durable. So what is committed is appended, and once; what is not never leaves the journal.
+A prepared bundle is a record of the journal, queue 0 of `%TRANSACTION%` in the transient log, and is acknowledged like any other message: after the sync. The coordinator collects decisions while it carries out
+earlier ones. A `decided` record holds the decisions and the batches that they lead to. `broker.journal.worker`
+explains why each is carried out once; the answer follows when everything is durable. So committed messages are
+appended once, and all others never leave the journal.
 
-A transaction that stays undecided is asked for (`checkers`), and after the last question kept aside.
-Before a segment of the journal is deleted, what is undecided in it is kept aside too.
+A transaction that stays undecided is checked (`checks`), and after the last check its messages become dead
+letters. Before a segment of the journal is deleted, its undecided transactions become dead letters too.
 
 Used by `handlers`, `topics.deletion` and `server`; uses the journal's worker.
 """
@@ -72,14 +71,14 @@ S = TypeVar("S")
 
 _log = get_logger(__name__)
 
-# Undecided transactions that a description names.
+# Undecided transactions listed in a description.
 DESCRIBED_MAX = 100
-# Journal bytes behind the kept state: what a start after a crash reads, about a second.
+# Journal bytes between two writes of the state: a start after a crash reads this much, about a second.
 KEEP_BYTES = 256 << 20
 
 
 class _Asked(NamedTuple):
-    """A request for decisions, and who waits for its answer."""
+    """A request for decisions, and the future of its answer."""
 
     ends: list[BundleEnds]
     answer: asyncio.Future[TransactionsEnded]
@@ -89,12 +88,12 @@ _Answers = list[tuple[_Asked, list[EndedOtherwise]]]
 
 
 class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
-    """The transactions of one broker; `S` are the connections of those who are asked.
+    """The transactions of one broker; `S` is the type of a producer's connection.
 
     Args:
-        store: holds the journal and takes what is committed.
-        topics: where that goes.
-        clock: says what is due, even where the machine's clock was set.
+        store: holds the journal, and gets the committed messages.
+        topics: the targets of the messages.
+        clock: a steady clock, which decides when checks are due.
         file: keeps the state.
         epoch: of the broker.
         settings: when transactions are checked, how often, and how many may wait.
@@ -133,14 +132,16 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         """Raises unless a client may append this batch to the journal.
 
         Raises:
-            InvalidArgument: it holds no transactions; the sentence says why.
-            TopicNotFound, QueueNotFound, QueueFrozen: a topic that they are for takes nothing.
-            TransactionsFull: as many are undecided as may be.
+            InvalidArgument: it is not a valid bundle; the message says why.
+            TopicNotFound, QueueNotFound, QueueFrozen: a target accepts no messages.
+            TransactionsFull: too many transactions are undecided.
             CorruptBatch: the batch cannot be read.
         """
         columns = sent_columns(header, batch, TRANSACTION_QUEUE)
         if columns.headers:
-            raise InvalidArgument(f"a message to {TRANSACTION_TOPIC} has no headers")
+            raise InvalidArgument(
+                f"a message to {TRANSACTION_TOPIC} has no headers; leave them out"
+            )
         bundles = [check_bundle(body) for body in columns.bodies]
         for queue in {queue for _, queues in bundles for queue in queues}:
             self._decisions.check_takes(queue)
@@ -152,16 +153,18 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
             )
 
     def end(self, request: EndTransactions) -> "asyncio.Future[TransactionsEnded]":
-        """Decides transactions; the answer is there when that and what it commits is durable.
+        """Decides transactions; the future ends when the decisions and the committed messages are durable.
 
         Raises:
             InvalidArgument: an entry names no transaction, or one of another group.
-            BrokerStopping, StoreReadOnly: nothing is decided any more.
+            BrokerStopping, StoreReadOnly: the broker carries out no decisions any more.
         """
         if self._stopping:
             raise BrokerStopping("the broker is stopping; decide on the transactions again soon")
         if self._task is None or self._task.done():
-            raise StoreReadOnly("the broker decides nothing any more; see its log and restart it")
+            raise StoreReadOnly(
+                "the broker carries out no decisions any more; see its log and restart it"
+            )
         for end in request.ends:
             self._check_end(request.group, end)
         asked = _Asked(request.ends, asyncio.get_running_loop().create_future())
@@ -170,20 +173,20 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         return asked.answer
 
     def take_checks(self, session: S, request: TakeChecks, answer: Answer) -> None:
-        """Calls `answer` once, when there are transactions to be asked for, or with none."""
+        """Calls `answer` once: when there are transactions to check, or with none."""
         self._checks.wait(session, request, answer)
         self._news.set()
 
     def stop_waiting(self, session: S, answer: Answer) -> None:
-        """Answers who has waited for checks long enough."""
+        """Answers a request for checks that has waited long enough."""
         self._checks.stop_waiting(session, answer)
 
     def forget(self, session: S) -> None:
-        """A connection ended: its producers are not asked any more."""
+        """Drops the producers of a connection that ended."""
         self._checks.forget(session)
 
     def describe(self) -> TransactionsDescription:
-        """How many transactions are undecided, and the oldest of them."""
+        """Returns the number of undecided transactions, and the oldest of them."""
         oldest: list[UndecidedTransaction] = []
         for pending in self._state:
             bundle = self._decisions.bundle(pending.number, wait=True)
@@ -205,7 +208,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
     def _free_below(self, offset: int) -> None:
         self._checks.give_up_below(offset)
         if self._current is None:
-            # What was decided last is needed no more.
+            # The last decisions are not needed any more.
             with suppress(StoreFull, StoreReadOnly):
                 self._close()
 
@@ -218,12 +221,12 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
             self._asked.clear()
 
     async def _turn(self) -> None:
-        """Decides once, asks who is to be asked, and waits if there was nothing to decide."""
+        """Carries out decisions once, sends due checks, and waits if there were no decisions."""
         self._news.clear()
         self._on_its_way = False
         now_ms = self._clock.steady_ms()
         if events := self._checks.step(now_ms):
-            # The next start may ask once more than it should; that does no harm.
+            # The next start may send one check too many, which does no harm.
             with suppress(StoreFull):
                 self._log.append(*events)
         decided = await self._decide()
@@ -244,13 +247,17 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         if not 0 <= end.number < self._state.read_to or (
             pending is not None and pending.group != group
         ):
-            raise InvalidArgument(f"group {group!r} prepared no transactions under {end.number}")
+            raise InvalidArgument(
+                f"group {group!r} prepared no transactions under number {end.number}; use the number of the PRODUCE answer"
+            )
         places = [*end.commit, *end.roll_back]
         if places and (min(places) < 0 or (outcomes and max(places) >= len(outcomes))):
-            raise InvalidArgument(f"bundle {end.number} has no such transactions")
+            raise InvalidArgument(
+                f"bundle {end.number} has fewer transactions; correct their indexes"
+            )
 
     async def _decide(self) -> bool:
-        """Carries out as many decisions as go at a time; whether there were any."""
+        """Carries out the next decisions, up to a limit; returns whether there were any."""
         drafts, answers = Drafts(self._state), _Answers()
         try:
             self._draft_asked(drafts, answers)
@@ -272,7 +279,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         waiting: list[_Asked] = []
         while self._asked and not self._decisions.is_full:
             asked = self._asked.popleft()
-            # All of them, so that the disk is asked for all at the same time.
+            # Not a generator: all bundles must be requested from the disk at the same time.
             if all([self._is_there(end.number) for end in asked.ends]):  # noqa: C419 - each one is to be asked for
                 answers.append((asked, drafts.decide(asked.ends)))
             else:
@@ -290,7 +297,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
                 count = drafts.keep_aside(pending)
                 del given_up[number]
                 _log.error(
-                    "transactions stay undecided after their last check; moved their messages aside",
+                    "transactions stay undecided after their last check; their messages are in %DLQ%TRANSACTION",
                     group=pending.group, transactions=count, checks=pending.checks,
                     topic=DEAD_TRANSACTIONS_QUEUE.topic,
                 )  # fmt: skip
@@ -299,7 +306,7 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         return self._decisions.bundle(number, wait=False)
 
     def _is_there(self, number: int) -> bool:
-        """Whether a bundle was read; the disk is asked for one that was not."""
+        """Whether a bundle is in memory; if not, starts to read it from the disk."""
         try:
             if self._state.find(number) is not None:
                 self._bundle_now(number)

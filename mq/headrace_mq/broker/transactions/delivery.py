@@ -1,12 +1,11 @@
 """
-Decisions to the batches that follow from them: read from the journal, chosen from, numbered.
+Turns decisions into batches: reads bundles from the journal, takes the committed records, numbers batches.
 
-A batch of which everything is committed is passed on as its producer made it; of another one the
-records that were decided are taken. Where its queue takes messages no more they are divided among
-those that do, as their keys say. What is kept aside goes to a topic of its own, with headers that
-say where it should have gone.
+If a batch is committed as a whole, it is appended as its producer made it; from other batches the committed records
+are taken. If their queue accepts no messages any more, the records are divided among the open queues by their keys.
+Dead letters go to a separate topic, with headers that name their original target.
 
-Used by `coordinator`, which decides when; uses the store and the topics. It never knows the time.
+Used by `coordinator`, which decides when; uses the store and the topics. It must not know the time.
 """
 
 from collections import Counter
@@ -58,14 +57,15 @@ __all__ = [
     "Decisions",
 ]
 
-# Not the schedule's, so that the two never count in one sequence.
+# Differs from the schedule's, so that the two never share a sequence.
 PRODUCER_ID = 2
-# Messages without a decision, and those whose topic can take nothing; named like a consumer group's.
+# Dead letters: messages without a decision, or whose topic does not exist. Named like those of a consumer
+# group.
 DEAD_TRANSACTIONS_QUEUE = QueueRef("%DLQ%TRANSACTION", 0)
 TOPIC_HEADER = RESERVED_PREFIX + "topic"
 ID_HEADER = RESERVED_PREFIX + "id"
 GROUP_HEADER = RESERVED_PREFIX + "group"
-# Of the bundles of one turn: what is held in memory at a time, give or take one bundle.
+# Memory for the bundles of one turn, about: one bundle may exceed it.
 BYTES_MAX = 8 << 20
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ _log = get_logger(__name__)
 
 
 class _Numbering(TypedDict, total=False):
-    """A batch's place in its producer's sequence; without it repeats are not looked for."""
+    """A batch's place in its producer's sequence; without it the store does not look for repeats."""
 
     producer_id: int
     producer_epoch: int
@@ -82,12 +82,12 @@ class _Numbering(TypedDict, total=False):
 
 
 class Decisions:
-    """Makes decisions into batches.
+    """Turns decisions into batches.
 
     Args:
-        journal: where the bundles stand.
-        topics: tells which queues there are.
-        epoch: of the broker; no other start of it uses the same sequences.
+        journal: holds the bundles.
+        topics: the targets.
+        epoch: of the broker; each start uses its own sequences.
     """
 
     def __init__(self, journal: JournalReader, topics: Topics, *, epoch: int) -> None:
@@ -100,19 +100,19 @@ class Decisions:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bundles that were read are as much as is held at a time."""
+        """Whether the bundles in memory have reached the limit."""
         return self._bytes >= BYTES_MAX
 
     def forget_bundles(self) -> None:
-        """Gives back the memory of what was read."""
+        """Drops the bundles from memory."""
         self._bundles.clear()
         self._bytes = 0
 
     def bundle(self, number: int, *, wait: bool) -> Bundle | None:
-        """Returns a bundle; None where it cannot be read any more.
+        """Returns a bundle; None if it cannot be read any more.
 
         Raises:
-            NotYet: it would have to wait for the disk, and shall not.
+            NotYet: it must be read from the disk first, and `wait` is False.
         """
         if number not in self._bundles:
             try:
@@ -124,7 +124,7 @@ class Decisions:
         return self._bundles[number]
 
     def number(self, decisions: Sequence[BundleDecision]) -> Decided:
-        """Chooses queues and sequences for what follows from decisions; their bundles were read."""
+        """Chooses queues and sequences for the batches of decisions; their bundles are in memory."""
         parts = []
         for decision in decisions:
             bundle = self._bundles[decision.number]
@@ -144,11 +144,11 @@ class Decisions:
         return Decided(self._epoch, list(decisions), parts)
 
     def batch_of(self, decision: BundleDecision, part: DecidedPart, epoch: int) -> bytearray | None:
-        """Makes one batch; the same one each time, None where its bundle cannot be read any more.
+        """Makes one batch, the same one each time; None if its bundle cannot be read any more.
 
         Args:
-            decision: on the bundle it is of.
-            part: which batch.
+            decision: on its bundle.
+            part: the batch to make.
             epoch: of the broker start that numbered it.
         """
         bundle = self.bundle(part.number, wait=True)
@@ -165,10 +165,10 @@ class Decisions:
         return _cut(bundle, source, places, queue, numbering)
 
     def dead_batch_of(self, decision: BundleDecision, part: DecidedPart) -> bytearray | None:
-        """Makes the batch that keeps what its queue refuses, and makes its queue.
+        """Makes the dead letters of a batch that its queue refuses, and creates their queue.
 
         Raises:
-            StoreFull: the queue had to be made and the disk is full.
+            StoreFull: the queue does not exist yet, and the disk is full.
         """
         bundle = self.bundle(part.number, wait=True)
         queue = QueueRef(part.topic, part.queue_id)
@@ -181,15 +181,15 @@ class Decisions:
         return _cut(bundle, source, places, DEAD_TRANSACTIONS_QUEUE, _Numbering())
 
     def make_dead_queue(self) -> None:
-        """Creates the topic of what is kept aside, where it is missing. Raises StoreFull."""
+        """Creates the topic of the dead letters if it is missing. Raises StoreFull."""
         if self._topics.find(DEAD_TRANSACTIONS_QUEUE.topic) is None:
             self._topics.create(CreateTopic(DEAD_TRANSACTIONS_QUEUE.topic, 1, "forever"))
 
     def check_takes(self, queue: QueueRef) -> None:
-        """Raises unless messages for a queue will be taken, there or in others of its topic.
+        """Raises unless a queue, or another one of its topic, accepts messages.
 
         Raises:
-            TopicNotFound, QueueNotFound, QueueFrozen: none takes them.
+            TopicNotFound, QueueNotFound, QueueFrozen: no queue accepts them.
         """
         topic = self._topics.find(queue.topic)
         if topic is None or topic.retention == COMPACT or len(topic.unwritable) == topic.queues:
@@ -198,7 +198,7 @@ class Decisions:
     def _shares(
         self, part: BundlePart, places: Sequence[int], *, aside: bool
     ) -> tuple[list[int], Counter[QueueRef]]:
-        """Chooses queues: those that the records are divided among, if they are, and who gets how many."""
+        """Chooses the queues that get the records, and the number of records for each."""
         queue = read_header(part.batch).queue
         topic = self._topics.find(queue.topic)
         if topic is None or aside:
@@ -217,7 +217,7 @@ class Decisions:
 
 
 def _chosen(bundle: Bundle, part: BundlePart, transactions: Sequence[int]) -> Sequence[int]:
-    """The places of the records that are of one of the transactions."""
+    """Returns the places of the records that belong to these transactions."""
     if len(transactions) == len(bundle.ids):
         return range(len(part.owners))
     if not transactions:
@@ -227,7 +227,7 @@ def _chosen(bundle: Bundle, part: BundlePart, transactions: Sequence[int]) -> Se
 
 
 def _places_of(decision: BundleDecision, part: DecidedPart, bundle: Bundle) -> Sequence[int]:
-    """The places of the records of one batch that was decided on."""
+    """Returns the places of the records of one decided batch."""
     source = bundle.parts[part.part]
     places = _chosen(bundle, source, decision.keep_aside if part.aside else decision.commit)
     if not part.among:
@@ -237,9 +237,9 @@ def _places_of(decision: BundleDecision, part: DecidedPart, bundle: Bundle) -> S
 
 
 def _divided(part: BundlePart, among: Sequence[int]) -> list[int]:
-    """The queue of each record of a batch that is divided among queues: by its key, or in turns."""
+    """Returns the queue of each record of a divided batch: by its key, or in turns."""
     keys: Sequence[str] = ()
-    # What does not decode goes nowhere in the end.
+    # A batch that does not decode is not delivered in the end.
     with suppress(UndecodableBatch):
         keys = decode_columns(part.batch, read_header(part.batch)).keys
     return [
@@ -261,7 +261,7 @@ def _cut(
     try:
         columns = decode_columns(source.batch, header)
     except UndecodableBatch as error:
-        # A broker of before took it; without this no decision behind it would be carried out.
+        # An earlier version accepted it; without this, no later decision would be carried out.
         _log.error("messages of transactions are lost", queue=header.queue, reason=str(error))
         return None
     headers = _pick(columns.headers, places)

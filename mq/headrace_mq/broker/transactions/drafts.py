@@ -1,5 +1,5 @@
 """
-Decisions that are gathered to be carried out together, against what was decided before. PURE.
+Collects decisions to carry out together, and compares them with earlier ones. PURE.
 
 Used by `coordinator`, which passes requests in; uses the state in `undecided`.
 """
@@ -14,7 +14,7 @@ __all__ = ["Drafts"]
 
 
 class _Draft:
-    """What is being decided on one bundle."""
+    """The new decisions on one bundle."""
 
     def __init__(self, outcomes: bytes | bytearray) -> None:
         self.outcomes = bytearray(outcomes)
@@ -25,7 +25,7 @@ class _Draft:
         }
 
     def decide(self, places: Sequence[int], outcome: Outcome) -> list[tuple[int, int]]:
-        """Decides what is undecided; returns (place, outcome) of what was decided otherwise."""
+        """Decides undecided transactions; returns (place, outcome) of those decided otherwise earlier."""
         outcomes, mine, otherwise = self.outcomes, self.places[outcome], []
         for place in places:
             before = outcomes[place]
@@ -41,7 +41,7 @@ class Drafts:
     """The decisions of one turn.
 
     Args:
-        state: what was decided before.
+        state: with the earlier decisions.
     """
 
     def __init__(self, state: Transactions) -> None:
@@ -49,17 +49,17 @@ class Drafts:
         self._drafts: dict[int, _Draft] = {}
 
     def decide(self, ends: Sequence[BundleEnds]) -> list[EndedOtherwise]:
-        """Takes the decisions of one request; returns those that come too late."""
+        """Adds the decisions of one request; returns those that contradict earlier ones."""
         return [one for end in ends for one in self._decide(end)]
 
     def keep_aside(self, pending: Pending) -> int:
-        """Gives up what is undecided of a bundle; returns how many transactions that are."""
+        """Gives up the undecided transactions of a bundle; returns their number."""
         draft = self._drafts.setdefault(pending.number, _Draft(pending.outcomes))
         draft.decide(pending.undecided, Outcome.KEPT_ASIDE)
         return len(draft.places[Outcome.KEPT_ASIDE])
 
     def decisions(self) -> list[BundleDecision]:
-        """What is to be carried out, by bundle."""
+        """Returns the decisions to carry out, by bundle."""
         return [
             BundleDecision(number, *draft.places.values())
             for number, draft in self._drafts.items()

@@ -177,7 +177,9 @@ def _check_part(part: BundlePart, transactions: int) -> QueueRef:
         raise CorruptBatch(f"a batch of a transaction cannot be read: {error}") from error
     owners = part.owners
     if len(owners) != header.count or not 0 <= min(owners) <= max(owners) < transactions:
-        raise InvalidArgument("each record of a bundle names the transaction that it is of")
+        raise InvalidArgument("each record of a bundle must name its transaction")
     if header.queue.topic in {TRANSACTION_TOPIC, SCHEDULE_TOPIC}:
-        raise InvalidArgument(f"a transaction cannot send to {header.queue.topic} itself")
+        raise InvalidArgument(
+            f"a transaction cannot send to {header.queue.topic}; name another topic"
+        )
     return header.queue

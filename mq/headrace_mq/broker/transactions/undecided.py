@@ -1,11 +1,11 @@
 """
-Which transactions are undecided, and when producers are asked about them, by the journal. PURE.
+The state of all transactions, as the journal's records give it: the undecided ones, and when to check them. PURE.
 
-The journal is the truth: its records, applied in order from the first one or from what was kept on the
-way, lead to the same state. A bundle stays here until all its transactions are decided;
-after that its outcome is remembered for a while, so that a decision that is repeated is answered.
+The journal alone defines the state: its records, applied in order from the first one or from a saved state, give
+the same result. A bundle stays here until all its transactions are decided. After that its outcomes stay for a
+while, to answer a repeated decision.
 
-Used by `coordinator`, which passes records and the time in. It never knows the clock, messages or files.
+Used by `coordinator`, which passes records and the time in. It must not know the clock, messages or files.
 """
 
 from collections import OrderedDict
@@ -27,8 +27,8 @@ from headrace_mq.protocol.transactions import Outcome
 
 __all__ = ["OUTCOMES_MAX", "KeptTransactions", "Pending", "Transactions"]
 
-# Decided transactions whose outcome is remembered, a byte each: those of a client that lost its
-# connection are far fewer, and to all others "forgotten" is an answer too.
+# Outcomes to remember, a byte each. A client that lost its connection has far fewer; all others can handle the
+# answer "forgotten".
 OUTCOMES_MAX = 500_000
 
 
@@ -45,7 +45,7 @@ class Pending(msgspec.Struct, gc=False):
 
     @property
     def undecided(self) -> list[int]:
-        """The places of its undecided transactions."""
+        """Returns the places of its undecided transactions."""
         return [place for place, outcome in enumerate(self.outcomes) if not outcome]
 
 
@@ -62,23 +62,23 @@ class Transactions:
     """The state of one broker's transactions.
 
     Args:
-        first_check_ms: how long after a transaction was stored its producers are asked about it.
+        first_check_ms: the time from storing a transaction to its first check.
 
     Attributes:
-        read_to: the journal offset below which everything is applied.
-        unfinished: the last decisions, until they are known to be carried out.
-        undecided: how many transactions wait.
-        ahead_ms: how far the clock that stored what is applied next was ahead of the steady one, by
-            which checks are due.
+        read_to: all records below this journal offset are applied.
+        unfinished: the last decisions, until a `Done` follows them.
+        undecided: the number of undecided transactions.
+        ahead_ms: how far the append times of the next records are ahead of the steady clock, which
+            decides when checks are due.
     """
 
     def __init__(self, first_check_ms: int) -> None:
         self._first_check_ms = first_check_ms
-        # By number, which grows: so in the order of the journal.
+        # By number, so in the order of the journal.
         self._pending: dict[int, Pending] = {}
         self._ended: OrderedDict[int, bytes] = OrderedDict()
         self._outcomes = 0
-        # (when, number); entries of bundles that are gone, or have another time by now, are skipped.
+        # (time, number); entries of decided bundles, and outdated entries, are skipped.
         self._checks: list[tuple[int, int]] = []
         self.read_to = 0
         self.unfinished: Decided | None = None
@@ -86,7 +86,7 @@ class Transactions:
         self.ahead_ms = 0
 
     def restore(self, kept: KeptTransactions) -> None:
-        """Takes over what `kept` returned."""
+        """Restores a state that `kept` returned."""
         for pending in kept.pending:
             self._pending[pending.number] = pending
             self.undecided += len(pending.undecided)
@@ -97,7 +97,7 @@ class Transactions:
         self.read_to, self.unfinished = kept.read_to, kept.unfinished
 
     def kept(self) -> KeptTransactions:
-        """Everything that the journal told so far; nothing that is done later changes it."""
+        """Returns the state as a value; later records do not change it."""
         pending = [
             Pending(
                 p.number,
@@ -116,23 +116,23 @@ class Transactions:
         return iter(self._pending.values())
 
     def find(self, number: int) -> Pending | None:
-        """The bundle of that number, if something of it is undecided."""
+        """Returns a bundle with undecided transactions by its number, or None."""
         return self._pending.get(number)
 
     def outcomes(self, number: int) -> bytes | bytearray | None:
-        """An Outcome for each transaction of a bundle, or None where it is forgotten."""
+        """Returns an Outcome for each transaction of a bundle, or None if it is forgotten."""
         pending = self._pending.get(number)
         return self._ended.get(number) if pending is None else pending.outcomes
 
     def lowest_offset(self) -> int | None:
-        """The lowest journal offset that is still to be read; None where there is none."""
+        """Returns the lowest journal offset that is still needed, or None."""
         numbers = [part.number for part in self.unfinished.parts] if self.unfinished else []
         return min(
             [*numbers, next(iter(self._pending))] if self._pending else numbers, default=None
         )
 
     def numbered_below(self, number: int, limit: int) -> list[Pending]:
-        """Up to `limit` bundles that stand below a journal offset."""
+        """Returns up to `limit` bundles below a journal offset."""
         found: list[Pending] = []
         for pending in self._pending.values():
             if pending.number >= number or len(found) == limit:
@@ -141,13 +141,13 @@ class Transactions:
         return found
 
     def next_check_ms(self) -> int | None:
-        """When the next bundle is to be checked; None where none is."""
+        """Returns the time of the next check, or None."""
         while self._checks and not self._counts(*self._checks[0]):
             heappop(self._checks)
         return self._checks[0][0] if self._checks else None
 
     def due(self, now_ms: int, limit: int) -> list[Pending]:
-        """Takes up to `limit` bundles that are to be checked by now, those due longest first."""
+        """Takes up to `limit` bundles that are due for a check, the oldest first."""
         found: list[Pending] = []
         while len(found) < limit:
             at_ms = self.next_check_ms()
@@ -157,23 +157,23 @@ class Transactions:
         return found
 
     def check_again(self, pending: Pending, at_ms: int) -> None:
-        """Puts a bundle that `due` has returned back, to be checked at a time."""
+        """Sets the next check of a bundle that `due` returned."""
         pending.check_at_ms = at_ms
         heappush(self._checks, (at_ms, pending.number))
 
     def bring_forward(self, latest_ms: int) -> None:
-        """Lets no bundle wait for its check beyond a time; for what another clock stored."""
+        """Moves later checks forward to `latest_ms`, after the clock was wrong."""
         for pending in [p for p in self._pending.values() if p.check_at_ms > latest_ms]:
             self.check_again(pending, latest_ms)
 
     def apply(self, event: Event) -> None:
-        """Takes over one record of the journal; `read_to` stays the caller's."""
+        """Applies one record of the journal; the caller sets `read_to`."""
         match event:
             case Prepared():
                 self._prepare(event)
             case Decided():
                 self._decide(event.decisions)
-                # Only one is under way at a time, so the one before is carried out.
+                # Only one `decided` is open at a time, so the one before is complete.
                 self.unfinished = event
             case Done():
                 self.unfinished = None

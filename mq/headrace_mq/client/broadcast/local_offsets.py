@@ -109,7 +109,11 @@ class LocalOffsets:
             try:
                 await self.commit()
             except MessageQueueError as error:
-                _log.warning("offsets not written", group=self._group, reason=str(error))
+                _log.warning(
+                    "offsets could not be written; the consumer tries again",
+                    group=self._group,
+                    reason=str(error),
+                )
 
     async def commit(self) -> None:
         """Makes what is finished durable. Raises MessageQueueError: it could not be written."""

@@ -92,7 +92,11 @@ class BroadcastQueues:
                 if isinstance(error, RequestTimeout):
                     self._link.drop("the broker does not answer")
                 if not isinstance(error, ConnectionLost):
-                    _log.warning("topics not known", topics=self._topics, reason=str(error))
+                    _log.warning(
+                        "topics could not be found; the consumer tries again",
+                        topics=self._topics,
+                        reason=str(error),
+                    )
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)
 
     async def leave(self) -> None:

@@ -70,7 +70,11 @@ class Commits:
                 # The membership ended with it; what is finished is committed after the next join.
                 continue
             except MessageQueueError as error:
-                _log.warning("offsets not committed", group=self._group, reason=str(error))
+                _log.warning(
+                    "offsets could not be committed; the consumer tries again",
+                    group=self._group,
+                    reason=str(error),
+                )
 
     async def commit(self) -> None:
         """Sends the offsets that the broker does not hold yet.

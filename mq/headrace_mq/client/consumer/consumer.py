@@ -412,7 +412,7 @@ class Consumer(AsyncBlock):
 
     def _lock_again(self) -> None:
         """Stops until the broker has said which queues are still this member's."""
-        _log.warning("locks may be lost, asking for them again", group=self._group)
+        _log.warning("locks may be lost; asking for them again", group=self._group)
         self._locks.doubt()
         self._pause()
         self._load_wanted.set()
@@ -454,7 +454,7 @@ class Consumer(AsyncBlock):
                 # After it has joined again, the member asks for them again.
                 continue
             except Exception as error:  # noqa: BLE001 - `load_offsets` is the application's
-                _log.warning("offsets not loaded", group=self._group, reason=str(error))
+                _log.warning("offsets not loaded; retrying", group=self._group, reason=str(error))
                 if not isinstance(error, MessageQueueError):
                     self._delivering.fail(error)
                 self._load_wanted.set()
@@ -490,7 +490,7 @@ class Consumer(AsyncBlock):
 
     async def _say_goodbye(self) -> None:
         if not self._link.is_up and self._local is None:
-            _log.warning("closed without a connection", group=self._group)
+            _log.warning("closed without a connection or a last commit", group=self._group)
             return
         try:
             await self.commit()

@@ -62,7 +62,10 @@ class Handover:
                 # The locks ended with it.
                 continue
             except MessageQueueError as error:
-                _log.warning("queues not handed over yet", reason=str(error))
+                _log.warning(
+                    "queues could not be handed over yet; the consumer tries again",
+                    reason=str(error),
+                )
                 await asyncio.sleep(TROUBLE_PAUSE_MS / 1_000)
                 self._wanted.set()
 
@@ -75,7 +78,10 @@ class Handover:
                 raise
             except MessageQueueError as error:
                 # The new owner starts at the last commit: records come again, none is lost.
-                _log.warning("handed over without a last commit", reason=str(error))
+                _log.warning(
+                    "queues were handed over without a last commit; some messages come twice",
+                    reason=str(error),
+                )
         # What drained meanwhile has its commit before it. Some may be assigned again by now; those
         # keep their locks, and start again.
         parted = set(drained).intersection(self._shares.drained())

@@ -220,7 +220,7 @@ class PullConsumer(AsyncBlock):
 
     def _check_open(self) -> None:
         if self._fetcher is None or not self._delivering.is_open:
-            raise Closed("the consumer is not open")
+            raise Closed("the consumer is not open; start it first")
 
     def _pull_soon(self) -> None:
         if self._fetcher is not None:

@@ -14,7 +14,7 @@ from headrace_mq.client.group.allocation import Strategy
 from headrace_mq.client.group.contract import retries_told
 from headrace_mq.client.handlers.execution import check_async
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.client.retries.retries import Retrying
+from headrace_mq.client.retries.retries import RetryPolicy
 from headrace_mq.client.retry_headers import restored, retry_topic
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings, ProducerSettings, RetrySettings
@@ -70,7 +70,7 @@ class RetryingConsumer(AsyncBlock):
             clock=clock,
         )
         self.consumer.contract["the retries"] = retries_told(self._settings)
-        self._policy = Retrying(self._producer, group, self._settings, self.consumer.rules)
+        self._policy = RetryPolicy(self._producer, group, self._settings, self.consumer.rules)
 
     async def start(self) -> None:
         """Connects, makes the retry topic and joins the group. Raises as `Consumer.start`."""

@@ -91,7 +91,7 @@ class RecordDelivery:
             records_max: at most so many; without it all.
 
         Raises:
-            Closed: the consumer is not open.
+            Closed: the consumer is not open; start it first.
             Exception: what `fail` was given.
         """
         return await self._poll(partial(self._shares.deliver, records_max))
@@ -103,7 +103,7 @@ class RecordDelivery:
     async def _poll(self, deliver: Callable[[], list[T]]) -> list[T]:
         while True:
             if not self._open:
-                raise Closed("the consumer is not open")
+                raise Closed("the consumer is not open; start it first")
             if self._errors:
                 raise self._errors.popleft()
             self._look_at_locks()

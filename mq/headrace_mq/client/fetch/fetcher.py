@@ -48,8 +48,8 @@ from headrace_mq.protocol.bodies import (
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.filter.batch_filter import selected_of
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import selected_of
 from headrace_mq.protocol.sparse import is_sparse, removed_before
 from headrace_mq.settings import ConsumerSettings
 
@@ -209,7 +209,7 @@ class Fetcher:
         if not isinstance(answer, MessageQueueError):
             taken = self._take(asked, answer)
         elif not isinstance(answer, ConnectionLost):
-            _log.warning("fetch refused", reason=str(answer))
+            _log.warning("the broker refused a fetch; the consumer tries again", reason=str(answer))
             taken = _Taken(0, moved=False, trouble=True)
         # Many records take the application a while, and a filter takes the broker one: then the
         # broker is asked again first. A few records do not wait for that.
@@ -384,7 +384,9 @@ class Fetcher:
         What follows there must wait: skipping is for the application to decide.
         """
         if len(shares) > 1:
-            _log.warning("a batch cannot be read, asking for each queue alone", reason=str(error))
+            _log.warning(
+                "an answer cannot be read; the consumer fetches each queue alone", reason=str(error)
+            )
             for share in shares:
                 share.alone = True
             return
@@ -392,7 +394,7 @@ class Fetcher:
         if self._shares.get(share.queue) is share:
             share.damaged = True
             unreadable = _unreadable(share, error)
-            _log.error("queue stopped", reason=str(unreadable))
+            _log.error("a queue stopped: its next messages cannot be read", reason=str(unreadable))
             self._on_error(unreadable)
 
     def _settle(self, asked: dict[QueueRef, AssignedQueue], state: FetchedQueue) -> bool:
@@ -403,7 +405,7 @@ class Fetcher:
         offset = share.window.end
         beyond = not state.first <= offset <= state.end
         _log.warning(
-            "queue cannot be read here",
+            "a queue cannot be read here",
             topic=state.topic, queue_id=state.queue_id, offset=offset,
             first=state.first, end=state.end, reason=state.sentence,
         )  # fmt: skip

@@ -55,7 +55,7 @@ class Priorities:
     def __init__(self, levels: int) -> None:
         ConsumerSettings(priorities=levels)
         if levels == 1:
-            raise ValueError("one level is none: name at least 2")
+            raise ValueError("one level makes no difference; use at least 2")
         self._levels = levels
         self._turns: Counter[tuple[str, int]] = Counter()
 

@@ -206,7 +206,7 @@ class TopicIdentities:
         }
         for topic in sorted(ended):
             _log.warning(
-                "the topic is another one; its queues are read from their first message",
+                "the topic was recreated; its queues are read from their first message",
                 topic=topic,
             )
         self._known |= now

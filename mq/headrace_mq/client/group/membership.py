@@ -23,7 +23,7 @@ from headrace_mq.client.names import member_of
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
-    GroupDiffers,
+    InconsistentGroup,
     MessageQueueError,
     NameTaken,
     NotGroupMember,
@@ -176,9 +176,13 @@ class Membership:
                 if isinstance(error, RequestTimeout):
                     self._link.drop("the broker does not answer heartbeats")
                 if not isinstance(error, ConnectionLost):
-                    _log.warning("membership lost", group=self._group, reason=str(error))
+                    _log.warning(
+                        "membership lost; the consumer joins again",
+                        group=self._group,
+                        reason=str(error),
+                    )
                 self.lost()
-                if isinstance(error, GroupDiffers | NameTaken):
+                if isinstance(error, InconsistentGroup | NameTaken):
                     self._listeners.on_error(error)
                 if isinstance(error, BrokerError) and not isinstance(error, NotGroupMember):
                     await asyncio.sleep(self._settings.heartbeat_ms / 1_000)

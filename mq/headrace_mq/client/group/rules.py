@@ -36,7 +36,7 @@ class CurrentGroupRules:
             return
         self.consume = answer.consume
         if self.consume:
-            _log.info("the group goes on: it is not paused any more", group=self._group)
+            _log.info("the group is not paused any more; it gets messages again", group=self._group)
         else:
             _log.warning(
                 "the group is paused by an operator and gets no messages: `headrace group set GROUP"

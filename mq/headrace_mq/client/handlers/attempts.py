@@ -187,16 +187,18 @@ class Attempts:
         try:
             verdict = await self._on_failure.decide(failure)
         except Exception:  # noqa: BLE001 - the policy is the application's or needs the broker
-            _log.exception("what becomes of a failed record could not be decided", **place)
+            _log.exception(
+                "the failure policy raised an error; the record is handled again", **place
+            )
             verdict = Again(self._settings.retry_ms_max)
         if isinstance(verdict, Again):
             _log.error(
-                "handler failed, will try again",
+                "the handler failed; the record is handled again",
                 pause_ms=verdict.pause_ms, exc_info=failure.error, **place,
             )  # fmt: skip
         else:
             _log.error(
-                "handler failed, record settled elsewhere",
+                "the handler failed; the record was moved",
                 where=verdict.where, exc_info=failure.error, **place,
             )  # fmt: skip
         return verdict

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from headrace_mq.client.handlers.attempts import Attempts, BatchHandler, RecordSource
-from headrace_mq.client.handlers.failures import FailurePolicy, InPlace
+from headrace_mq.client.handlers.failures import EndlessRetryPolicy, FailurePolicy
 from headrace_mq.errors import Closed
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
@@ -103,7 +103,7 @@ class HandlerRun:
         self._places = asyncio.Semaphore(settings.handlers_max)
         self._stopping = asyncio.Event()
         self._grown = asyncio.Event()
-        in_place = InPlace(settings.retry_ms_min, settings.retry_ms_max)
+        in_place = EndlessRetryPolicy(settings.retry_ms_min, settings.retry_ms_max)
         self._attempts = Attempts(
             deliveries,
             handler,

@@ -1,10 +1,9 @@
 """
-What happens to a record whose handler failed: it is tried again in place, or settled elsewhere.
+Policies for records whose handler failed: retry in place, or settle the record elsewhere.
 
-A policy decides after every failed attempt. `Again` keeps the record where it is: its key (or its
-queue) waits for the next attempt. `Settled` says that the policy itself has put the record in a
-safe place, such as a retry topic or the dead letters: it is acknowledged, and what waits behind it
-goes on.
+A policy decides after every failed attempt. `Again` keeps the record in place: its key (or its
+queue) waits for the next attempt. `Settled` means that the policy has stored the record in a safe place, such as
+a retry topic or the dead letters: the record is acknowledged, and later records go on.
 
 Used by `attempts`; implemented by `retries`, `trace` and applications.
 """
@@ -13,14 +12,14 @@ from typing import NamedTuple, Protocol
 
 from headrace_mq.message import Record
 
-__all__ = ["Again", "Failure", "FailurePolicy", "InPlace", "Settled", "Verdict"]
+__all__ = ["Again", "EndlessRetryPolicy", "Failure", "FailurePolicy", "Settled", "Verdict"]
 
-# 2^32 times the first pause is above every longest one; a larger shift only costs memory.
+# 2^32 times the first pause exceeds any sensible limit; a larger shift only costs memory.
 _DOUBLINGS_MAX = 32
 
 
 class Failure(NamedTuple):
-    """A record, why its handler failed, and how often it did in this run, from 1."""
+    """A record, the error of its handler, and the number of failures in this run, from 1."""
 
     record: Record
     error: BaseException
@@ -34,7 +33,7 @@ class Again(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The record is safe elsewhere and done here; `where` is for the log."""
+    """The record is stored elsewhere and acknowledged here; `where` is for the log."""
 
     where: str
 
@@ -43,19 +42,19 @@ Verdict = Again | Settled
 
 
 class FailurePolicy(Protocol):
-    """Decides what becomes of failed records; used by many handlers at a time."""
+    """Decides what to do with failed records; many handlers use it at a time."""
 
     async def decide(self, failure: Failure) -> Verdict:
-        """Decides on one failure; what a `Settled` promises must be durable on return.
+        """Decides on one failure. Return `Settled` only when the record is durable elsewhere.
 
-        The record's queue stays this consumer's until it returns. An error raised here is logged,
+        This consumer keeps the record's queue until the call returns. If it raises, the error is logged,
         and the record is handled again after the longest pause.
         """
         ...
 
 
-class InPlace:
-    """Retries for ever, in place: no record is skipped, and its key waits.
+class EndlessRetryPolicy:
+    """Retries in place without end: it skips no record, and the key waits.
 
     Args:
         pause_ms_min: the first pause; doubled after each attempt.

@@ -463,7 +463,7 @@ class Producer(AsyncBlock):
                 for found in (await self._describe(known, create_missing=False)).values():
                     self._buffer.describe_route(found)
             except MessageQueueError as error:
-                _log.warning("routes not refreshed", reason=str(error))
+                _log.warning("routes not refreshed; retrying", reason=str(error))
 
     async def _describe(
         self, topics: list[str], *, create_missing: bool
@@ -486,7 +486,7 @@ def _no_topic(topic: str) -> TopicNotFound:
 
 def _note(answer: Answer) -> None:
     if isinstance(answer, MessageQueueError) and not isinstance(answer, ConnectionLost):
-        _log.warning("a topic that was created is not as it was", reason=str(answer))
+        _log.warning("a topic was not created as asked", reason=str(answer))
 
 
 def _check_codec(codec: str) -> None:

@@ -26,10 +26,10 @@ from headrace_mq.errors import BrokerError, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns
 
-__all__ = ["Facts", "ShutSenders", "spread"]
+__all__ = ["PausedSenders", "RouteFacts", "spread"]
 
 
-class Facts(NamedTuple):
+class RouteFacts(NamedTuple):
     """What the broker says of a topic: its number of queues, those that take nothing, its kind."""
 
     queues: int
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     compact: bool
 
 
-class ShutSenders:
+class PausedSenders:
     """The shut senders of one producer.
 
     Args:
@@ -58,7 +58,7 @@ class ShutSenders:
         self._finish = finish
         self.senders: dict[QueueSender, None] = {}
         # What the broker said of topics whose shut senders have something on its way.
-        self._later: dict[str, Facts] = {}
+        self._later: dict[str, RouteFacts] = {}
 
     def refuse(
         self, route: Route | None, sender: QueueSender, batch: Batch, error: BrokerError
@@ -70,7 +70,7 @@ class ShutSenders:
         self.senders[sender] = None
         return True
 
-    def may_change(self, route: Route, facts: Facts) -> bool:
+    def may_change(self, route: Route, facts: RouteFacts) -> bool:
         """Shuts the senders of a topic whose keys change their queues; whether its route may change now.
 
         Where it may not, the facts are remembered: `ready` returns them in time.
@@ -111,7 +111,7 @@ class ShutSenders:
         for batch, _ in self._vacate(topic):
             self._finish(batch, error)
 
-    def ready(self) -> list[tuple[str, Facts | None]]:
+    def ready(self) -> list[tuple[str, RouteFacts | None]]:
         """The topics whose shut senders are quiet, each with what the broker said of it, if it did."""
         topics = dict.fromkeys(sender.queue.topic for sender in self.senders)
         return [

@@ -23,7 +23,7 @@ from headrace_mq.client.batch.message_columns import (
 )
 from headrace_mq.client.batch.message_size import FRAME_OVERHEAD_BYTES, measure, message_bytes_max
 from headrace_mq.client.producer.queue_sender import FOLLOW_BYTES, QueueSender, new_producer_id
-from headrace_mq.client.producer.reroute import Facts, ShutSenders
+from headrace_mq.client.producer.reroute import PausedSenders, RouteFacts
 from headrace_mq.client.producer.route import Route, Selector
 from headrace_mq.client.producer.send_results import BatchRun, outcomes, too_late
 from headrace_mq.client.producer.wait_line import InLine, Line
@@ -92,7 +92,7 @@ class SendBuffer:
         self._producer_id = new_producer_id()
         self._routes: dict[str, Route] = {}
         self._senders: dict[tuple[str, int], QueueSender] = {}
-        self._shut = ShutSenders(self._senders, finish=self._finish)
+        self._shut = PausedSenders(self._senders, finish=self._finish)
         self._free: dict[QueueSender, None] = {}  # With a batch to send, oldest first.
         self._line = Line()
         self._buffered = 0
@@ -233,7 +233,7 @@ class SendBuffer:
     ) -> None:
         """Takes over what the broker says of a topic's queues, as soon as its order allows."""
         route = self._routes.get(topic) or Route(topic, queues, self._selector)
-        if not self._shut.may_change(route, Facts(queues, frozenset(closed), compact)):
+        if not self._shut.may_change(route, RouteFacts(queues, frozenset(closed), compact)):
             return
         self._routes[topic] = route
         route.update(queues, closed, compact=compact)
@@ -460,7 +460,7 @@ class SendBuffer:
         first_ms = self._settings.reconnect_ms_min
         pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
         _log.warning(
-            "batch refused, will be sent again",
+            "the broker refused a batch; the producer sends it again",
             topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error), pause_ms=pause_ms,
         )  # fmt: skip
         self.loop.call_later(pause_ms / 1_000, self._resend, sender)

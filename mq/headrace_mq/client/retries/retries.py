@@ -1,14 +1,14 @@
 """
-Policies for records that fail: retry them later through the broker, at last park them as dead letters.
+Policies for records whose handler failed: retry them, and after too many attempts make them dead letters.
 
-    handler fails ──▶ Retrying ──▶ %RETRY%group, after a delay ──▶ any member of the group
-                          └─ too often ──▶ %DLQ%group
-    handler fails ──▶ Parking  ──▶ again in place, its key waits
-                          └─ too often ──▶ %DLQ%group, its key goes on
+    handler fails ──▶ RetryPolicy        ──▶ %RETRY%group, after a delay ──▶ any member of the group
+                           └─ too often  ──▶ %DLQ%group
+    handler fails ──▶ InPlaceRetryPolicy ──▶ again in place; its key waits
+                           └─ too often  ──▶ %DLQ%group; its key goes on
 
-A record is acknowledged only when its next copy is durable: after a crash in between it is handled
-once more, but never lost. If a record is so large, or has so many headers, that no copy fits, it is
-tried again in place, and its letter only says where the record is.
+A record is acknowledged only when its next copy is durable: after a crash in between it is handled once more,
+but never lost. If a record is so large, or has so many headers, that no copy fits, it is retried in place, and
+its dead letter only refers to the record.
 
 Used by `RetryingConsumer`; sends with a `Producer`.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.group.rules import CurrentGroupRules
-from headrace_mq.client.handlers.failures import Failure, InPlace, Settled, Verdict
+from headrace_mq.client.handlers.failures import EndlessRetryPolicy, Failure, Settled, Verdict
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retry_headers import (
     dead_letter_topic,
@@ -31,13 +31,13 @@ from headrace_mq.message import Message
 from headrace_mq.protocol.scheduled import delay_of_level
 from headrace_mq.settings import ConsumerSettings, RetrySettings
 
-__all__ = ["DeadLetterSender", "GiveUp", "Parking", "RetryAfter", "Retrying"]
+__all__ = ["DeadLetterSender", "GiveUp", "InPlaceRetryPolicy", "RetryAfter", "RetryPolicy"]
 
 _log = get_logger(__name__)
 
 
 class RetryAfter(Exception):
-    """Raised by a handler: the record shall be handled again after a delay of its choice.
+    """Raise it in a handler to have the record handled again after a delay.
 
     Args:
         delay_ms: the delay.
@@ -50,16 +50,16 @@ class RetryAfter(Exception):
 
 
 class GiveUp(Exception):
-    """Raised by a handler: the record goes to the dead letters at once."""
+    """Raise it in a handler to make the record a dead letter at once."""
 
 
 class DeadLetterSender:
     """Sends records to a group's dead letters.
 
     Args:
-        producer: sends; started and closed by its owner.
-        group: whose records fail.
-        settings: how long dead letters are kept.
+        producer: sends; you start and close it.
+        group: of the consumer.
+        settings: with the retention of dead letters.
     """
 
     def __init__(self, producer: Producer, group: str, settings: RetrySettings) -> None:
@@ -68,8 +68,8 @@ class DeadLetterSender:
         self._retention = settings.dead_letters
         self._is_there = False
 
-    async def bury(self, failure: Failure, *, attempts: int, back_to: str) -> Settled:
-        """Puts a failed record among the dead letters; durable on return. Raises as `send`."""
+    async def send(self, failure: Failure, *, attempts: int, back_to: str) -> Settled:
+        """Sends a failed record to the dead letters, durably. Raises as `Producer.send`."""
         await self._make_topic()
 
         def letter(carry: Callable[..., Message]) -> Message:
@@ -89,22 +89,25 @@ class DeadLetterSender:
         try:
             await self._producer.create_topic(self._topic, 1, self._retention)
         except TopicExists as error:
-            # Kept otherwise than wished is better than a key that stands still.
-            _log.warning("dead letters are kept otherwise than set", reason=str(error))
+            # Another retention is better than a key that waits forever.
+            _log.warning(
+                "the dead letters keep the retention of their topic, not the one of the settings",
+                reason=str(error),
+            )
         self._is_there = True
 
 
-class Retrying:
+class RetryPolicy:
     """Sends failed records to the group's retry topic, with a longer delay after each attempt.
 
-    What waits behind a failed record goes on, so the order within its key is given up. Handlers
-    change that by raising `RetryAfter` or `GiveUp`.
+    Later records of the key do not wait, so the order within the key is lost. A handler can raise
+    `RetryAfter` or `GiveUp` to choose the delay or to stop retries.
 
     Args:
-        producer: sends; started and closed by its owner.
-        group: of the consumer, which has to read `retry_topic(group)` too.
-        settings: delays, and how often.
-        rules: what an operator said of the group; a number of retries there counts instead.
+        producer: sends; you start and close it.
+        group: of the consumer, which must also read `retry_topic(group)`.
+        settings: the delays, and the number of retries.
+        rules: the operator's settings of the group; their number of retries takes precedence.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Retrying:
         self._rules = rules or CurrentGroupRules(group)
         self._dead = DeadLetterSender(producer, group, self._settings)
         in_place = ConsumerSettings()
-        self._in_place = InPlace(in_place.retry_ms_min, in_place.retry_ms_max)
+        self._in_place = EndlessRetryPolicy(in_place.retry_ms_min, in_place.retry_ms_max)
 
     @property
     def _retries_max(self) -> int:
@@ -128,13 +131,13 @@ class Retrying:
         return self._settings.retries_max if told is None else told
 
     async def decide(self, failure: Failure) -> Verdict:
-        """Puts the record where it is handled again or kept. Raises as `Producer.schedule`."""
+        """Schedules the next attempt, or makes the record a dead letter. Raises as `Producer.schedule`."""
         record, error = failure.record, failure.error
         origin = origin_of(record)
-        # A dead letter that was sent again counts from the start: resending has set the number back.
+        # A resent dead letter counts from the start, because resending reset its number.
         failed = 1 if origin is None else origin.attempt + 1
         if isinstance(error, GiveUp) or failed > self._retries_max:
-            return await self._dead.bury(failure, attempts=1, back_to=self._topic)
+            return await self._dead.send(failure, attempts=1, back_to=self._topic)
         if isinstance(error, RetryAfter):
             delay_ms = error.delay_ms
         else:
@@ -147,22 +150,21 @@ class Retrying:
             # No copy fits.
             if failure.attempt <= self._retries_max:
                 return await self._in_place.decide(failure)
-            return await self._dead.bury(failure, attempts=failure.attempt, back_to=self._topic)
+            return await self._dead.send(failure, attempts=failure.attempt, back_to=self._topic)
         return Settled(f"{self._topic} in {delay_ms} ms")
 
 
-class Parking:
-    """Handles a failed record again in place, so that its key waits; parks it after a while.
+class InPlaceRetryPolicy:
+    """Retries a failed record in place, so that its key waits; then makes it a dead letter.
 
-    For handlers that need the order within a key and would rather leave one record out than stand
-    still. A parked record is among the group's dead letters; resent, it comes behind what its
-    topic holds by then.
+    For handlers that need the order within a key, but should skip a record that keeps failing. If you resend
+    the dead letter, it comes after all messages of its topic.
 
     Args:
-        producer: sends; started and closed by its owner.
+        producer: sends; you start and close it.
         group: of the consumer.
-        consumer: its settings, for the pauses between attempts.
-        settings: after how many attempts.
+        consumer: settings with the pauses between attempts.
+        settings: with the number of retries.
     """
 
     def __init__(
@@ -174,14 +176,14 @@ class Parking:
     ) -> None:
         consumer = consumer or ConsumerSettings()
         self._settings = settings or RetrySettings()
-        self._in_place = InPlace(consumer.retry_ms_min, consumer.retry_ms_max)
+        self._in_place = EndlessRetryPolicy(consumer.retry_ms_min, consumer.retry_ms_max)
         self._dead = DeadLetterSender(producer, group, self._settings)
 
     async def decide(self, failure: Failure) -> Verdict:
-        """Again, or among the dead letters. Raises as `Producer.send`."""
+        """Retries in place, or makes the record a dead letter. Raises as `Producer.send`."""
         attempts, given_up = failure.attempt, isinstance(failure.error, GiveUp)
         if not given_up and attempts <= self._settings.retries_max:
             return await self._in_place.decide(failure)
         origin = origin_of(failure.record)
         back_to = failure.record.queue.topic if origin is None else origin.topic
-        return await self._dead.bury(failure, attempts=attempts, back_to=back_to)
+        return await self._dead.send(failure, attempts=attempts, back_to=back_to)

@@ -169,7 +169,7 @@ class BlockingReader:
         """Stores offsets as a group's, forward or back; for scripts that read without joining it.
 
         Raises:
-            GroupAtWork: the group has members, which commit for themselves.
+            GroupNotEmpty: the group has members, which commit for themselves.
             TopicNotFound, QueueNotFound, OffsetOutOfRange: no such place; nothing was stored.
         """
         entries = [CommittedOffset(*queue, offset) for queue, offset in offsets.items()]
@@ -309,7 +309,7 @@ class BlockingReader:
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
-            raise Closed(f"the reader of {self._address} is closed")
+            raise Closed(f"the reader of {self._address} is closed; make a new one")
         return self._socket
 
     def _lost(self, error: OSError | None) -> ConnectionLost | RequestTimeout:

@@ -19,7 +19,13 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.delivery import RecordDelivery
 from headrace_mq.client.fetch.record_columns import RecordColumns
-from headrace_mq.client.handlers.failures import Again, Failure, FailurePolicy, InPlace, Verdict
+from headrace_mq.client.handlers.failures import (
+    Again,
+    EndlessRetryPolicy,
+    Failure,
+    FailurePolicy,
+    Verdict,
+)
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.trace.trace_events import (
     TRACE_TOPIC,
@@ -176,7 +182,7 @@ class Tracer:
             except MessageQueueError as error:
                 self.lost += count
                 _log.warning(
-                    "steps of the message trace are lost", lost=self.lost, error=str(error)
+                    "steps of the message trace were lost", lost=self.lost, error=str(error)
                 )
 
 
@@ -290,4 +296,6 @@ def policy_for(
     """A consumer's policy for failed records, traced or not; None for that of `handling`."""
     if tracer is None:
         return policy
-    return TracedPolicy(policy or InPlace(settings.retry_ms_min, settings.retry_ms_max), tracer)
+    return TracedPolicy(
+        policy or EndlessRetryPolicy(settings.retry_ms_min, settings.retry_ms_max), tracer
+    )

@@ -94,7 +94,11 @@ class CheckResponder:
             except Closed:
                 return
             except MessageQueueError as error:
-                _log.warning("no checks come", group=self._group, reason=str(error))
+                _log.warning(
+                    "checks of transactions cannot be fetched; the producer tries again",
+                    group=self._group,
+                    reason=str(error),
+                )
                 await asyncio.sleep(PAUSE_MS / 1_000)
                 continue
             await self._answer_all(answer.checks)
@@ -119,6 +123,10 @@ class CheckResponder:
                 commit = decision is Decision.COMMIT
                 await self._decisions.end(check.number, check.index, commit=commit)
         except MessageQueueError as error:
-            _log.warning("a check is not answered", transaction=asked.id, reason=str(error))
+            _log.warning(
+                "a check of a transaction could not be answered; the broker asks again",
+                transaction=asked.id,
+                reason=str(error),
+            )
         except Exception:  # noqa: BLE001 - the application's; the broker asks again
             _log.exception("a checker failed; it will be asked again", transaction=asked.id)

@@ -159,8 +159,8 @@ class TransactionalProducer(AsyncBlock):
         """
         if self._checker is None:
             raise ValueError(
-                "a transactional producer needs a checker: who else knows what became of a"
-                " transaction whose process died?"
+                "a transactional producer needs a checker, which decides transactions whose"
+                " process died; pass one"
             )
         await self._producer.start()
         try:
@@ -265,7 +265,7 @@ class TransactionalProducer(AsyncBlock):
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
         if not self._open:
-            raise Closed("the producer is closed; the checker of its group will be asked")
+            raise Closed("the producer is closed; the broker asks the checker of its group")
         await self._ends.end(transaction.number, transaction.index, commit=commit)
         self._running.discard(transaction.id)
 

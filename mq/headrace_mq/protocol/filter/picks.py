@@ -1,12 +1,12 @@
 """
 Messages that a filter picked out of batches, as columns: one list per field.
 
-If a batch of a hundred has one wanted message, only that one is sent, together with those of the
-batches before and behind it. The msgpack of a `Picked` is an array of eight arrays of one length:
+If one message of a batch of a hundred matches, only this one is sent, together with the matches of other
+batches. The msgpack of a `Picked` is an array of eight arrays of one length:
 
     offsets, keys, tags, headers, bodies, born (ms), stored (ms), producer ids
 
-Used by `sieve`, which picks, and by the consumer's fetcher, which reads the answer. Pure.
+Used by `batch_filter`, which picks, and by the consumer's fetcher, which reads the answer. Pure.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ __all__ = ["Pick", "picked", "picked_records"]
 
 
 class Pick(NamedTuple):
-    """The fields of a picked message; its headers as they are encoded."""
+    """The fields of a picked message; its headers stay encoded."""
 
     offset: int
     key: str
@@ -47,13 +47,13 @@ _decode = msgspec.msgpack.Decoder(
 
 
 def picked(queue: QueueRef, picks: Sequence[Pick]) -> Picked:
-    """Makes picks of one queue, in offset order, ready for the wire."""
+    """Encodes picks of one queue, in offset order, for the wire."""
     messages = _encode(list(zip(*picks, strict=True)))
     return Picked(*queue, google_crc32c.value(messages), messages)
 
 
 def picked_records(found: Picked) -> list[Record]:
-    """The picked messages as records.
+    """Returns the picked messages as records.
 
     Raises:
         CorruptBatch: the checksum fails.

@@ -4,7 +4,7 @@ Takes a few messages out of the columns of a batch.
 Only the columns are decoded, each by one call. The other messages become no objects, and headers stay
 encoded.
 
-Used by `sieve` and `numbers`. Pure.
+Used by `batch_filter` and `numbers`. Pure.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _new = tuple.__new__
 
 
 class Payload(NamedTuple):
-    """The columns of a batch, none of them decoded."""
+    """The columns of a batch, not decoded."""
 
     keys: msgspec.Raw
     tags: msgspec.Raw
@@ -42,7 +42,7 @@ class Payload(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The places of some messages, and what is known of these: headers as they are encoded."""
+    """The places of some messages, and their encoded headers if known."""
 
     places: Sequence[int]
     headers: list[msgspec.Raw] | None = None
@@ -53,7 +53,7 @@ NOBODY = Chosen([], [])
 
 
 class Taken(NamedTuple):
-    """What a batch says of one message; its headers as they are encoded."""
+    """The fields of one message of a batch; its headers stay encoded."""
 
     key: str
     tag: str
@@ -69,16 +69,16 @@ _decode_bodies = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def taken(payload: Payload, chosen: Chosen, count: int) -> list[Taken]:
-    """The chosen messages of a batch of `count`.
+    """Returns the chosen messages of a batch.
 
     Args:
-        payload: its columns.
-        chosen: which messages, in their order, and what is known of them.
-        count: how many there are.
+        payload: the columns of the batch.
+        chosen: the messages to take, in their order.
+        count: the number of messages in the batch.
 
     Raises:
         DataCorrupt: a column has another number of entries.
-        msgspec.DecodeError, UnicodeDecodeError: one does not decode.
+        msgspec.DecodeError, UnicodeDecodeError: a column does not decode.
     """
     places, headers, tags = chosen
     if headers is None:
@@ -95,18 +95,18 @@ def taken(payload: Payload, chosen: Chosen, count: int) -> list[Taken]:
 
 
 def headers_at(column: bytes, places: Sequence[int], count: int) -> list[msgspec.Raw]:
-    """The encoded headers of the messages at these places of `count`; raises what `taken` raises.
+    """Returns the encoded headers of the messages at these places; raises what `taken` raises.
 
     The bytes are not validated as headers.
     """
-    # Copies: the column would stay in memory until what is found has been sent.
+    # Copies, because otherwise the column would stay in memory until the matches have been sent.
     return [one.copy() for one in _at(places, count, _decode_headers(column), _NO_HEADERS)]
 
 
 def _at(places: Sequence[int], count: int, column: list[T], missing: T | None = None) -> list[T]:
-    """The entries at these places, or so many times what is missing of an empty column.
+    """Returns the entries at these places; for an empty column, `missing` for each place.
 
-    Raises DataCorrupt where there are other than `count` entries.
+    Raises DataCorrupt unless the column has `count` entries.
     """
     if not column and missing is not None:
         return [missing] * len(places)

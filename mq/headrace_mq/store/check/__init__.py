@@ -1,5 +1,5 @@
 """
-Checks, repairs and tries out a data directory; never part of a running broker.
+Checks and repairs a data directory, and tests its disk; a running broker never uses it.
 
 Used by the command line. Reads the files of a store.
 """

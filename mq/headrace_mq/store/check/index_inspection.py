@@ -2,8 +2,7 @@
 Compares the index and key files of a segment with the segment itself. Reads only.
 
 Used by `inspection`; reads the block files. The broker itself replaces a file that fails a checksum or
-ends early. It would believe a sound file that contradicts the log, so a check reports that one as another
-kind of damage.
+ends early. But it would trust a sound file that contradicts the log, so a check reports this as damage.
 """
 
 from bisect import bisect_right
@@ -29,14 +28,14 @@ D = TypeVar("D")
 
 
 class Flaw(NamedTuple):
-    """What is wrong with a file; `believed`: a broker would not notice by itself."""
+    """The flaw of a file; `believed`: a broker would trust the file and not notice."""
 
     reason: str
     believed: bool
 
 
 def indexed_end(files: Files, segment: Segment, log: str) -> int:
-    """Returns the log position below which a start takes everything from the segment's index."""
+    """Returns the log position below which a start reads the segment's index, not the segment."""
     index = SegmentIndex(files, segment, log)
     try:
         for _ in _blocks(index, segment.held_end):
@@ -125,7 +124,7 @@ def _compared(
     expected: Mapping[int, object],
     lengths: Mapping[int, int],
 ) -> Flaw | None:
-    """Compares entries by position; those of batches that were damaged since may be left over."""
+    """Compares entries by position; entries of batches that were damaged later may be left over."""
     starts = sorted(lengths)
     for position in sorted({*found, *expected}):
         if found.get(position) == expected.get(position):

@@ -1,9 +1,9 @@
 """
 Checks a store's directory: every checksum of every file, without changing a byte.
 
-Used by the command line and by `repair`; reads the files of a store while no broker uses it. It calls
-damage what a start would call damage, by the same `recovery.judge`. It knows the broker's own files only
-by the kinds that its caller passes.
+Used by the command line and by `repair`; reads the files of a store while no broker uses it. It uses
+`recovery.judge` like a start, so both call the same bytes damage. It knows the broker's own files only by the kinds
+that its caller passes in.
 """
 
 import os
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 CHECKPOINT = CHECKPOINT_NAME
-# Files next to a segment that can be made from it again.
+# Files next to a segment that can be rebuilt from it.
 INDEX_SUFFIXES = (INDEX_SUFFIX, KEYS_SUFFIX)
 _LOCK = "lock"
 _IS_OURS = re.compile(r"\d+\.(log|index|keys)")
@@ -54,19 +54,19 @@ _SET_ASIDE = re.compile(r"\.damaged(-\d+)?$")
 
 
 class ReadOnlyFiles(SystemFiles):
-    """The machine's files, opened so that nothing can be written."""
+    """The machine's files, opened only for reading."""
 
     def open(self, path: Path, *, create: bool = False) -> int:  # noqa: ARG002 - the port's
-        """Opens a file for reading; one that is not there is an error even with `create`."""
+        """Opens a file for reading; a missing file is an error even with `create`."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 @contextmanager
 def held(files: Files, directory: Path) -> Iterator[None]:
-    """Keeps brokers out of a directory, or says why that cannot be.
+    """Locks a directory, so that no broker can start in it.
 
     Raises:
-        MessageQueueError: there is no store, a broker uses it, or a file cannot be used.
+        MessageQueueError: there is no store, a broker uses it, or a file cannot be opened.
     """
     try:
         names = files.names(directory)
@@ -75,7 +75,7 @@ def held(files: Files, directory: Path) -> Iterator[None]:
                 f"there is no store in {directory}; name the directory that"
                 " `headrace broker --data` was given"
             )
-        # A copy may lack the lock file; then no broker ever used it.
+        # A copy of a store may lack the lock file; then no broker uses it.
         fd = files.open(directory / _LOCK) if _LOCK in names else None
         try:
             if fd is not None and not files.lock(fd):
@@ -95,7 +95,7 @@ def held(files: Files, directory: Path) -> Iterator[None]:
 def check(
     directory: Path, *, metadata: Mapping[str, MetadataKind], files: Files | None = None
 ) -> Report:
-    """Reads every file of a store and verifies every checksum; blocks until that is done.
+    """Reads every file of a store and verifies every checksum. Blocks until done.
 
     Args:
         directory: of the store.
@@ -103,7 +103,7 @@ def check(
         files: the file system.
 
     Raises:
-        MessageQueueError: it cannot be checked; the sentence says why.
+        MessageQueueError: it cannot be checked; the message says why.
     """
     files = files or ReadOnlyFiles()
     with held(files, directory):
@@ -116,7 +116,7 @@ def inspect(files: Files, directory: Path, metadata: Mapping[str, MetadataKind])
 
 
 class _Inspection:
-    """One check; collects what is found."""
+    """One check; collects its findings."""
 
     def __init__(self, files: Files, directory: Path, metadata: Mapping[str, MetadataKind]) -> None:
         self._files = files
@@ -128,7 +128,7 @@ class _Inspection:
         self._findings: list[Finding] = []
 
     def run(self) -> Report:
-        """Checks everything there is."""
+        """Checks every file of the directory."""
         names = self._files.names(self._directory)
         folders = {file.partition("/")[0] for file in self._metadata}
         for name in names:
@@ -211,7 +211,7 @@ class _Inspection:
             for segment, following in pairwise(segments):
                 self._check_sealed(log, segment, following.base)
                 self._check_derived(log, segment, following.base)
-            # Where whole segments are missing, the last one that is left ends where it ends.
+            # If whole segments are missing, take the end of the last one that is left.
             reached = synced if segments and synced <= segments[-1].limit else 0
             end = self._end_of(log, segments[-1], reached) if segments else 0
             if segments:
@@ -230,7 +230,7 @@ class _Inspection:
             )  # fmt: skip
 
     def _held(self, log: str, names: list[str], start: int) -> list[str]:
-        """Leaves out the segments whose deletion had begun: the next start ends it."""
+        """Leaves out the segments whose deletion has begun; the next start completes it."""
         bases = {name: int(name.partition(".")[0]) for name in names if _IS_OURS.fullmatch(name)}
         logs = [base for name, base in bases.items() if name.endswith(SEGMENT_SUFFIX)]
         first = max((base for base in logs if base <= start), default=0)
@@ -243,7 +243,7 @@ class _Inspection:
         return [name for name in names if bases.get(name, first) >= first]
 
     def _is_covered(self, log: str, name: str, before: Segment) -> bool:
-        """Whether what a file holds stands in the compacted segment before it."""
+        """Whether the compacted segment before it holds the records of a file."""
         is_ours = _IS_OURS.fullmatch(name) and before.compacted is not None
         if not is_ours or not before.base < int(name.partition(".")[0]) < before.limit:
             return False
@@ -301,12 +301,12 @@ class _Inspection:
     def _check_last(self, log: str, segment: Segment, synced: int) -> int:
         file = f"{log}/{segment.path.name}"
         walk = LogWalk(segment, segment.held_end)
-        # A start believes the index, and judges only what lies behind it.
+        # A start trusts the index, and judges only the bytes after its end.
         began = synced = max(synced, indexed_end(self._files, segment, log))
         try:
             torn, synced = self._torn(walk, synced)
         except (FormatTooNew, OSError):
-            # Told again, with its place, by the count.
+            # `_count` reports it again, with its position.
             torn = None
         end = self._count(log, segment, walk, stop=torn, began=began, synced=synced)
         if torn is not None and walk.has_bytes(torn.start):
@@ -319,7 +319,7 @@ class _Inspection:
         return end
 
     def _torn(self, walk: LogWalk, synced: int) -> tuple[Gap | None, int]:
-        """Finds where the log ends, and how far it is known to have been durable."""
+        """Returns the torn write at the log's end, if any, and the position below which all was durable."""
         gaps = []
         for entry in walk.entries(synced=synced):
             if isinstance(entry, Gap):
@@ -344,7 +344,7 @@ class _Inspection:
         began: int | None = None,
         synced: int = 0,
     ) -> int:
-        """Enters every batch up to `stop`; returns the log position behind the last entry."""
+        """Counts every batch up to `stop`; returns the log position after the last entry."""
         file = f"{log}/{segment.path.name}"
         end, batches, records = segment.base, 0, 0
         try:

@@ -1,10 +1,10 @@
 """
-Makes a damaged store usable again: moves away what cannot be used, makes again what can be made.
+Makes a damaged store usable again: moves unusable files away, and rebuilds files that can be rebuilt.
 
-Nothing is ever deleted: a file that is moved away keeps its bytes under `NAME.damaged`. A segment
-with damaged batches stays in its place, because a broker leaves those out by itself.
+It never deletes anything: a file that it moves away keeps its bytes under `NAME.damaged`. A segment
+with damaged batches stays in its place, because a broker skips these batches by itself.
 
-Used by the command line. Reads the report of `inspection`, which says what to do.
+Used by the command line. Uses the report of `inspection`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,9 +38,9 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     """One change to a directory.
 
     Attributes:
-        file: what is moved away, or written.
-        becomes: its new name; empty for a file that is written.
-        reason: why, and what it means for the next start.
+        file: the file to move away, or to write.
+        becomes: its new name; empty if the step writes the file.
+        reason: why, and the consequence for the next start.
     """
 
     file: str
@@ -49,7 +49,7 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, what is to be done about it, and whether that was done."""
+    """The findings, the steps to repair them, and whether the steps were done."""
 
     report: Report
     steps: list[RepairStep]
@@ -57,7 +57,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export copied."""
+    """The result of an export."""
 
     segments: list[str]
     batches: int
@@ -71,12 +71,12 @@ def repair(
     apply: bool,
     files: Files | None = None,
 ) -> Repair:
-    """Says what would make a store usable again, and does it with `apply`; durable on return.
+    """Plans the steps that make a store usable again. With `apply` it also does them, durably.
 
-    A crash in between leaves a part of the steps done; the same call again does the rest.
+    After a crash some steps are done; call it again to do the rest.
 
     Raises:
-        MessageQueueError: a broker runs there, or a file cannot be used.
+        MessageQueueError: a broker uses the directory, or a file cannot be opened.
     """
     files = files or (SystemFiles() if apply else ReadOnlyFiles())
     with held(files, directory):
@@ -90,10 +90,10 @@ def repair(
 
 
 def export(directory: Path, target: BinaryIO, *, files: Files | None = None) -> Exported:
-    """Copies every sound batch of every damaged segment to `target`, as they are on the wire.
+    """Copies every sound batch of every damaged segment to `target`, in the format of the wire.
 
     Raises:
-        MessageQueueError: a broker runs there, or a file cannot be used.
+        MessageQueueError: a broker uses the directory, or a file cannot be opened.
     """
     files = files or ReadOnlyFiles()
     with held(files, directory):
@@ -117,7 +117,7 @@ def _sound(files: Files, path: Path) -> Iterator[tuple[BatchHeader, bytes]]:
     try:
         segment = Segment.open(files, path, log=path.parent.name, file_bytes=path.stat().st_size)
     except (DataCorrupt, FormatTooNew):
-        # Of another log or version: its batches would stand under wrong names.
+        # A segment of another log or version: its batches would get wrong names.
         return
     try:
         walk = LogWalk(segment, segment.held_end)
@@ -129,7 +129,7 @@ def _sound(files: Files, path: Path) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 class _Plan:
-    """The steps that a report asks for, and how each is done."""
+    """The steps that a report requires, and the code that does each."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Plan:
         self._contents: dict[str, bytes] = {}
 
     def steps(self) -> list[RepairStep]:
-        """Lists them in order; a file that is written was moved away before."""
+        """Returns the steps in order: a damaged file is moved away before a new one is written."""
         steps: dict[str, RepairStep] = {}
         for finding in self._report.findings:
             if finding.remedy and finding.file not in steps:
@@ -157,7 +157,7 @@ class _Plan:
         return [*steps.values(), *self._writes(steps)]
 
     def do(self, step: RepairStep) -> None:
-        """Does one step; durable on return."""
+        """Does one step, durably."""
         path = self._directory / step.file
         if step.becomes:
             self._files.rename(path, self._directory / step.becomes)
@@ -204,7 +204,7 @@ class _Plan:
         return steps
 
     def _shortened(self) -> bytes | None:
-        """The checkpoint with logs that reach no further than their files; offsets stay."""
+        """Returns the checkpoint with each log's end cut to the end of its files; offsets stay."""
         payload = self._checkpoint()
         if payload is None:
             return None

@@ -1,5 +1,5 @@
 """
-What a check of a store found, as values that can be printed or written as JSON.
+The findings of a check, as values that can be printed or written as JSON.
 
 Used by `inspection`, which fills it in, and by the command line and `repair`. Pure.
 """
@@ -13,7 +13,7 @@ __all__ = ["CheckedFile", "Finding", "FoundQueue", "MetadataKind", "Report"]
 
 
 class FoundQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue as its batches in the log show it."""
+    """A queue and its offsets, as its batches in the log show them."""
 
     topic: str
     queue_id: int
@@ -24,7 +24,7 @@ class FoundQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetadataKind(NamedTuple):
-    """A small file of the broker: its type, what a start without it does, how it is made again."""
+    """A small file of the broker: its type, what a start without it does, and how it is rebuilt."""
 
     kind: type
     loss: str
@@ -32,17 +32,16 @@ class MetadataKind(NamedTuple):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to know about a file.
+    """One finding about a file.
 
     Attributes:
-        kind: `damaged` and `missing` are damage; `newer` cannot be judged by this version; `torn`
-            is an interrupted write that was never acknowledged, `stale` an index that is made again
-            by itself, `unfinished`, `set aside` and `unknown` are files that a start passes over,
-            `undecodable` a batch that its producer made so that no reader can decode it: none of
-            these is damage.
-        remedy: what `repair` does about it.
-        position: where in the log, -1 for a whole file.
-        queue, base_offset, records: which messages it were, where that can be told.
+        kind: `damaged` and `missing` are damage. The others are not: `newer` needs a newer version
+            to judge; `torn` is an interrupted write that was never acknowledged; `stale` is an index
+            that the broker rebuilds; a start ignores `unfinished`, `set aside` and `unknown` files; an
+            `undecodable` batch came from its producer in a form that no reader can decode.
+        remedy: how `repair` handles it.
+        position: in the log; -1 for a whole file.
+        queue, base_offset, records: the messages concerned, if known.
     """
 
     file: str
@@ -67,12 +66,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_damage(self) -> bool:
-        """Whether something that was durable cannot be read."""
+        """Whether durable bytes cannot be read."""
         return self.kind in {"damaged", "missing"}
 
 
 class CheckedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was read, and what is sound in it."""
+    """A file that was read, and its sound content."""
 
     file: str
     kind: Literal["segment", "checkpoint", "metadata", "index"]
@@ -82,7 +81,7 @@ class CheckedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         ends: the log position at which each log ends.
@@ -96,7 +95,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Literal["clean", "damaged", "newer"]:
-        """The whole in one word; `newer`: a part cannot be judged by this version."""
+        """The result in one word; `newer`: a newer version must judge a part of it."""
         if any(finding.is_damage for finding in self.findings):
             return "damaged"
         return "newer" if any(one.kind == "newer" for one in self.findings) else "clean"

@@ -1,9 +1,9 @@
 """
-Tries whether a disk keeps its promises: a bounded test in a folder of its own, removed afterwards.
+Tests whether a disk keeps its promises: a bounded test in a new folder, which it removes afterwards.
 
-It measures what the store lives on (reserve, write and sync, rename), reads back what it wrote,
-tears writes apart on a copy of a real store, and says when a sync is faster than any disk. It
-cannot prove that a disk survives a power cut; it can show that one does not try.
+It measures the operations that the store needs (reserve, write and sync, rename), reads back what it wrote,
+tears writes on a copy of a real store, and warns if a sync is faster than any disk. It cannot prove that a
+disk survives a power cut, but it can show that a disk does not sync.
 
 Used by the command line, for a directory that is to hold a store.
 """
@@ -33,17 +33,17 @@ from headrace_mq.store.segment.segment import MARK_BYTES, SEGMENT_SUFFIX
 
 __all__ = ["PLAUSIBLE_SYNC_US_MIN", "SIZE_MIB_MAX", "Measure", "SelfTest", "selftest"]
 
-# The fastest devices with a protected cache need about this long for one flushed write; less is
-# memory, or a flush that a layer on the way swallows.
+# The fastest devices with a protected cache need about this long for one flushed write. Less means memory,
+# or a layer in between that drops the flush.
 PLAUSIBLE_SYNC_US_MIN = 15
-# Enough for a rate; more would only wear the disk.
+# Enough to measure a rate; more would only wear the disk.
 SIZE_MIB_MAX = 4_096
 # Small synced writes, by number and by time: a slow disk makes 100 of them in this time.
 _SYNCS_MAX = 500
 _SYNCS_MS_MAX = 2_000
 _RENAMES = 50
 _BLOCK_BYTES = 4_096
-# Free space that must be left over, as a multiple of what is written: no disk is filled here.
+# Required free space, as a multiple of the bytes written: the test never fills a disk.
 _ROOM = 4
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
@@ -56,9 +56,9 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the test.
 
     Attributes:
-        passed: what was written is what was read.
-        sentence: what was done and what came of it.
-        warning: why the disk is not to be trusted, or empty.
+        passed: the test read back what it had written.
+        sentence: the test and its result.
+        warning: why you should not trust the disk, or empty.
     """
 
     name: str
@@ -77,7 +77,7 @@ class SelfTest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Literal["passed", "doubtful", "failed"]:
-        """The whole in one word; `doubtful`: it works, and something does not look right."""
+        """The result in one word; `doubtful`: the disk works, but a measurement looks wrong."""
         if not all(measure.passed for measure in self.measures):
             return "failed"
         return "doubtful" if any(measure.warning for measure in self.measures) else "passed"
@@ -86,16 +86,16 @@ class SelfTest(msgspec.Struct, frozen=True, kw_only=True):
 def selftest(
     directory: Path, *, size_mib: int, files: Files | None = None, clock: Clock | None = None
 ) -> SelfTest:
-    """Tests the disk of a directory; blocks for some seconds, and leaves nothing behind.
+    """Tests the disk of a directory. Blocks for some seconds, and removes its files.
 
     Args:
-        directory: exists; a store in it is not touched.
-        size_mib: how much is written in large blocks.
+        directory: must exist; the test does not touch a store in it.
+        size_mib: MiB to write in large blocks.
         files: the file system.
         clock: the time.
 
     Raises:
-        MessageQueueError: it cannot be tested there; the sentence says why.
+        MessageQueueError: the directory cannot be tested; the message says why.
         ValueError: `size_mib` is out of its range.
     """
     if not 1 <= size_mib <= SIZE_MIB_MAX:
@@ -126,7 +126,7 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def _filesystem(directory: Path) -> str:
-    """The kind of file system, as the kernel calls it; empty where it does not tell."""
+    """Returns the kernel's name of the file system, or an empty text."""
     device = directory.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
@@ -162,7 +162,7 @@ class _Trial:
         self._size_mib = size_mib
 
     def run(self) -> list[Measure]:
-        """Does every part, one after the other."""
+        """Runs every part of the test in order."""
         path = self._folder / "blocks"
         fd = self._files.open(path, create=True)
         try:
@@ -187,7 +187,7 @@ class _Trial:
 
     def _write(self, fd: int) -> tuple[list[int], Measure]:
         checksums: list[int] = []
-        # Random once, so that the rate is the disk's, and different everywhere all the same.
+        # Random bytes, so that no layer compresses them; each block is different.
         random = os.urandom(MIB - 8)
 
         def write() -> None:
@@ -204,7 +204,7 @@ class _Trial:
         )  # fmt: skip
 
     def _read_back(self, fd: int, checksums: list[int]) -> Measure:
-        # Otherwise the page cache would answer for the disk.
+        # Drop the page cache, so that the read reaches the disk.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         wrong: list[int] = []
 
@@ -293,7 +293,7 @@ class _Trial:
         for at in range(start - start % SECTOR_BYTES, start + len(kept[-1]), SECTOR_BYTES):
             torn = bytearray(content)
             torn[at : at + SECTOR_BYTES] = bytes(SECTOR_BYTES)
-            # What stood in the same sector before was durable: only the write itself is lost.
+            # Earlier bytes of the same sector were durable: only the new bytes are lost.
             torn[: start - MARK_BYTES] = content[: start - MARK_BYTES]
             segment.write_bytes(torn)
             cuts, wrong = cuts + 1, wrong + (await self._recovered(copy) != kept[:-1])
@@ -311,7 +311,7 @@ class _Trial:
             return [bytes(one) for one in store.read(_QUEUE, 0, MIB)]
         finally:
             await store.aclose()
-            # A clean end would tell the next start how far the log had to reach.
+            # With a checkpoint the next start would know the log's length and refuse the torn one.
             (directory / "store.checkpoint").unlink()
 
     def _open(self, directory: Path) -> MessageStore:

@@ -1,10 +1,10 @@
 """
-Keeps the last record of each key of a log, one segment after the other, while the broker goes on.
+Keeps the last record of each key of a log, one segment after the other, while the broker runs.
 
     is due? ─▶ note the keys of dirty segments ─▶ rewrite each segment from the oldest on
     (loop)     (thread)                           (thread: file in place) ─▶ (loop: readers see it)
 
-Used by the broker's timer; works on the log, its queues and its readers. All of it runs on the event
+Used by the broker's timer; works on the log, its queues and its readers. Everything runs on the event
 loop, except `rewrite`. One step on the loop exchanges a segment for all readers; until then they read the
 old file.
 """
@@ -23,13 +23,13 @@ from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.latest_keys import LatestKeys
 from headrace_mq.store.compaction.plan import CompactionRules, Plan, expired, planned
 from headrace_mq.store.compaction.rewrite import (
-    Needed,
+    RewriteContext,
     Rewriter,
     RewriteRate,
     Rewritten,
+    SegmentUnusable,
     Source,
     Stopped,
-    Unfit,
 )
 from headrace_mq.store.log.commit_log import CommitLog, SegmentInfo
 from headrace_mq.store.log.queues import Queues
@@ -39,21 +39,21 @@ __all__ = ["PARTS_MAX", "Compaction", "CompactionFigures"]
 
 _log = get_logger(__name__)
 
-# Of the keys, if those of one segment do not fit into memory: each part reads all of the log.
+# Parts of the keys, if the keys of one segment do not fit into memory. Each part reads the whole log.
 PARTS_MAX = 256
 
 T = TypeVar("T")
 
 
 class CompactionFigures(NamedTuple):
-    """What compactions did since the start, and what waits for them.
+    """The work of all compactions since the start, and the work that waits.
 
     Attributes:
-        dirty_bytes, clean_bytes: sealed and not looked at yet, and the rest that is sealed.
-        runs: how many there were; `last_run_ms`: when the last one ended, in ms since 1970, or 0.
-        kept, removed: records that the last one looked at.
-        freed_bytes: what all of them gave back.
-        trouble: why the last one could not do all it should, or empty.
+        dirty_bytes, clean_bytes: sealed segments not compacted yet, and all other sealed ones.
+        runs: the number of compactions; `last_run_ms`: the end of the last one, in ms since 1970, or 0.
+        kept, removed: records of the last compaction.
+        freed_bytes: disk space that all of them freed.
+        trouble: why the last compaction is incomplete, or empty.
     """
 
     dirty_bytes: int = 0
@@ -72,15 +72,16 @@ class Compaction:
     Args:
         files: the file system.
         directory: of the log.
-        log: what is compacted.
-        queues: which have their messages there.
+        log: the log to compact.
+        queues: the queues of the log.
         settings: when, how fast, and with how much memory.
         clock: the time.
-        exchange: lets readers and index writers finish with a segment's files, forget what they
-            hold of its positions, and closes the files of those that are gone.
+        exchange: makes readers and index writers finish with a segment's files and discard its
+            positions; closes the files of replaced segments.
 
     Attributes:
-        steady_ms: tells the time by which tombstones go; the broker gives it a clock without jumps.
+        steady_ms: returns the time that decides when tombstones are removed; the broker sets a clock
+            without jumps.
     """
 
     def __init__(
@@ -116,18 +117,18 @@ class Compaction:
 
     @property
     def figures(self) -> CompactionFigures:
-        """What was done, and what waits."""
+        """Returns the work done, and the work that waits."""
         plan = self._plan()
         return self._figures._replace(dirty_bytes=plan.dirty_bytes, clean_bytes=plan.clean_bytes)
 
     async def run(self, floors: Mapping[QueueRef, int], *, force: bool = False) -> bool:
-        """Compacts the log if that is due, or with `force` if anything is dirty; whether it did.
+        """Compacts the log if it is due, or with `force` if any segment is dirty; returns whether it did.
 
-        What hinders it stands in `figures.trouble`: then nothing is lost, and the next call goes on.
+        After a failure `figures.trouble` says why. No record is lost, and the next call goes on.
 
         Args:
-            floors: offsets below which a queue's messages belong to a deleted one of its name.
-            force: do not ask whether it is worth its while.
+            floors: offsets below which a queue's messages belong to a deleted queue of its name.
+            force: compact even if little would be removed.
         """
         plan = self._plan()
         due = plan.is_due or (force and plan.groups)
@@ -135,12 +136,12 @@ class Compaction:
         if self._closed or is_running or not due:
             return False
         self._run = asyncio.create_task(self._compact(plan, floors), name="compact")
-        # A caller that stops waiting does not interrupt it: only `aclose` does.
+        # Only `aclose` interrupts a compaction, not a caller that is cancelled.
         await asyncio.shield(self._run)
         return True
 
     async def aclose(self) -> None:
-        """Interrupts what goes on, between two segments or within one; returns when it has ended."""
+        """Interrupts a running compaction, even within a segment; returns when it has ended."""
         self._closed = True
         self._pace.stop.set()
         if self._run is not None:
@@ -160,12 +161,14 @@ class Compaction:
             await self._rewrite_all(rewriter, plan, floors)
         except Stopped:
             return
-        except (Unfit, OSError, SyncFailed) as error:
-            # What was rewritten before it counts; where it is unknown which of two files a start
-            # would find, both hold the same truth, and readers keep the old one.
+        except (SegmentUnusable, OSError, SyncFailed) as error:
+            # Segments rewritten earlier stay. If a sync failed, a start may find either of two files: both have the
+            # same effective content, and readers keep the old one.
             self._figures = self._figures._replace(trouble=str(error))
             self._closed = self._closed or isinstance(error, SyncFailed)
-            _log.warning("a compaction ended early", log=self._log.name, why=str(error))
+            _log.warning(
+                "a compaction ended early; the next one goes on", log=self._log.name, why=str(error)
+            )
         figures = self._figures
         self._figures = figures._replace(runs=figures.runs + 1, last_run_ms=self._clock.now_ms())
         _log.info(
@@ -181,10 +184,10 @@ class Compaction:
         keys, read = await self._collect(rewriter, dirty)
         parts = 1
         while dirty and not read:
-            # The keys of one segment do not fit: all of it is done for a part of them after another.
+            # The keys of one segment do not fit: compact for one part of the keys after the other.
             parts *= 2
             if parts > PARTS_MAX:
-                raise Unfit(
+                raise SegmentUnusable(
                     "the keys of one segment do not fit into memory, not even in parts; raise"
                     " compact_memory_bytes"
                 )
@@ -194,7 +197,7 @@ class Compaction:
             if part:
                 keys, read = await self._collect(rewriter, dirty[:1], part=part, parts=parts)
                 if not read:
-                    raise Unfit(
+                    raise SegmentUnusable(
                         "a part of the keys does not fit into memory; raise compact_memory_bytes"
                     )
             for group in groups:
@@ -204,7 +207,7 @@ class Compaction:
     async def _collect(
         self, rewriter: Rewriter, dirty: Sequence[Source], *, part: int = 0, parts: int = 1
     ) -> tuple[LatestKeys, int]:
-        """Notes keys of segments; returns them, and how many segments were read as a whole."""
+        """Collects the keys of segments; returns them, and the number of segments read as a whole."""
         keys = LatestKeys(self._settings.compact_memory_bytes, part=part, parts=parts)
         read = await self._in_thread(lambda: rewriter.collect(dirty, keys))
         return keys, read
@@ -221,10 +224,10 @@ class Compaction:
         now_ms, steady_ms = self._clock.now_ms(), self.steady_ms()
         sources = [_source(info) for info in group]
         cleaned = [info.compacted.cleaned_ms if info.compacted else 0 for info in group]
-        needed = Needed(
+        needed = RewriteContext(
             floors=floors,
             remembered=self._queues.remembered(),
-            # Not before all that they delete is gone from what stands in front of them.
+            # Tombstones stay until the records that they delete are gone from all earlier segments.
             drop_tombstones=is_last
             and all(expired(info, self._rules, steady_ms) for info in group),
             cleaned_ms=max(cleaned) if all(cleaned) else (steady_ms if is_last else 0),
@@ -256,7 +259,7 @@ class Compaction:
         )
 
     def _current(self, groups: Sequence[Sequence[SegmentInfo]]) -> list[SegmentInfo]:
-        """The segments that stand now where groups stood."""
+        """Returns the segments that replaced the groups."""
         bases = {group[0].base for group in groups}
         return [info for info in self._log.infos() if info.base in bases]
 

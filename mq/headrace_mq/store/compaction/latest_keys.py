@@ -3,9 +3,8 @@ Notes the newest offset of each key, as far as memory allows, and decides what a
 
     records in log order ─▶ note ─▶ newest offset of each key ─▶ kept: the records that stay
 
-It holds only the newest offset of a key, so a decision stays right when more is noted, or when nothing
-more fits. Used by `rewrite`, which reads batches. This module must never know files, segments or the
-clock.
+It holds only the newest offset of each key. So a decision stays right when more keys are noted, and also if
+no more keys fit. Used by `rewrite`, which reads batches. It must not know files, segments or the clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +16,13 @@ from headrace_mq.protocol.batch import Columns
 
 __all__ = ["ENTRY_BYTES", "LatestKeys", "is_tombstone"]
 
-# Measured: text of ASCII (49 bytes more than its characters), an integer (32), and a dictionary's
-# entry at its least favourable size (about 105).
+# Measured: an ASCII text (49 bytes plus its characters), an integer (32), and an entry of a dictionary at its
+# worst fill (about 105).
 ENTRY_BYTES = 190
 
 
 def is_tombstone(key: str, body: bytes) -> bool:
-    """Whether a record deletes its key: it has one, and its body is empty."""
+    """Whether a record deletes its key: it has a key, and its body is empty."""
     return bool(key) and not body
 
 
@@ -31,12 +30,12 @@ class LatestKeys:
     """The newest offsets of the keys of many queues.
 
     Args:
-        bytes_max: about how much memory it may take.
-        part: of all keys only those are noted whose hash falls into this one of `parts`.
+        bytes_max: memory it may use, about.
+        part: note only keys whose hash falls into this one of `parts`.
         parts: 1 for all keys.
 
     Attributes:
-        bytes: about how much it takes.
+        bytes: memory it uses, about.
     """
 
     def __init__(self, bytes_max: int, *, part: int = 0, parts: int = 1) -> None:
@@ -48,11 +47,11 @@ class LatestKeys:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more should be noted."""
+        """Whether no more keys fit."""
         return self.bytes >= self._bytes_max
 
     def note(self, queue: QueueRef, keys: Sequence[str], offsets: Sequence[int]) -> None:
-        """Takes the keys of records that stand behind all noted before."""
+        """Notes the keys of records that follow all noted before."""
         if not keys:
             return
         newest = self._newest.setdefault(queue, {})
@@ -83,12 +82,12 @@ class LatestKeys:
             queue: of the batch.
             offsets: of its records.
             columns: the same.
-            floor: what is below this offset belongs to a queue that was deleted.
-            drop_tombstones: whether records that delete their key have been there long enough.
+            floor: records below this offset belong to a deleted queue.
+            drop_tombstones: whether tombstones are old enough to be removed.
         """
         newest: Mapping[str, int] = self._newest.get(queue, {})
         if not columns.keys:
-            # Without a key nothing can supersede them.
+            # Without keys no record is superseded.
             return [at for at, offset in enumerate(offsets) if offset >= floor]
         of = newest.get
         return [

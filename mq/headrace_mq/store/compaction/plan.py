@@ -1,12 +1,12 @@
 """
-Plans a compaction: whether it is due, which segments it reads, and which become one. PURE.
+Plans a compaction: whether it is due, which segments it reads, and which it joins. PURE.
 
     │ clean │ clean │ clean │ dirty │ dirty │ young │ active │
     └── become one ─┘       └ noted: keys ──┘ └── never touched
     └─────────── rewritten, in order ───────┘
 
-Of *clean* segments no two records have one key; *dirty* ones are sealed, old enough and not looked at
-yet. Used by `compaction`, which passes in segments and the time. This module must never know files.
+In *clean* segments each key has one record. *Dirty* segments are sealed, old enough and not compacted yet.
+Used by `compaction`, which passes in segments and the time. This module must not know files.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ __all__ = ["CompactionRules", "Plan", "data_bytes", "expired", "planned"]
 
 
 class CompactionRules(NamedTuple):
-    """When a log is compacted, and what is taken out.
+    """When a log is compacted, and which records are removed.
 
     Attributes:
-        dirty_percent: share of dirty bytes in all sealed ones from which on it is due.
-        lag_ms: records younger than this are left alone.
-        tombstone_ms: how long a record that deletes its key stays after its segment became clean.
-        segment_bytes: clean neighbours become one up to this size.
+        dirty_percent: a compaction is due at this share of dirty bytes in all sealed bytes.
+        lag_ms: records younger than this are not compacted.
+        tombstone_ms: how long a tombstone stays after its segment became clean.
+        segment_bytes: clean neighbours are joined up to this size.
     """
 
     dirty_percent: int
@@ -34,13 +34,13 @@ class CompactionRules(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one compaction does.
+    """The work of one compaction.
 
     Attributes:
-        groups: neighbours that become one segment, in the order of the log; most are alone.
-        dirty: how many of the last groups are dirty, each one segment.
-        dirty_bytes, clean_bytes: what they hold.
-        is_due: whether it is worth its while.
+        groups: neighbours to join into one segment, in log order; most groups are one segment.
+        dirty: the last groups are dirty, this many; each is one segment.
+        dirty_bytes, clean_bytes: the bytes of dirty and of clean segments.
+        is_due: whether enough bytes are dirty.
     """
 
     groups: list[list[SegmentInfo]]
@@ -62,15 +62,15 @@ def planned(
     """Plans the next compaction of a log.
 
     Args:
-        segments: all of it, in order.
-        rules: when, and what.
-        now_ms: the time, as the clock that stamps messages says.
-        steady_ms: the time by the clock that stamps segments as clean.
+        segments: of the whole log, in order.
+        rules: of the log.
+        now_ms: the time of the clock that sets append times.
+        steady_ms: the time of the clock that says when a segment became clean.
     """
     clean: list[SegmentInfo] = []
     dirty: list[SegmentInfo] = []
     for segment in segments:
-        # In order and without a hole: what is clean must be clean of all that stands before it.
+        # In order and without a hole: a segment is clean only together with all segments before it.
         if not segment.sealed or not segment.indexed:
             break
         if not dirty and segment.compacted is not None and segment.compacted.cleaned_ms:
@@ -96,7 +96,7 @@ def planned(
 
 
 def expired(segment: SegmentInfo, rules: CompactionRules, steady_ms: int) -> bool:
-    """Whether records of a segment that delete their key have been seen long enough."""
+    """Whether the tombstones of a segment are old enough to be removed."""
     compacted = segment.compacted
     return (
         compacted is not None
@@ -108,7 +108,7 @@ def expired(segment: SegmentInfo, rules: CompactionRules, steady_ms: int) -> boo
 def _groups(
     clean: Sequence[SegmentInfo], rules: CompactionRules, steady_ms: int
 ) -> list[list[SegmentInfo]]:
-    """Joins neighbours while they are small; only such whose tombstones go, so that none stays on."""
+    """Joins small neighbours. Joins only segments whose tombstones go: a join would keep them longer."""
     groups: list[list[SegmentInfo]] = []
     size = 0
     for segment in clean:

@@ -1,13 +1,13 @@
 """
-Rewrites sealed segments without superseded records: reads them, writes a new file, puts it in place.
+Rewrites sealed segments without superseded records: reads them, writes a new file, renames it.
 
     read every batch ─▶ all records stay: as it is     ─▶ NAME.log.new ─▶ sync ─▶ rename to NAME.log
                         some stay: sparse                  and its index            │ sync directory
                         none: left out, or its head alone                           ▼ the others go
 
-Everything here runs in a thread and opens files of its own; `FORMAT.md` argues why a crash at any step
-leaves the old segments or the new one. Used by `compaction`, which says what to rewrite. It never touches
-what readers hold.
+Everything here runs in a thread and opens its own files. `FORMAT.md` explains why a crash at any step leaves
+the old segments or the new one. Used by `compaction`, which decides what to rewrite. It never touches files that
+readers hold.
 """
 
 import threading
@@ -42,25 +42,33 @@ from headrace_mq.store.segment.segment import (
     segment_name,
 )
 
-__all__ = ["Needed", "RewriteRate", "Rewriter", "Rewritten", "Source", "Stopped", "Unfit"]
+__all__ = [
+    "RewriteContext",
+    "RewriteRate",
+    "Rewriter",
+    "Rewritten",
+    "SegmentUnusable",
+    "Source",
+    "Stopped",
+]
 
 _log = get_logger(__name__)
 
-# Gathered before it is written: few calls, little memory.
+# Bytes collected for one write: few calls, little memory.
 _WRITE_BYTES = 1 << 20
 _NEVER = 1 << 63
 
 
 class Stopped(Exception):
-    """The store is being closed; nothing was changed."""
+    """The store is closing; no file was changed."""
 
 
-class Unfit(Exception):
-    """A segment that cannot be rewritten, with the sentence that says why; nothing was changed."""
+class SegmentUnusable(Exception):
+    """A segment cannot be rewritten; the message says why. No file was changed."""
 
 
 class Source(NamedTuple):
-    """A sealed segment: where it stands, and what its queues' next offsets are behind it."""
+    """A sealed segment: its place in the log, and the next offsets of its queues after it."""
 
     base: int
     covers: int
@@ -68,16 +76,16 @@ class Source(NamedTuple):
     next_offsets: Mapping[QueueRef, int]
 
 
-class Needed(NamedTuple):
-    """What a rewriting must know of everything else.
+class RewriteContext(NamedTuple):
+    """The facts that a rewrite needs besides the segments.
 
     Attributes:
-        floors: offsets below which messages belong to queues that were deleted.
-        remembered: for a producer in a queue, the lowest offset whose batch must still be known.
-        drop_tombstones: whether records that delete their key have been there long enough.
-        cleaned_ms: when what is rewritten became clean; 0 where it does not become clean by this.
+        floors: offsets below which messages belong to deleted queues.
+        remembered: for each producer in a queue, the lowest offset whose batch must stay known.
+        drop_tombstones: whether tombstones are old enough to be removed.
+        cleaned_ms: when the new segment became clean; 0 if this rewrite does not make it clean.
         epoch: of the broker.
-        now_ms: the time.
+        now_ms: the current time.
     """
 
     floors: Mapping[QueueRef, int]
@@ -89,7 +97,7 @@ class Needed(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A segment that stands in the place of others, open, with its index; and what that changed."""
+    """A segment that replaces others, open, with its index; and the numbers of this rewrite."""
 
     segment: Segment
     written: SegmentIndex
@@ -101,11 +109,11 @@ class Rewritten(NamedTuple):
 
 
 class RewriteRate:
-    """Keeps a thread from reading and writing faster than it may.
+    """Limits the rate at which a thread reads and writes.
 
     Args:
-        bytes_per_s: 0: as fast as it can.
-        clock: the time.
+        bytes_per_s: the limit; 0: no limit.
+        clock: measures the time.
     """
 
     def __init__(self, bytes_per_s: int, clock: Clock) -> None:
@@ -116,7 +124,7 @@ class RewriteRate:
         self.stop = threading.Event()
 
     def spend(self, size: int) -> None:
-        """Counts bytes, and waits while they came too fast. Raises Stopped."""
+        """Counts bytes, and waits if they are over the rate. Raises Stopped."""
         self._bytes += size
         if self._bytes_per_s:
             due_ms = self._started_ms + self._bytes * 1_000 // self._bytes_per_s
@@ -133,7 +141,7 @@ class Rewriter:
     Args:
         files: the file system.
         directory: of the log.
-        pace: how fast.
+        pace: limits the rate.
     """
 
     def __init__(self, files: Files, directory: Path, pace: RewriteRate) -> None:
@@ -142,12 +150,12 @@ class Rewriter:
         self._pace = pace
 
     def collect(self, sources: Sequence[Source], keys: LatestKeys) -> int:
-        """Notes the keys of segments in order, until memory is full; returns how many were read.
+        """Notes the keys of segments in order, until memory is full; returns the number of segments read.
 
         Raises:
-            Stopped: by the pace.
-            Unfit: one of them is damaged.
-            OSError: one of them cannot be read.
+            Stopped: the store is closing.
+            SegmentUnusable: a segment is damaged.
+            OSError: a segment cannot be read.
         """
         for number, source in enumerate(sources):
             with self._opened(source) as walk:
@@ -159,8 +167,8 @@ class Rewriter:
                         return number
         return len(sources)
 
-    def is_worth_it(self, source: Source, keys: LatestKeys, needed: Needed) -> bool:
-        """Whether a record of a clean segment would go. Raises as `collect`."""
+    def is_worth_it(self, source: Source, keys: LatestKeys, needed: RewriteContext) -> bool:
+        """Whether a rewrite would remove a record of a clean segment. Raises as `collect`."""
         with self._opened(source) as walk:
             for header in _batches(walk, source):
                 self._pace.spend(header.length)
@@ -174,16 +182,18 @@ class Rewriter:
                     return True
         return False
 
-    def rewrite(self, group: Sequence[Source], keys: LatestKeys, needed: Needed) -> Rewritten:
-        """Puts one segment in the place of neighbours; durable on return.
+    def rewrite(
+        self, group: Sequence[Source], keys: LatestKeys, needed: RewriteContext
+    ) -> Rewritten:
+        """Replaces neighbours by one segment, durably.
 
         The files of all but the first stay until `remove_others`.
 
         Raises:
-            Stopped: by the pace; nothing was changed.
-            Unfit: one of them is damaged; nothing was changed.
-            OSError: the disk is full, or the like; nothing was changed.
-            SyncFailed: it is unknown whether the old or the new one will be found by the next start.
+            Stopped: the store is closing; no file was changed.
+            SegmentUnusable: a segment is damaged; no file was changed.
+            OSError: the disk is full, or the like; no file was changed.
+            SyncFailed: the next start may find the old segment or the new one.
         """
         path = self._directory / segment_name(group[0].base)
         unfinished = path.with_suffix(UNFINISHED_SUFFIX)
@@ -194,7 +204,7 @@ class Rewriter:
                 for source in group:
                     self._copy(source, draft)
                 draft.finish(self._directory.name)
-                # If this fails, no reader knows the file, and the next attempt writes another one.
+                # If this fails, no reader uses the file, and the next attempt writes another one.
                 self._files.sync(fd)
             finally:
                 self._files.close(fd)
@@ -243,21 +253,21 @@ class Rewriter:
             index.close()
             segment.close()
             raise SyncFailed(f"{path}: {error}") from error
-        # From here on a start finds the new one, and removes what is left of the others.
+        # From here on a start finds the new segment, and removes the others.
         with suppress(OSError):
             self._files.rename(index.path, path.with_suffix(INDEX_SUFFIX))
         segment.path, index.path = path, path.with_suffix(INDEX_SUFFIX)
         self._remove(path.with_suffix(KEYS_SUFFIX))
 
     def remove_others(self, group: Sequence[Source]) -> None:
-        """Removes the files of segments that another one stands for, once no thread can write to them."""
+        """Removes the files of replaced segments, once no thread can write to them."""
         for source in group[1:]:
             old = self._directory / segment_name(source.base)
             self._remove(*(old.with_suffix(s) for s in (INDEX_SUFFIX, KEYS_SUFFIX, SEGMENT_SUFFIX)))
 
     def _remove(self, *paths: Path) -> None:
         for path in paths:
-            # The next start removes what is left.
+            # The next start removes the rest.
             with suppress(OSError):
                 if self._files.exists(path):
                     self._files.remove(path)
@@ -271,17 +281,17 @@ class Rewriter:
                 file_bytes=SEGMENT_HEADER_BYTES + source.covers - source.base,
             )  # fmt: skip
         except MessageQueueError as error:
-            raise Unfit(str(error)) from error
+            raise SegmentUnusable(str(error)) from error
         try:
             if segment.header_damage is not None:
-                raise Unfit(segment.header_damage)
+                raise SegmentUnusable(segment.header_damage)
             yield LogWalk(segment, segment.data_end(source.covers))
         finally:
             segment.close()
 
 
 class _Draft:
-    """A segment in the making: what stays of the batches it is given, back to back."""
+    """A new segment that is being written: the remaining parts of batches, back to back."""
 
     def __init__(
         self,
@@ -289,7 +299,7 @@ class _Draft:
         fd: int,
         group: Sequence[Source],
         keys: LatestKeys,
-        needed: Needed,
+        needed: RewriteContext,
     ) -> None:
         self._files = files
         self._fd = fd
@@ -309,7 +319,7 @@ class _Draft:
         self.kept = self.removed = self.bytes_before = 0
 
     def take(self, batch: bytes, header: BatchHeader) -> None:
-        """Takes the next batch of the group, or what stays of it."""
+        """Adds the next batch of the group, or its remaining records."""
         queue, needed = header.queue, self._needed
         self.bytes_before += header.length
         offsets, columns = _decoded(batch, header)
@@ -334,7 +344,7 @@ class _Draft:
         self._add(moved(left, header, position=self.end, gap=gap), header)
 
     def finish(self, log: str) -> None:
-        """Writes what is gathered, and the first page. Raises OSError."""
+        """Writes the collected bytes, and the first page. Raises OSError."""
         self._write()
         needed, sources = self._needed, self._group
         rounds = max(source.compacted.rounds if source.compacted else 0 for source in sources) + 1
@@ -350,10 +360,10 @@ class _Draft:
         write_all(self._files, self._fd, 0, [page])
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Whether a batch tells something even without records.
+        """Whether the head of a batch is needed even without records.
 
-        The last one of a queue tells where the queue ends, and a recent one of a producer what that
-        one has sent: with it a retry is still recognised.
+        The last batch of a queue says where the queue ends. A recent batch of a producer is needed to
+        recognise a retry.
         """
         if header.next_offset >= self._ends.get(header.queue, 0):
             return True
@@ -365,7 +375,9 @@ class _Draft:
     def _add(self, batch: bytearray, header: BatchHeader) -> None:
         queue, length = header.queue, len(batch)
         if self.end + length > self._covers:
-            raise Unfit(f"what stays of segment {segment_name(self._base)} does not fit into it")
+            raise SegmentUnusable(
+                f"the remaining records of segment {segment_name(self._base)} do not fit into it"
+            )
         if queue not in self.queues:
             self.queues[queue] = QueueIndex(queue)
         self.queues[queue].add(
@@ -387,7 +399,7 @@ class _Draft:
 
 
 def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]:
-    """The records of a batch; one that no reader can decode stays, as records without a key do."""
+    """Returns the records of a batch. A batch that no reader can decode stays, as if it had no keys."""
     try:
         return decode_placed(batch, header)
     except UndecodableBatch:
@@ -397,9 +409,9 @@ def _decoded(batch: bytes, header: BatchHeader) -> tuple[Sequence[int], Columns]
 def _batches(walk: LogWalk, source: Source) -> Iterator[BatchHeader]:
     for entry in walk.entries():
         if isinstance(entry, Gap):
-            raise Unfit(
-                f"segment {segment_name(source.base)} is damaged at log position {entry.start}; what"
-                " it and later ones hold stays as it is"
+            raise SegmentUnusable(
+                f"segment {segment_name(source.base)} is damaged at log position {entry.start};"
+                " it and all later segments stay as they are"
             )
         if isinstance(entry, BatchHeader):
             yield entry

@@ -1,5 +1,5 @@
 """
-The index of one log: collects what is committed, writes it behind in blocks, reads pages back.
+The index of one log: collects entries of committed batches, writes them later in blocks, reads pages back.
 
     committed ─▶ draft ──(16 MiB, or a new segment)──▶ pending ──(durable)──▶ block in NNN.index
 
@@ -27,15 +27,15 @@ __all__ = ["BLOCK_BYTES", "LogIndex", "Span", "Written"]
 
 _log = get_logger(__name__)
 
-# What a start walks at most behind the last block, and what of the index is held in memory: at
-# 113 bytes, the smallest batch, about 3 MiB.
+# A start walks at most this much of the log after the last block. Memory holds the index of this much: about
+# 3 MiB if all batches are as small as can be, 113 bytes.
 BLOCK_BYTES = 16 << 20
 # Pages kept decoded: about 11 MiB, and half a million batches.
 PAGES_CACHED_MAX = 1_024
 
 
 class Written(NamedTuple):
-    """A block that was written, to be taken in by `publish`."""
+    """A block that was written; pass it to `publish`."""
 
     frozen: Frozen
     block: Block
@@ -43,7 +43,7 @@ class Written(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What one segment holds: append times, and the next offset of each queue behind it."""
+    """The content of one segment: its append times, and the next offset of each queue after it."""
 
     first_ms: int | None
     last_ms: int | None
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 class LogIndex:
-    """All index files of one log, and what is not in them yet.
+    """All index files of one log, and the entries that are not in them yet.
 
     Used on the event loop, except `write`, which may run in a thread.
     """
@@ -70,46 +70,46 @@ class LogIndex:
         self._damage: list[Damage] = []
 
     def adopt(self, segment: Segment) -> None:
-        """Takes a segment in; what it holds goes into an index file of its own."""
+        """Adds a segment, with an index file of its own."""
         self._files_by_base[segment.base] = SegmentIndex(self._files, segment, self._log)
 
     def of(self, segment: Segment) -> SegmentIndex:
-        """Returns the index file of a segment that was adopted."""
+        """Returns the index file of an adopted segment."""
         return self._files_by_base[segment.base]
 
     def begin(self, position: int) -> None:
-        """Declares that everything below a position is in blocks or pending."""
+        """Sets the position below which everything is in blocks or pending."""
         self._start = position
 
-    # What is committed, or found by a start, in log order.
+    # Entries of committed batches, or of batches that a start finds, in log order.
 
     def note(self, touched: Mapping[QueueRef, QueueIndex], sent: Iterable[Undo] = ()) -> None:
-        """Notes queues whose index has just taken batches, or left some out as damaged.
+        """Notes queues whose index has just changed: batches were added, or left out as damaged.
 
         Args:
             touched: these queues.
-            sent: what was remembered of the batches' producers, in the order of the log.
+            sent: the sequences that were recorded for the batches, in log order.
         """
         self._touched.update(touched)
         senders = self._senders
         for key, batch, _ in sent:
-            # The order of the keys tells later who has been silent longest.
+            # The order of the keys shows later which producer has been silent the longest.
             earlier = senders.pop(key, ())
             senders[key] = (*earlier[1 - BATCHES_REMEMBERED :], batch)
 
     def note_damage(self, damage: Damage) -> None:
-        """Notes bytes that hold nothing, so that later starts can tell of them too."""
+        """Notes damaged bytes, so that later starts report them too."""
         self._damage.append(damage)
 
     def grown(self, end: int) -> bool:
-        """Cuts a block if enough of the log stands behind the last one; whether it did."""
+        """Cuts a block if enough of the log follows the last one; returns whether it did."""
         if end - self._start < self._block_bytes:
             return False
         self.cut(end)
         return True
 
     def cut(self, end: int) -> None:
-        """Ends the block that is being collected at a log position, its segment's end for one."""
+        """Ends the current block at a log position, such as its segment's end."""
         if end <= self._start:
             return
         parts = [
@@ -126,11 +126,11 @@ class LogIndex:
         return self._pending[0]
 
     def put_off(self) -> None:
-        """Lets nothing be due before there is another block: the disk refused to take one."""
+        """Makes no block due until the next one is cut, because the disk refused a block."""
         self._put_off = len(self._pending)
 
     def write(self, frozen: Frozen) -> Written:
-        """Writes a block that is due. Nothing counts before `publish`.
+        """Writes a block that is due. It has no effect before `publish`.
 
         Raises:
             OSError: no space or the like; it stays due.
@@ -139,7 +139,7 @@ class LogIndex:
         return Written(frozen, block, rows)
 
     def publish(self, written: Written) -> None:
-        """Lets lookups read a written block from its file, and forgets its pages."""
+        """Makes lookups read a written block from its file, and drops its pages from memory."""
         frozen, block, rows = written
         if not self._pending or self._pending[0] is not frozen:
             return
@@ -152,7 +152,7 @@ class LogIndex:
         index.note_ends((part.ref, part.end) for part in frozen.parts)
 
     def write_due(self, synced: int) -> None:
-        """Writes all blocks that are due, here and now; those that fail stay in memory."""
+        """Writes all blocks that are due, in this thread; blocks that fail stay in memory."""
         self._put_off = 0
         while (frozen := self.due(synced)) is not None:
             try:
@@ -161,10 +161,10 @@ class LogIndex:
                 _log.warning("an index cannot be written", log=self._log, error=str(error))
                 return
 
-    # What lookups need.
+    # For lookups.
 
     def page(self, ref: PageRef) -> Page | None:
-        """Returns a page, read from its file; a damaged one is taken from the log again."""
+        """Returns a page, read from its file; rebuilds a damaged page from the log."""
         key = (ref.segment, ref.at)
         if key in self._pages:
             self._pages.move_to_end(key)
@@ -173,13 +173,17 @@ class LogIndex:
         try:
             page: Page | None = index.read_page(ref)
         except (DataCorrupt, OSError) as error:
-            _log.warning("an index is read from the log", path=str(index.path), why=str(error))
+            _log.warning(
+                "an index page is damaged; the broker rebuilds it from the log",
+                path=str(index.path),
+                why=str(error),
+            )
             page = self._from_log(index, ref)
         self._keep(key, page)
         return page
 
     def reload(self, ref: PageRef, entry: IndexEntry) -> bool:
-        """Takes a page that may be wrong from the log; whether it no longer has the entry."""
+        """Rebuilds a page that may be wrong; returns whether it no longer has the entry."""
         index = self._files_by_base[ref.segment]
         page = self._from_log(index, ref)
         self._keep((ref.segment, ref.at), page)
@@ -210,7 +214,7 @@ class LogIndex:
             self._pages.popitem(last=False)
 
     def spans(self) -> dict[int, Span]:
-        """Returns what each segment holds, by its position."""
+        """Returns the content of each segment, by its position."""
         spans: dict[int, Span] = {}
         for base, index in self._files_by_base.items():
             times = [(b.min_ms, b.max_ms) for b in index.blocks if b.entries]
@@ -244,10 +248,10 @@ class LogIndex:
         return [self._files_by_base.pop(base) for base in gone]
 
     def replace(self, segment: Segment, index: SegmentIndex) -> list[SegmentIndex]:
-        """Takes a compacted segment for those it stands for; returns their files, still open."""
+        """Replaces segments by a compacted one; returns their files, still open."""
         gone = [base for base in self._files_by_base if segment.base <= base < segment.limit]
         old = [self._files_by_base[base] for base in gone]
-        # The first one's place in the order stays.
+        # The new segment has the first one's place in the order.
         self._files_by_base[segment.base] = index
         for base in gone[1:]:
             del self._files_by_base[base]
@@ -256,7 +260,7 @@ class LogIndex:
         return old
 
     def blocks(self, segment: Segment) -> list[Block]:
-        """Returns the blocks that are written of a segment."""
+        """Returns the written blocks of a segment."""
         return list(self._files_by_base[segment.base].blocks)
 
     def close(self) -> None:
@@ -269,6 +273,6 @@ class LogIndex:
 
 
 def rows_of(directory: Directory) -> Iterator[tuple[QueueRef, int, list[PageSummary]]]:
-    """Yields each queue of a block with the offset behind it and its pages."""
+    """Yields each queue of a block, with its next offset after the block and its pages."""
     for topic, queue_id, end, rows in directory.queues:
         yield QueueRef(topic, queue_id), end, rows

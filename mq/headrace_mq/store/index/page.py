@@ -28,7 +28,7 @@ from headrace_mq.store.segment.segment import Place
 
 __all__ = ["ENTRIES_MAX", "PAGE_HEADER_BYTES", "IndexEntry", "Page", "little_endian", "page_bytes"]
 
-# One read and one checksum of 10 KiB finds a batch: about as much as a disk reads at once anyway.
+# One read and one checksum of 10 KiB finds a batch; a disk reads about as much at once anyway.
 ENTRIES_MAX = 512
 
 _HEADER = struct.Struct("<IIqqq")
@@ -39,7 +39,7 @@ _U32, _I31 = 1 << 32, 1 << 31
 
 
 class IndexEntry(NamedTuple):
-    """One batch as an index knows it."""
+    """The entry of one batch in an index."""
 
     position: int
     length: int
@@ -49,23 +49,23 @@ class IndexEntry(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it stands in its log."""
+        """Its place in the log."""
         return Place(self.position, self.length)
 
 
 def page_bytes(entries: int) -> int:
-    """Returns the size of a page of so many entries."""
+    """Returns the size of a page with this many entries, in bytes."""
     return PAGE_HEADER_BYTES + entries * _ENTRY_BYTES
 
 
 class Page:
-    """Batches of one queue; filled from its end, then never changed.
+    """Batches of one queue. Entries are only appended, and never change.
 
     Attributes:
         first: base offset of the first batch.
         position: log position of the first batch.
         min_ms: the earliest append time.
-        max_ms: the latest append time; not always the last one, as clocks jump.
+        max_ms: the latest append time; not always that of the last batch, because clocks jump.
     """
 
     __slots__ = (
@@ -92,15 +92,15 @@ class Page:
         return self.first + self._bases[-1] + self._records[-1]
 
     def add(self, entry: IndexEntry) -> bool:
-        """Takes a batch behind the last one; False if it does not fit into this page."""
+        """Adds a batch after the last one; returns False if it does not fit into this page."""
         return self.extend([entry]) == 1
 
     def extend(self, entries: Sequence[IndexEntry]) -> int:
-        """Takes batches behind the last one, as many as fit; returns how many did."""
+        """Adds batches after the last one, as many as fit; returns how many did."""
         taken = entries[: ENTRIES_MAX - len(self._bases)]
         if not taken:
             return 0
-        # By column: five calls for all of them, not for each.
+        # By column: five calls for all batches, not for each batch.
         positions, lengths, bases, records, times = zip(*taken, strict=True)
         earliest, latest = min(times), max(times)
         if (
@@ -120,7 +120,7 @@ class Page:
         return len(taken)
 
     def entry(self, at: int) -> IndexEntry:
-        """Returns the entry of a number within the page."""
+        """Returns the entry at an index in the page."""
         return IndexEntry(
             self.position + self._positions[at],
             self._lengths[at],
@@ -130,7 +130,7 @@ class Page:
         )
 
     def entries(self, offset: int) -> Iterator[IndexEntry]:
-        """Yields the batch that holds `offset`, or the next one after a gap, and all behind it."""
+        """Yields the batch that holds `offset`, or the next one after a gap, and all later ones."""
         at = max(0, bisect_right(self._bases, offset - self.first) - 1)
         if self.first + self._bases[at] + self._records[at] <= offset:
             at += 1
@@ -138,7 +138,7 @@ class Page:
             yield self.entry(number)
 
     def since(self, time_ms: int) -> int | None:
-        """Returns the first offset whose append time is not before a time, or None."""
+        """Returns the first offset whose append time is `time_ms` or later, or None."""
         if self.max_ms < time_ms:
             return None
         delta = time_ms - self.first_ms
@@ -156,10 +156,10 @@ class Page:
 
     @classmethod
     def decode(cls, data: bytes) -> "Page":
-        """Reads and checks a page that may be followed by other bytes.
+        """Reads and checks a page; other bytes may follow it.
 
         Raises:
-            DataCorrupt: these are not the bytes of a whole page.
+            DataCorrupt: the bytes are not a whole page.
         """
         if len(data) < PAGE_HEADER_BYTES:
             raise DataCorrupt("a page of an index is cut off")
@@ -181,7 +181,7 @@ class Page:
 
 
 def little_endian(column: "array[int]", *, copy: bool = True) -> "array[int]":
-    """Returns a column in the order of bytes that files have; without `copy`, it is changed."""
+    """Returns a column in the byte order of the files; without `copy`, it changes the column itself."""
     if sys.byteorder == "little":
         return column
     swapped = column[:] if copy else column

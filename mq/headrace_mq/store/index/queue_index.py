@@ -1,5 +1,5 @@
 """
-Where the batches of one queue stand in its log: by offset and by time.
+Finds the batches of one queue in its log: by offset and by time.
 
         rows: one per written page                     pages in memory
     ┌───────┬───────┬───────┬─ … ─┬───────┐  ┌────────────────────┬─────────────────┐
@@ -24,13 +24,13 @@ from headrace_mq.store.index.page import IndexEntry, Page
 
 __all__ = ["PageRef", "PageSource", "PageSummary", "QueueIndex"]
 
-# Batches that are kept as they came before they go into a page: together they cost a fifth of the
-# time. About 6 KiB for a queue.
+# Batches kept as a plain list before they go into a page together, which takes a fifth of the time. About
+# 6 KiB for a queue.
 FRESH_MAX = 32
 
 
 class PageRef(NamedTuple):
-    """Where a page stands, in which segment's index file, and which offsets it is about."""
+    """The place of a page in a segment's index file, and its offsets."""
 
     segment: int
     at: int
@@ -41,7 +41,7 @@ class PageRef(NamedTuple):
 
 
 class PageSummary(NamedTuple):
-    """What is known of a page without reading it."""
+    """The facts about a page that memory holds."""
 
     first: int
     max_ms: int
@@ -53,7 +53,7 @@ class PageSource(Protocol):
     """Reads pages of a queue, from a file, or again from the log."""
 
     def page(self, ref: PageRef) -> Page | None:
-        """Returns the page, or None if nothing of it can be told any more."""
+        """Returns the page, or None if it can be read neither from its file nor from the log."""
         ...
 
 
@@ -64,7 +64,7 @@ class QueueIndex:
 
     Attributes:
         end: the next offset to become visible.
-        tail: the next offset to be assigned; ahead of `end` by what is not durable yet.
+        tail: the next offset to be assigned; ahead of `end` by the batches that are not durable yet.
     """
 
     __slots__ = (
@@ -90,13 +90,13 @@ class QueueIndex:
         self._source = source
         self._firsts = array("q")
         self._own_maxes = array("q")
-        # The latest append time up to and with a row: it never falls, so it can be searched.
+        # The latest append time up to and including each row: it never falls, so it can be bisected.
         self._maxes = array("q")
         self._ats = array("q")
         self._segments = array("q")
         self._entries = array("H")
         self._pages: list[Page] = []
-        # What was added last and is in no page yet; `_held` puts it there.
+        # The newest entries, in no page yet; `_held` moves them into pages.
         self._fresh: list[IndexEntry] = []
         self._frozen = 0
         self._dropped: set[int] = set()
@@ -106,7 +106,7 @@ class QueueIndex:
 
     @property
     def first(self) -> int:
-        """The lowest offset held, or `end` when nothing is."""
+        """The lowest offset held, or `end` if the queue holds no batch."""
         return self.end if self._first is None else self._first
 
     def add(self, entry: IndexEntry) -> None:
@@ -125,7 +125,7 @@ class QueueIndex:
             self._held()
 
     def _held(self) -> list[Page]:
-        """The pages in memory, with all that was added in them."""
+        """Returns the pages in memory, with all entries in them."""
         pages = self._pages
         fresh = self._fresh
         if fresh:
@@ -139,14 +139,14 @@ class QueueIndex:
         return pages
 
     def skip_to(self, end: int) -> None:
-        """Leaves a gap up to `end`, so that offsets of lost messages are never given again."""
+        """Leaves a gap up to `end`, so that offsets of lost messages are never assigned again."""
         self.end = max(self.end, end)
         self.tail = max(self.tail, self.end)
 
     def find(self, offset: int, bytes_max: int, batches_max: int | None = None) -> list[IndexEntry]:
-        """Whole batches from the one that holds `offset`, or the next one after a gap.
+        """Returns whole batches from the one that holds `offset`, or the next one after a gap.
 
-        As many as fit in `bytes_max`, at least one if there is any; `batches_max` at most.
+        Returns as many as fit in `bytes_max`, at least one if there is any, and at most `batches_max`.
         """
         found: list[IndexEntry] = []
         size = 0
@@ -161,7 +161,7 @@ class QueueIndex:
         return found
 
     def since(self, time_ms: int) -> int:
-        """The first offset held whose batch was appended at `time_ms` or later, or `end`."""
+        """Returns the first offset held whose batch was appended at `time_ms` or later, or `end`."""
         at = bisect_left(self._maxes, time_ms)
         for row in range(at, len(self._firsts)):
             page = self._page(row)
@@ -175,25 +175,25 @@ class QueueIndex:
         return self.end
 
     def drop(self, position: int) -> None:
-        """Forgets the batch at a log position, because it turned out to be damaged."""
+        """Drops the batch at a log position, because it is damaged."""
         self._dropped.add(position)
         self._find_first()
 
     def freeze(self) -> list[Page]:
-        """Ends the open pages; returns them. What is added from now on goes into new ones."""
+        """Ends the open pages and returns them. New entries go into new pages."""
         pages = self._held()[self._frozen :]
         self._frozen = len(self._pages)
         return pages
 
     def open_pages(self) -> list[Page]:
-        """Returns the pages behind the last `freeze`."""
+        """Returns the pages since the last `freeze`."""
         return self._held()[self._frozen :]
 
     def publish(self, segment: int, pages: list[Page], rows: list[PageSummary]) -> None:
-        """Takes rows for the oldest pages in memory; they can be read from the file now."""
+        """Replaces the oldest pages in memory by rows; the pages can be read from the file now."""
         count = len(pages)
         if self._pages[:count] != pages:
-            # Deleted with their segment while they were being written.
+            # The segment was deleted while its pages were being written.
             return
         for row in rows:
             self._add_row(segment, row)
@@ -201,7 +201,7 @@ class QueueIndex:
         self._frozen -= count
 
     def adopt(self, segment: int, rows: list[PageSummary], end: int) -> None:
-        """Takes rows that stand behind everything held, from a file of an earlier run."""
+        """Adds rows after everything held, from a file of an earlier run."""
         for row in rows:
             self._add_row(segment, row)
         if rows and self._first is None:
@@ -221,7 +221,7 @@ class QueueIndex:
         self._find_first()
 
     def replace(self, segment: int, behind: int, rows: list[PageSummary]) -> None:
-        """Takes rows of a segment for all that was held of positions from it to before `behind`."""
+        """Replaces everything held for positions from `segment` to before `behind` by new rows."""
         first, last = (bisect_left(self._segments, at) for at in (segment, behind))
         columns = (
             (self._firsts, [row.first for row in rows]),
@@ -237,7 +237,7 @@ class QueueIndex:
         self._find_first()
 
     def page_of(self, entry: IndexEntry) -> PageRef | None:
-        """Returns where an entry that `find` returned was read, or None if it was in memory."""
+        """Returns the page from which `find` read an entry, or None if it was in memory."""
         pages = self._held()
         if not self._firsts or (pages and entry.base >= pages[0].first):
             return None
@@ -282,7 +282,7 @@ class QueueIndex:
     def _entries_from(self, offset: int) -> Iterable[IndexEntry]:
         fresh = self._fresh
         if fresh and offset >= fresh[0].base:
-            # What readers at the tail ask for: no page is made of it before it must be.
+            # Readers near the end get these entries; no page is made of them for that.
             at = bisect_right(fresh, offset, key=_base_of) - 1
             _, _, base, records, _ = fresh[at]
             return fresh[at if offset < base + records else at + 1 :]

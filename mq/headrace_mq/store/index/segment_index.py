@@ -1,5 +1,5 @@
 """
-One index file: what a segment holds, in blocks of about 16 MiB of log, so that nothing need be read.
+One index file: the entries of a segment, in blocks of about 16 MiB of log, so that a start need not read the log.
 
 Used by `log_index`, which says when a block is due; writes a `segment.block_file`. `FORMAT.md` draws the
 file to the byte.
@@ -26,7 +26,7 @@ INDEX_SUFFIX = ".index"
 
 
 class QueuePart(NamedTuple):
-    """One queue's share of a block: its pages, and the next offset behind them."""
+    """One queue's part of a block: its pages, and the next offset after them."""
 
     ref: QueueRef
     held: QueueIndex
@@ -35,7 +35,7 @@ class QueuePart(NamedTuple):
 
 
 class Frozen(NamedTuple):
-    """What a block is written from: everything in one range of one segment."""
+    """The content of a block to be written: all entries of one range of a segment."""
 
     segment: int
     start: int
@@ -81,10 +81,10 @@ _KIND = Kind(INDEX_SUFFIX, b"HRSEGIDX", b"HRIB", 1, _decoded)
 
 
 class SegmentIndex(BlockFile[Directory]):
-    """The index of one segment, in memory only what belongs to the file as a whole.
+    """The index of one segment; memory holds only the facts about the file as a whole.
 
     Attributes:
-        next_offsets: for every queue in the blocks, the offset behind its last batch in them.
+        next_offsets: for every queue in the blocks, the offset after its last batch in them.
     """
 
     def __init__(self, files: Files, segment: Segment, log: str) -> None:
@@ -92,11 +92,11 @@ class SegmentIndex(BlockFile[Directory]):
         self.next_offsets: dict[QueueRef, int] = {}
 
     def note_ends(self, ends: Iterator[tuple[QueueRef, int]]) -> None:
-        """Takes the next offsets behind a block that was accepted."""
+        """Notes the next offsets after an accepted block."""
         self.next_offsets.update(ends)
 
     def write(self, frozen: Frozen) -> tuple[Block, list[list[PageSummary]]]:
-        """Writes a block behind the others; returns the rows of each part. Called in a thread.
+        """Writes a block after the others; returns the rows of each part. Called in a thread.
 
         Raises:
             OSError: no space or the like.
@@ -108,7 +108,7 @@ class SegmentIndex(BlockFile[Directory]):
         """Reads one page.
 
         Raises:
-            DataCorrupt: it is not the page that was written.
+            DataCorrupt: the bytes are not the page that was written.
             OSError: it cannot be read.
         """
         page = Page.decode(self.read(ref.at, page_bytes(ref.entries)))
@@ -117,7 +117,7 @@ class SegmentIndex(BlockFile[Directory]):
         return page
 
     def write_page(self, ref: PageRef, page: Page) -> None:
-        """Replaces a damaged page where it stands; without success if the disk refuses."""
+        """Replaces a damaged page in place; ignores a failure of the disk."""
         self.replace(ref.at, page.encode())
 
     def block_at(self, at: int) -> Block:

@@ -1,5 +1,5 @@
 """
-Remembers what every producer sent last to every queue, to find repeated and missing batches.
+Remembers the last batches of every producer in every queue, to find repeated and missing batches.
 
 Used by `log.queues`. Pure: no clock, no I/O. A start rebuilds the state from the log, so that the
 broker recognises a retry across a restart too.
@@ -21,10 +21,10 @@ __all__ = [
     "Undo",
 ]
 
-# Requests a producer keeps in flight per queue, and so the batches it may send twice.
+# A producer has this many requests in flight per queue, so it may repeat this many batches.
 BATCHES_REMEMBERED = 5
-# Pairs of producer and queue; at about 500 bytes each this is 32 MiB. The one that has been
-# silent longest is forgotten first; its retries are then taken for new messages.
+# Pairs of producer and queue; at about 500 bytes each this is 32 MiB. The pair that has been silent the longest
+# is dropped first; a retry of that producer then counts as a new message.
 PRODUCERS_MAX = 65_536
 
 _WRAP = 1 << 32
@@ -34,7 +34,7 @@ _new = tuple.__new__
 
 
 class SentBatch(NamedTuple):
-    """One batch by its producer's count: `records` sequences of 32 bits from `first` on."""
+    """One batch by its producer's sequences: `records` numbers of 32 bits from `first` on."""
 
     first: int
     records: int
@@ -42,7 +42,7 @@ class SentBatch(NamedTuple):
 
 
 class _Producer(NamedTuple):
-    """A producer's place in one queue; replaced as a whole, so that undoing is putting back."""
+    """A producer's place in one queue. It is replaced as a whole, so an undo puts the old one back."""
 
     next: int
     sent: tuple[SentBatch, ...]
@@ -53,7 +53,7 @@ Key = tuple[int, int, QueueRef]
 
 
 class Undo(NamedTuple):
-    """What `record` remembered, and what it replaced."""
+    """The change that `record` made: the new value and the old one."""
 
     key: Key
     sent: SentBatch
@@ -66,7 +66,7 @@ class Sequences:
     __slots__ = ("_producers", "_producers_max")
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
-        # Ordered by the last `record`; unlike a dict it gives up its oldest entry in one step.
+        # Ordered by the last `record`; unlike a dict it removes its oldest entry in one step.
         self._producers: OrderedDict[Key, _Producer] = OrderedDict()
         self._producers_max = producers_max
 
@@ -74,10 +74,10 @@ class Sequences:
         return len(self._producers)
 
     def duplicate_of(self, key: Key, first: int, records: int) -> int | None:
-        """Returns None for a new batch, or the base offset of the one it repeats.
+        """Returns None for a new batch, or the base offset of the batch that it repeats.
 
-        -1 stands for a repeated batch whose place is no longer remembered. A producer that is
-        not known may begin anywhere.
+        Returns -1 for a repeated batch whose offset is no longer known. An unknown producer may begin
+        with any sequence.
 
         Raises:
             SequenceGap: batches before this one are missing, or only a part of it is new.
@@ -103,16 +103,16 @@ class Sequences:
         return -1
 
     def record(self, key: Key, sent: SentBatch) -> Undo:
-        """Remembers a batch as the producer's last one; returns what `undo` needs."""
+        """Records a batch as the producer's last one; returns the change for `undo`."""
         before = self._producers.pop(key, None)
         earlier = () if before is None else before.sent[1 - BATCHES_REMEMBERED :]
         following = (sent.first + sent.records) % _WRAP
-        # Named tuples built as tuples: half the time of calling them, once per batch.
+        # Building a named tuple as a tuple takes half the time; this runs once per batch.
         self._producers[key] = _new(_Producer, (following, (*earlier, sent)))
         return _new(Undo, (key, sent, before))
 
     def restore(self, key: Key, sent: Sequence[SentBatch]) -> None:
-        """Remembers a producer's next batches at once, oldest first; there is at least one."""
+        """Records a producer's next batches at once, oldest first; at least one."""
         before = self._producers.pop(key, None)
         earlier = () if before is None or len(sent) >= BATCHES_REMEMBERED else before.sent
         last = sent[-1]
@@ -121,23 +121,23 @@ class Sequences:
         )
 
     def lowest(self) -> dict[Key, int]:
-        """For every key the lowest base offset of its batches that are remembered."""
+        """Returns for every key the lowest base offset of its remembered batches."""
         return {
             key: min(sent.base_offset for sent in producer.sent)
             for key, producer in self._producers.items()
         }
 
     def undo(self, undo: Undo) -> None:
-        """Takes back the last `record` of a key; several must be undone in reverse order."""
+        """Undoes the last `record` of a key; undo several in reverse order."""
         self._producers.pop(undo.key, None)
         if undo.before is not None:
             self._producers[undo.key] = undo.before
 
     def forget(self, key: Key) -> None:
-        """Lets a producer begin anywhere, because it is unknown what it sent last."""
+        """Lets a producer begin with any sequence, because its last batch is unknown."""
         self._producers.pop(key, None)
 
     def forget_surplus(self) -> None:
-        """Drops the producers that have been silent longest, down to the limit."""
+        """Drops the producers that have been silent the longest, down to the limit."""
         while len(self._producers) > self._producers_max:
             self._producers.popitem(last=False)

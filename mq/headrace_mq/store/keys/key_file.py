@@ -1,16 +1,16 @@
 """
 One key file: which batches of a segment may hold a key, in blocks that are searched by hash.
 
-A hash is the CRC-32C of topic, a zero byte and the key. Its highest byte says in which of the 256
-pages of a block it stands; a page lists hashes and positions of batches in log order, so nothing
-is ever sorted. Different keys may share a hash, so a search looks into the batches.
+A hash is the CRC-32C of topic, a zero byte and the key. Its highest byte selects one of the 256
+pages of a block. A page lists hashes and positions of batches in log order, so nothing is ever
+sorted. Different keys may share a hash, so a search reads the batches.
 
       0     4                          4 + 4n                    4 + 8n
     ┌─────┬──────────────────────────┬─────────────────────────┐
     │ CRC │ n hashes, u32            │ n positions, less start │
     └─────┴──────────────────────────┴─────────────────────────┘
 
-The directory of a block is 257 numbers (u32): how many entries stand in front of each page.
+The directory of a block is 257 numbers (u32): how many entries precede each page.
 
 Used by `log_keys`, which collects keys and looks them up; writes a `segment.block_file`. `FORMAT.md` draws
 the file to the byte.
@@ -44,12 +44,12 @@ def digest_of(topic: str, key: str) -> int:
 
 
 class KeyDraft:
-    """What a block is made from; first it grows, then it is written, and both times it is searched.
+    """The entries of a new block. Searches use it while it grows and while it is being written.
 
     Attributes:
         segment: base of the segment it belongs to.
-        start, end: the range of the log that it tells of.
-        keys: how many entries it has.
+        start, end: the range of the log that it covers.
+        keys: the number of entries.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class KeyDraft:
         self._min_ms = self._max_ms = 0
 
     def add(self, position: int, at_ms: int, digests: Iterable[int]) -> None:
-        """Enters a batch behind the others, with the hashes of its keys, each once."""
+        """Adds a batch after the others, with the hashes of its keys, each once."""
         if not self.batches:
             self._first, self._min_ms, self._max_ms = position, at_ms, at_ms
         self.batches += 1
@@ -86,7 +86,7 @@ class KeyDraft:
         return list(_matching(self._hashes[page], self._positions[page], digest, self.start))
 
     def content(self) -> Content:
-        """Returns what is written to the file."""
+        """Returns the content to write to the file."""
         pages = []
         for hashes, positions in zip(self._hashes, self._positions, strict=True):
             plain = little_endian(hashes).tobytes() + little_endian(positions).tobytes()
@@ -119,7 +119,7 @@ class KeyFile(BlockFile["array[int]"]):
         super().__init__(files, segment, log, _KIND)
 
     def block_of(self, position: int) -> Block | None:
-        """Returns the block that tells of a log position, or None."""
+        """Returns the block that covers a log position, or None."""
         at = bisect_right(self.blocks, position, key=_end_of)
         return self.blocks[at] if at < len(self.blocks) else None
 
@@ -127,8 +127,8 @@ class KeyFile(BlockFile["array[int]"]):
         """Returns the positions of the batches of a block that may hold a key, in order.
 
         Raises:
-            DataCorrupt: what is read is not what was written.
-            OSError: it cannot be read.
+            DataCorrupt: the bytes are not those that were written.
+            OSError: they cannot be read.
         """
         at = block.at + block.size - block.directory_bytes
         directory = self.read(at, block.directory_bytes)
@@ -139,11 +139,11 @@ class KeyFile(BlockFile["array[int]"]):
         return list(_matching(hashes, positions, digest, block.start))
 
     def entries(self, block: Block, counts: "array[int]") -> Iterator[tuple[int, int]]:
-        """Yields position and hash of every entry of a block, in no certain order.
+        """Yields position and hash of every entry of a block, in any order.
 
         Raises:
-            DataCorrupt: what is read is not what was written.
-            OSError: it cannot be read.
+            DataCorrupt: the bytes are not those that were written.
+            OSError: they cannot be read.
         """
         if block.size != _page_at(counts, _PAGES) + block.directory_bytes:
             raise DataCorrupt("a block of keys has a wrong size")
@@ -154,7 +154,7 @@ class KeyFile(BlockFile["array[int]"]):
                 yield block.start + position, digest
 
     def drop(self, block: Block, reason: str) -> None:
-        """Forgets a block and all behind it; they have to be made again."""
+        """Drops a block and all later ones; their range must be read again."""
         del self.blocks[self.blocks.index(block) :]
         self.cut(reason)
 

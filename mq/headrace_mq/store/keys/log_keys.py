@@ -1,12 +1,12 @@
 """
-The key index of one log: reads behind what was committed, in small steps, and notes its keys.
+The key index of one log: reads committed batches later, in small steps, and notes their keys.
 
     committed ─▶ step: decoded, entered in the draft ──(16 MiB, or many keys)──▶ pending
               ──(durable)──▶ block in NNN.keys
 
-Used by `message_store`, which gives it time to work, and by `log.lookup`, which searches; reads and writes
-the key files. In memory it holds a draft, and one more that waits to be written. A search scans what is
-not indexed yet, and what a damaged file lost.
+Used by `message_store`, which calls its steps, and by `log.lookup`, which searches; reads and writes the key
+files. Memory holds one draft, and one more that waits to be written. A search reads the log itself where it is
+not indexed yet, and where a damaged file lost entries.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,38 +22,38 @@ from headrace_mq.store.segment.block_file import Block
 from headrace_mq.store.segment.log_walk import LogWalk
 from headrace_mq.store.segment.segment import Segment
 
-__all__ = ["KEYS_BLOCK_BYTES", "KEYS_MAX", "KeyBlock", "LogKeys", "Looked", "keys_of"]
+__all__ = ["KEYS_BLOCK_BYTES", "KEYS_MAX", "KeyBlock", "KeyLookup", "LogKeys", "keys_of"]
 
 _log = get_logger(__name__)
 
-# Of the log, between two blocks: the same as in the offset index.
+# Bytes of the log per block, as in the offset index.
 KEYS_BLOCK_BYTES = 16 << 20
 # Entries of a block, unless one batch has more: 1 MiB on the disk and in memory, 4 KiB a page.
 KEYS_MAX = 131_072
-# Read at once while collecting; larger batches are read whole.
+# Bytes of the log read at a time; a larger batch is read whole.
 _WINDOW_BYTES = 128 << 10
-# Steps that pass after the disk refused a block: 10 s at a step every 100 ms.
+# Steps without a write after the disk refused a block: 10 s at a step every 100 ms.
 _STEPS_PUT_OFF = 100
 
 
 class KeyBlock(NamedTuple):
-    """A block that was written, to be taken in by `publish`."""
+    """A block that was written; pass it to `publish`."""
 
     draft: KeyDraft
     block: Block
 
 
-class Looked(NamedTuple):
-    """Positions of batches that may hold a key, up to `end`; None where that is unknown."""
+class KeyLookup(NamedTuple):
+    """Positions of batches that may hold a key, up to `end`; None if the range is not indexed."""
 
     positions: list[int] | None
     end: int
 
 
 def keys_of(batch: bytes, header: BatchHeader) -> list[str]:
-    """Returns the keys of a batch, one per record; nothing if none has one or they are unreadable.
+    """Returns the keys of a batch, one per record; an empty list if no record has one.
 
-    A payload is its producer's business: one that does not decode has no keys.
+    A batch whose payload does not decode has no keys.
     """
     try:
         return decode_columns(batch, header).keys
@@ -62,7 +62,7 @@ def keys_of(batch: bytes, header: BatchHeader) -> list[str]:
 
 
 class LogKeys:
-    """All key files of one log, and what is not in them yet.
+    """All key files of one log, and the keys that are not in them yet.
 
     Used on the event loop, except `write`, which may run in a thread.
     """
@@ -84,11 +84,11 @@ class LogKeys:
         self._draft: KeyDraft | None = None
         self._pending: KeyDraft | None = None
         self._put_off = 0
-        # All segments before this one are read to their ends.
+        # All segments before this one have been read to their ends.
         self._complete = 0
 
     def adopt(self, segment: Segment) -> None:
-        """Takes a new last segment in."""
+        """Adds a new last segment."""
         self._bases.append(segment.base)
         self._key_files.append(KeyFile(self._files, segment, self._log))
 
@@ -99,10 +99,10 @@ class LogKeys:
                 file.accept(block)
 
     def step(self, end: int, bytes_max: int) -> bool:
-        """Reads on for about so many bytes; whether there is more to read below `end`.
+        """Reads about `bytes_max` more of the log; returns whether there is more to read below `end`.
 
         Args:
-            end: what stands behind it is not committed.
+            end: the log is committed up to here.
             bytes_max: one batch may exceed it.
         """
         if self._pending is not None:
@@ -131,8 +131,12 @@ class LogKeys:
                 if draft.end >= segment.data_end(limit):
                     draft.end = limit
         except (OSError, FormatTooNew) as error:
-            # A reader of the messages reports it; what is behind stays unindexed.
-            _log.warning("keys cannot be collected", log=self._log, error=str(error))
+            # A reader of the messages reports it; the rest of the segment stays unindexed.
+            _log.warning(
+                "keys of a segment cannot be read; searches by key read it instead",
+                log=self._log,
+                error=str(error),
+            )
             return False
         sealed = number + 1 < len(self._bases) and draft.end == limit
         if sealed or draft.keys >= self._keys_max or draft.end - draft.start >= self._block_bytes:
@@ -140,7 +144,7 @@ class LogKeys:
         return draft.end < end
 
     def _begin(self, end: int) -> KeyDraft | None:
-        """Begins a draft where the first segment that is not read to its end goes on."""
+        """Begins a draft at the place in the first segment up to which keys were read."""
         while self._complete < len(self._bases):
             file = self._key_files[self._complete]
             if file.end < self._segment_end(self._complete, end):
@@ -150,14 +154,16 @@ class LogKeys:
             self._complete += 1
         return None
 
-    def lookup(self, position: int, digest: int, *, from_ms: int, to_ms: int, end: int) -> Looked:
-        """Says where a hash may stand from a log position on, up to some later position.
+    def lookup(
+        self, position: int, digest: int, *, from_ms: int, to_ms: int, end: int
+    ) -> KeyLookup:
+        """Returns the batches that may hold a hash, from a log position up to a later one.
 
         Args:
-            position: of the log, in one of its segments.
-            digest: of `digest_of`.
-            from_ms: the first append time of interest.
-            to_ms: the first one behind it that is not.
+            position: in the log, in one of its segments.
+            digest: from `digest_of`.
+            from_ms: the first append time to search.
+            to_ms: the first append time after the range.
             end: of the log.
         """
         number = bisect_right(self._bases, position) - 1
@@ -165,29 +171,29 @@ class LogKeys:
         block = file.block_of(position)
         if block is not None:
             if not block.entries or block.max_ms < from_ms or block.min_ms >= to_ms:
-                return Looked([], block.end)
+                return KeyLookup([], block.end)
             try:
                 found = file.find(block, digest)
-                return Looked([at for at in found if at >= position], block.end)
+                return KeyLookup([at for at in found if at >= position], block.end)
             except (DataCorrupt, OSError) as error:
                 self._drop(number, block, str(error))
-                return Looked(None, block.end)
+                return KeyLookup(None, block.end)
         for draft in (self._pending, self._draft):
             if draft is not None and draft.start <= position < draft.end:
-                return Looked([at for at in draft.find(digest) if at >= position], draft.end)
-        return Looked(None, self._segment_end(number, end))
+                return KeyLookup([at for at in draft.find(digest) if at >= position], draft.end)
+        return KeyLookup(None, self._segment_end(number, end))
 
     def _drop(self, number: int, block: Block, reason: str) -> None:
         file = self._key_files[number]
         if self._pending is not None and self._pending.segment == file.segment.base:
-            # It is being written behind the damage; the next search comes here again.
+            # A block is being written after the damage; the next search finds the damage again.
             return
-        # Also the draft of a later segment: it is finished only when that is full.
+        # Drop the draft, even one of a later segment: this segment would wait until its block is full.
         self._draft = None
         file.drop(block, reason)
         self._complete = min(self._complete, number)
 
-    # What the writer asks for; see `LogIndex`.
+    # For the writer; see `LogIndex`.
 
     def due(self, synced: int) -> KeyDraft | None:
         """Returns the block to write, once its range of the log is durable."""
@@ -196,11 +202,11 @@ class LogKeys:
         return self._pending
 
     def put_off(self) -> None:
-        """Lets nothing be due for a while: the disk refused it."""
+        """Makes no block due for a while, because the disk refused one."""
         self._put_off = _STEPS_PUT_OFF
 
     def write(self, draft: KeyDraft) -> KeyBlock:
-        """Writes a block that is due. Nothing counts before `publish`.
+        """Writes a block that is due. It has no effect before `publish`.
 
         Raises:
             OSError: no space or the like; it stays due.
@@ -209,15 +215,15 @@ class LogKeys:
         return KeyBlock(draft, file.append(draft.content()))
 
     def publish(self, written: KeyBlock) -> None:
-        """Lets searches read a written block from its file."""
+        """Makes searches read a written block from its file."""
         if self._pending is not written.draft:
-            # Its segment was deleted while it was being written.
+            # The segment was deleted while its block was being written.
             return
         self._key_files[self._number_of(written.draft.segment)].accept(written.block)
         self._pending = None
 
     def write_due(self, synced: int) -> None:
-        """Writes the block that is due, here and now; one that fails is made again later."""
+        """Writes the block that is due, in this thread; a block that fails is built again later."""
         self._put_off = 0
         draft = self.due(synced)
         if draft is not None:
@@ -239,16 +245,16 @@ class LogKeys:
         return gone
 
     def replace(self, segment: Segment) -> list[KeyFile]:
-        """Takes a compacted segment for those it stands for; returns their files, still open.
+        """Replaces segments by a compacted one; returns their files, still open.
 
-        Its keys are read like those of new messages.
+        Its keys are read again like those of new messages.
         """
         first = bisect_left(self._bases, segment.base)
         behind = bisect_left(self._bases, segment.limit)
         gone = self._key_files[first:behind]
         self._key_files[first:behind] = [KeyFile(self._files, segment, self._log)]
         self._bases[first:behind] = [segment.base]
-        # Also the draft of a later segment: it is finished only when that is full.
+        # Drop the draft, even one of a later segment: this segment would wait until its block is full.
         self._draft = None
         if self._pending is not None and segment.base <= self._pending.segment < segment.limit:
             self._pending = None

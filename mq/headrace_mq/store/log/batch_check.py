@@ -20,7 +20,7 @@ from headrace_mq.protocol.structure import check_structure
 __all__ = ["check_decodable", "checked_header"]
 
 _CODECS = frozenset(CODECS.values())
-# The fewest bytes that a record can take: those of an empty body.
+# The smallest size of a record: an empty body.
 _RECORD_BYTES_MIN = 2
 
 
@@ -29,12 +29,12 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
 
     Args:
         batch: exactly one batch.
-        header: what `read_header` found in it, where the caller has asked it already.
+        header: the result of `read_header`, if the caller has it already.
 
     Raises:
-        CorruptBatch: the bytes are no sound batch.
+        CorruptBatch: the bytes are not a sound batch.
         UnsupportedVersion: a newer producer wrote it.
-        InvalidArgument: it has too many records, or is one that only a compaction makes.
+        InvalidArgument: it has too many records, or a form that only a compaction makes.
     """
     try:
         header = check_whole(batch, header)
@@ -52,17 +52,17 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
 
 
 def check_decodable(batch: bytearray | memoryview, header: BatchHeader) -> None:
-    """Checks what can be known of a batch's payload without unpacking or decoding it.
+    """Checks a batch's payload as far as possible without decompressing or decoding it.
 
-    Its checksum says only that the bytes are what the producer meant: one that meant no batch would
-    stop every reader of the queue, or cost each of them the memory that it names.
+    The checksum only proves that the bytes are those of the producer. A faulty producer could stop every
+    reader of the queue with them, or make each reader allocate as much memory as they claim.
 
     Args:
         batch: exactly one batch.
-        header: what `read_header` found in it.
+        header: the result of `read_header`.
 
     Raises:
-        InvalidBatch: no reader could decode it; the sentence says why.
+        InvalidBatch: no reader could decode it; the message says why.
         CorruptBatch, UnsupportedVersion, InvalidArgument: as `checked_header` does.
     """
     codec, plain_bytes = header.codec, header.plain_bytes
@@ -79,6 +79,6 @@ def check_decodable(batch: bytearray | memoryview, header: BatchHeader) -> None:
     elif plain_bytes < _RECORD_BYTES_MIN * header.count:
         reason = f"{header.count} records cannot unpack to {plain_bytes} bytes"
     if reason:
-        # What was damaged on the way is sent again; this one never gets better.
+        # A producer repeats a batch that was damaged on the way, but this one will always fail.
         checked_header(batch, header)
         raise InvalidBatch(f"no reader could decode the batch: {reason}")

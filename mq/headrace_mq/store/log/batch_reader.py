@@ -1,7 +1,7 @@
 """
 Reads batches from the segments and checks them, without making the event loop wait for the disk.
 
-    what the page cache holds of the file ──▶ the disk, in a thread: "not now"
+    the page cache of the file ─────────────▶ the disk, in a thread: "not now"
                      hit                       and a call once it has been read
 
 `message_store` asks for batches by their index entries. This module reads and checks every batch;
@@ -28,10 +28,10 @@ __all__ = ["Batch", "BatchReader", "ReadFigures"]
 
 _log = get_logger(__name__)
 
-# Disks answer a few requests at a time; more threads would only take turns at the interpreter.
+# Disks answer a few requests at a time; more threads would only compete for the interpreter.
 THREADS_MAX = 2
-# What was read from the disk and not been asked for again, and what is being read: eight answers
-# of 4 MiB. A reader that comes when it is full gets a call once something has been read.
+# Bytes read from the disk that no reader has fetched yet, and bytes being read: eight answers of 4 MiB. If it
+# is full, a reader gets a call once something has been read.
 HELD_BYTES_MAX = 32 << 20
 
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -42,7 +42,7 @@ _Key = tuple[str, int]
 
 
 class ReadFigures(NamedTuple):
-    """What threads read from the disk since the start, and what is held for readers now.
+    """The reads from the disk since the start, and the bytes held for readers now.
 
     `disk_reads` counts the runs of batches that the page cache did not hold.
     """
@@ -55,7 +55,7 @@ class BatchReader:
     """Reads batches that an index names; used on the event loop only.
 
     Args:
-        arrived: called on the loop with queues of which something has come from the disk.
+        arrived: called on the loop with the queues of which batches have been read from the disk.
     """
 
     def __init__(self, arrived: Callable[[Collection[QueueRef]], None]) -> None:
@@ -71,26 +71,23 @@ class BatchReader:
 
     @property
     def figures(self) -> ReadFigures:
-        """What was read until now."""
+        """Returns the figures since the start."""
         return ReadFigures(self._disk_reads, self._held_bytes)
 
     def fetch(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
     ) -> list[Batch | str]:
-        """Returns batches, or for a batch that is not sound what is wrong with it.
-
-        Waits for the disk where it has to.
-        """
+        """Returns batches; in place of a damaged batch, its damage. Waits for the disk if necessary."""
         found, _ = self._fetch(queue, log, entries, wait=True)
         return found
 
     def fetch_now(
         self, queue: QueueRef, log: CommitLog, entries: list[IndexEntry]
     ) -> list[Batch | str] | None:
-        """The same without waiting: the first of them, as far as memory holds them.
+        """Does the same without waiting: returns the first batches, as far as memory holds them.
 
-        None where it does not hold the first one: then it is being read, and `arrived` will be
-        called with the queue. Where the machine cannot tell what memory holds, it does wait.
+        Returns None if memory does not hold the first batch: then a thread reads it, and `arrived` will be
+        called with the queue. If the machine cannot say what memory holds, this call does wait.
         """
         found, cold = self._fetch(queue, log, entries, wait=not self._can_tell)
         if found or cold is None:
@@ -111,13 +108,13 @@ class BatchReader:
             read_end = start + len(data)
             for entry in entries[len(found) : len(found) + len(run.places)]:
                 if entry.position > start and entry.position + entry.length > read_end:
-                    # The disk was asked before these were appended: they are next.
+                    # The read began before these batches were appended: they are next.
                     return found, None
                 found.append(_checked(view, start, queue, topic, entry))
         return found, None
 
     def _read(self, log: CommitLog, run: SegmentRun, *, wait: bool) -> bytes | bytearray | None:
-        """Returns what stands in a run, or in its beginning; None where that would mean to wait."""
+        """Returns the bytes of a run, or of its beginning; None if that would mean waiting."""
         held = self._held.pop((log.name, run.position), None)
         if held is not None:
             self._held_bytes -= len(held)
@@ -129,14 +126,13 @@ class BatchReader:
                 if error.errno in _UNABLE:
                     self._can_tell = False
                     _log.warning(
-                        "what is in memory cannot be told here, so old messages are read while"
-                        " everything else waits",
+                        "this system cannot say what is in memory, so reads of old messages block the broker",
                         error=str(error),
                     )
         return _read_from_disk(run)
 
     def _load(self, queue: QueueRef, log: CommitLog, run: SegmentRun) -> None:
-        """Reads a run in a thread, unless that is under way or too much is."""
+        """Reads a run in a thread, unless it is being read already or too many bytes are."""
         key = (log.name, run.position)
         if key in self._jobs:
             return
@@ -154,7 +150,7 @@ class BatchReader:
     def _make_room(self, length: int) -> None:
         room = HELD_BYTES_MAX - self._loading_bytes - length
         while self._held and self._held_bytes > room:
-            # The reader that waited for the oldest has not asked again.
+            # Drop the oldest run: its reader has not come back.
             self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def _loaded(
@@ -178,9 +174,9 @@ class BatchReader:
         self._arrived(waiting)
 
     def forget(self, log: str) -> None:
-        """Drops what was read of a log, because positions in it mean something else now.
+        """Drops all bytes read from a log, because its positions have changed.
 
-        Also what is being read: `arrived` is still called for its queue, and the reader asks again.
+        This includes runs that are being read: `arrived` is still called, and the reader tries again.
         """
         for key in [key for key in self._held if key[0] == log]:
             self._held_bytes -= len(self._held.pop(key))
@@ -188,28 +184,28 @@ class BatchReader:
             del self._jobs[key]
 
     def wait(self) -> None:
-        """Returns when no thread reads any more, so that files can be closed."""
+        """Returns when no thread is reading, so that files can be closed."""
         for job in self._jobs.values():
             job.exception()
 
     def stop(self) -> None:
-        """Ends the threads after what they are reading."""
+        """Ends the threads after their current reads."""
         self._threads.shutdown(cancel_futures=True)
 
 
 def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
-    """Returns a run, with zeros for batches that cannot be read."""
+    """Returns the bytes of a run, with zeros for batches that cannot be read."""
     try:
         return run.segment.read(run.position, run.length)
     except OSError as error:
         _log.error(
-            "a segment cannot be read",
+            "a segment cannot be read; check the disk",
             path=str(run.segment.path),
             position=run.position,
             error=str(error),
         )
     data = bytearray(run.length)
-    # One bad sector must not cost the batches next to it.
+    # One bad sector must not make its neighbours unreadable.
     for place in run.places:
         with suppress(OSError):
             batch = run.segment.read(place.position, place.length)
@@ -221,13 +217,13 @@ def _read_from_disk(run: SegmentRun) -> bytes | bytearray:
 def _checked(
     run: memoryview, start: int, queue: QueueRef, topic: bytes, entry: IndexEntry
 ) -> Batch | str:
-    """Returns an entry's batch out of a run that begins at `start`, or what is wrong with it."""
+    """Returns an entry's batch from a run that begins at `start`, or its damage."""
     position, length, base, _, _ = entry
     at = position - start
     batch = run[at : at + length]
     if sound_batch(batch) == (length, base, position, queue.queue_id, topic):
         return batch
-    # It says what is wrong, and knows what later versions may have added.
+    # This call names the flaw, and recognises batches of newer versions.
     try:
         check_batch(batch, queue, entry)
     except (DataCorrupt, FormatTooNew) as error:

@@ -1,9 +1,8 @@
 """
 The store's checkpoint: where each log and queue ended at a clean stop, and where each log begins.
 
-The store writes it to two files, one after the other, because nothing else knows the end of a queue
-whose messages are all deleted. Positions and offsets only grow, so an old checkpoint is still true; it
-only says less. Used by `message_store`, `check.inspection` and `check.repair`.
+The store writes it to two files, one after the other: no other file holds the end of a queue whose messages are
+all deleted. Positions and offsets only grow, so an old checkpoint is still true and only says less. Used by `message_store`, `check.inspection` and `check.repair`.
 """
 
 from pathlib import Path
@@ -33,7 +32,7 @@ COPY_NAME = "store.checkpoint.copy"
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    """A queue, its log, and the next offset to be given in it."""
+    """A queue, its log, and its next offset."""
 
     topic: str
     queue_id: int
@@ -42,9 +41,9 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CleanEnd(msgspec.Struct, frozen=True, array_like=True):
-    """What the checkpoint holds: how far everything reached when it was written.
+    """The content of the checkpoint: the ends of all logs and queues when it was written.
 
-    `starts` came later: below these positions everything is deleted, or is about to be.
+    `starts` is missing in old files: everything below these positions is deleted, or is about to be.
     """
 
     logs: dict[str, int] = {}
@@ -53,10 +52,10 @@ class CleanEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_clean_end(files: Files, path: Path) -> CleanEnd | None:
-    """Returns what one of the two files says, or None where there is none.
+    """Returns the content of one of the two files, or None if it does not exist.
 
     Raises:
-        DataCorrupt: it is damaged, or a checkpoint of something else.
+        DataCorrupt: it is damaged, or another kind of checkpoint.
         FormatTooNew: a newer version wrote it.
     """
     payload = read_checkpoint(files, path)
@@ -69,7 +68,7 @@ def read_clean_end(files: Files, path: Path) -> CleanEnd | None:
 
 
 def read_either(files: Files, directory: Path) -> tuple[CleanEnd, list[Damage]]:
-    """Returns what a store's checkpoint says, or else its copy, and which of them are damaged.
+    """Returns the content of a store's checkpoint, or else of its copy, and the damage of both.
 
     Raises:
         FormatTooNew: a newer version wrote it.
@@ -79,20 +78,24 @@ def read_either(files: Files, directory: Path) -> tuple[CleanEnd, list[Damage]]:
         try:
             found = read_clean_end(files, directory / name)
         except DataCorrupt as error:
-            _log.error("the store's checkpoint is damaged", name=name, error=str(error))
+            _log.error(
+                "the store's checkpoint is damaged; the start uses its copy or the logs",
+                name=name,
+                error=str(error),
+            )
             damage.append(Damage(name, 0, 0, str(error)))
         else:
             if found is not None:
                 return found, damage
-    # The logs are the truth; the checkpoint only knows how long they have to be.
+    # The logs hold the messages; the checkpoint only says how long they must be.
     return CleanEnd(), damage
 
 
 def write_both(files: Files, directory: Path, clean_end: CleanEnd) -> None:
-    """Replaces a store's checkpoint, then its copy; durable on return.
+    """Replaces a store's checkpoint, then its copy, durably.
 
     Raises:
-        OSError: each of them holds what it held before, or the new one.
+        OSError: each file holds its old content or the new one.
     """
     for name in (CHECKPOINT_NAME, COPY_NAME):
         write_checkpoint(files, directory / name, msgspec.msgpack.encode(clean_end))

@@ -32,22 +32,22 @@ __all__ = ["COMPACT", "CommitLog", "Placed", "SegmentInfo", "SegmentRun"]
 
 _log = get_logger(__name__)
 
-# The log of topics of which the last message of each key is kept; the only one that is rewritten.
+# The log of topics that keep the last message of each key; the only log that is rewritten.
 COMPACT = "compact"
 
-# Files next to a segment that can be made from it again.
+# Files next to a segment that can be rebuilt from it.
 _DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
 
-# Neighbours this close are read in one go: a group mark or a small batch of another queue.
+# Batches this close are read together: between them is a mark or a small batch of another queue.
 _BRIDGE_BYTES = 4_096
 
 
 class SegmentInfo(NamedTuple):
-    """One segment: `base` to `end` are log positions, `bytes` what its file takes on the disk.
+    """One segment: `base` to `end` are log positions, `bytes` is the size of its file.
 
-    The append times are None where it holds no message; `next_offsets` tells for every queue
-    with messages in it the offset behind the last of them. `compacted` is what a compaction says of
-    it, and `indexed` whether all of it is in its index file.
+    The append times are None if it holds no message. `next_offsets` has, for every queue with messages
+    in it, the offset after the last of them. `compacted` holds the facts of its last compaction;
+    `indexed` says whether all of it is in its index file.
     """
 
     name: str
@@ -63,7 +63,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Placed(Protocol):
-    """An object that says where a whole batch stands."""
+    """An object that has the place of a whole batch."""
 
     @property
     def position(self) -> int:
@@ -72,12 +72,12 @@ class Placed(Protocol):
 
     @property
     def length(self) -> int:
-        """Its bytes."""
+        """Its length in bytes."""
         ...
 
 
 class SegmentRun(NamedTuple):
-    """Batches of one segment that are read in one go, with what stands between them."""
+    """Batches of one segment that are read together, with the bytes between them."""
 
     segment: Segment
     position: int
@@ -86,19 +86,19 @@ class SegmentRun(NamedTuple):
 
 
 class CommitLog:
-    """One log: topics of one retention policy share it, so that one sync serves all of them.
+    """One log. All topics of one retention policy share it, so that one sync serves all of them.
 
     Attributes:
         name: the retention policy, and the directory's name.
         epoch: of the broker, written into new segments.
-        index: where the batches of its queues stand.
-        keys: which batches may hold a key.
+        index: finds the batches of its queues.
+        keys: finds the batches that may hold a key.
         segments: open segments by position.
         end: log position after the last written group.
         synced: log position below which every byte is durable.
-        tail: where the next group will stand; ahead of `end` by what is staged.
+        tail: position of the next group; ahead of `end` by the staged bytes.
         tail_limit: where the segment that holds `tail` ends.
-        replacements: how often positions came to mean something else since the start.
+        replacements: how often a compaction has changed positions since the start.
     """
 
     def __init__(
@@ -131,25 +131,25 @@ class CommitLog:
         Returns the position where the log begins.
 
         Args:
-            start: what lies below this position was to be deleted; the rest of it goes now. None
-                where that is not known.
+            start: everything below this position was to be deleted; the rest of it is deleted now. None if
+                unknown.
 
         Raises:
             FormatTooNew: a newer version wrote a segment.
-            DataCorrupt: a segment file stands in a wrong place.
+            DataCorrupt: a segment file is in the wrong place.
         """
         self._files.make_directory(self._directory)
         names = self._files.names(self._directory)
         bases = {int(stem) for stem, suffix in map(_split, names) if suffix == SEGMENT_SUFFIX}
-        # Segments are deleted as wholes: the first to stay is the last one at or below `start`.
+        # Only whole segments are deleted: the first one to stay is the last one at or below `start`.
         first = max((base for base in bases if start is not None and base <= start), default=0)
         covered = 0
         for name in names:
             path = self._directory / name
             stem, suffix = _split(name)
             if suffix and self._bases and self._bases[-1] < int(stem) < covered:
-                # What stood here stands in the compacted segment before, whose name may be younger
-                # than the last power cut remembers.
+                # The compacted segment before this one holds its records, but after a power cut its new name may not be
+                # durable yet.
                 self._files.sync_directory(self._directory)
                 self._files.remove(path)
             elif suffix == SEGMENT_SUFFIX and int(stem) >= first:
@@ -165,7 +165,9 @@ class CommitLog:
             ):
                 self._files.remove(path)
             elif not suffix:
-                _log.warning("a file in a log directory is no segment", path=str(path))
+                _log.warning(
+                    "a file in a log directory is not a segment and is ignored", path=str(path)
+                )
 
         begins = self._bases[0] if self._bases else start or 0
         if start is not None and begins > start:
@@ -177,28 +179,28 @@ class CommitLog:
 
     @property
     def active(self) -> Segment | None:
-        """The segment that is written to, or None before the first one."""
+        """The active segment, or None before the first one."""
         return self.segments[-1] if self.segments else None
 
     def adopt(self, segment: Segment) -> None:
-        """Takes a new last segment in."""
+        """Adds a new last segment."""
         self.segments.append(segment)
         self._bases.append(segment.base)
         self.index.adopt(segment)
         self.keys.adopt(segment)
 
     def end_at(self, position: int) -> None:
-        """Declares that the log ends here, durably and with nothing staged."""
+        """Sets the end of the log: durable up to here, nothing staged."""
         self.end = self.synced = position
         self.forget_staged()
 
     def forget_staged(self) -> None:
-        """Lets the next group stand at `end` again."""
+        """Makes `end` the position of the next group again."""
         self.tail = self.end
         self.tail_limit = self.active.limit if self.active else self.end
 
     def segment_end(self, number: int) -> int:
-        """Returns the log position where the segment of a number ends."""
+        """Returns the log position where the segment with an index ends."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else self.end
 
     def segment_at(self, position: int) -> Segment:
@@ -206,13 +208,13 @@ class CommitLog:
         return self.segments[bisect_right(self._bases, position) - 1]
 
     def past_gap(self, position: int) -> int:
-        """Returns the position, or the next segment's where a compaction left nothing behind it."""
+        """Returns `position`, or the next segment's base if a compaction left no bytes from there on."""
         number = bisect_right(self._bases, position) - 1
         end = self.segment_end(number)
         return position if position < self.segments[number].data_end(end) else end
 
     def infos(self) -> list[SegmentInfo]:
-        """Every segment in order; all but the last are sealed."""
+        """Returns every segment in order; all but the last are sealed."""
         spans = self.index.spans()
         last = len(self.segments) - 1
         return [
@@ -232,10 +234,10 @@ class CommitLog:
         ]
 
     def replace(self, segment: Segment, index: SegmentIndex) -> list[Segment]:
-        """Lets a compacted segment stand for those whose place it takes; returns these, still open.
+        """Replaces segments by a compacted one; returns the replaced ones, still open.
 
-        Their index files are closed; files are neither made nor removed. What was found in their
-        place before is somewhere else now.
+        Closes their index files, but neither makes nor removes files. Earlier positions in their range are
+        no longer valid.
         """
         first = bisect_left(self._bases, segment.base)
         behind = bisect_left(self._bases, segment.limit)
@@ -250,9 +252,9 @@ class CommitLog:
         return gone
 
     def drop_below(self, position: int) -> list[Segment]:
-        """Forgets the segments that begin below a segment's position; returns them, still open.
+        """Drops the segments that begin below a segment's position; returns them, still open.
 
-        Their index files are closed; nothing is removed from the disk.
+        Closes their index files, but removes no file.
         """
         count = bisect_left(self._bases, position)
         gone = self.segments[:count]
@@ -264,10 +266,10 @@ class CommitLog:
         return gone
 
     def remove_files(self, segments: list[Segment]) -> None:
-        """Closes segments and removes their files; the next start removes what is left of them.
+        """Closes segments and removes their files; the next start removes files that are left.
 
         Raises:
-            OSError: some files stand as they did.
+            OSError: some files are still there.
         """
         for segment in segments:
             segment.close()
@@ -282,7 +284,7 @@ class CommitLog:
     def plan_segment(self, length: int, now_ms: int) -> SegmentPlan:
         """Plans the segment that begins at `tail`, with room for a batch of `length` bytes.
 
-        From now on `tail_limit` is that segment's.
+        Sets `tail_limit` to the end of that segment.
         """
         needed = SEGMENT_HEADER_BYTES + MARK_BYTES + length
         plan = SegmentPlan(
@@ -300,13 +302,13 @@ class CommitLog:
         """Makes a planned segment; readers see it once it is adopted.
 
         Raises:
-            OSError: no space or the like; nothing is left behind.
+            OSError: the disk is full, or the like; no file is left.
             SyncFailed: the segment may or may not be there.
         """
         return Segment.create(self._files, plan)
 
     def runs(self, places: Sequence[Placed]) -> list[SegmentRun]:
-        """Returns where batches stand, neighbours as one; in the order of their positions."""
+        """Returns the runs that hold batches, in the order of their positions; joins neighbours."""
         found: list[SegmentRun] = []
         first, limit, start, end = 0, -1, 0, 0
         for number, place in enumerate(places):
@@ -336,7 +338,7 @@ class CommitLog:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Returns the digits and the suffix of a file of the log, or no suffix for any other file."""
+    """Returns the digits and the suffix of a log file's name; an empty suffix for any other file."""
     stem, dot, suffix = name.partition(".")
     ours = stem.isdigit() and dot + suffix in {SEGMENT_SUFFIX, *_DERIVED}
     return (stem, dot + suffix) if ours else (name, "")

@@ -1,15 +1,14 @@
 """
-Makes staged batches durable in groups, and resolves the futures that wait for them: group commit.
+Makes staged batches durable in groups, and then resolves their futures: group commit.
 
     stage ──▶ group being collected ──▶ cycle: write, sync ──▶ committed   (visible, acknowledged)
                        ▲                      │
                        └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
 
 One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not. A
-thread must be woken up twice and shares the interpreter with the loop; measured, that costs more than
-the loop could do meanwhile. What arrives during a sync on the loop waits in the sockets, and goes
-together in the next group. Used by `message_store`; writes to the logs. It knows bytes and positions,
-not what a batch means.
+thread needs two wake-ups and shares the interpreter with the loop; measured, this costs more than the work that
+the loop could do meanwhile. During a sync on the loop, requests wait in the sockets and then join the next group.
+Used by `message_store`; writes to the logs. It knows bytes and positions, not the meaning of a batch.
 """
 
 import asyncio
@@ -35,53 +34,52 @@ __all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"
 
 _log = get_logger(__name__)
 
-# Bytes accepted and not yet written, over all logs: several seconds of a slow disk. More would
-# only grow the queue in front of a disk that does not keep up.
+# Bytes accepted and not yet written, over all logs: several seconds of a slow disk. A larger limit would only
+# lengthen the queue of a disk that does not keep up.
 STAGED_BYTES_MAX = 256 << 20
-# A sync on the loop stops everything else for its length. Where several producers send, the loop did
-# more than a thread with syncs of 0.3 and 1.3 ms, and as much with 3.3 ms. Going back needs a clear
-# margin.
+# A sync on the loop blocks everything else. With several producers, syncs on the loop gave more throughput than
+# a thread at 0.3 and 1.3 ms per sync, and as much at 3.3 ms. To return to the loop, syncs must be clearly faster.
 SYNC_INLINE_US_MAX = 2_000
 SYNC_INLINE_AGAIN_US = 1_500
-# Readers hear of so few batches before their producers do: the message arrives up to a third
-# sooner, its acknowledgement later by what it takes to serve a reader. Of more batches the senders
-# hear first, and work while these are committed.
+# Readers get groups of up to this many batches before the acknowledgements: a message arrives up to a third
+# sooner, and its acknowledgement later by the time to serve a reader. For larger groups the producers come first,
+# so that they can work while the group is committed.
 READERS_FIRST_BATCHES_MAX = 2
-# Weight of the newest sync in the moving average: about the last eight count.
+# Weight of the newest sync in the moving average, which covers about the last eight.
 _NEWEST = 1 / 8
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Durable(asyncio.Future[None]):
-    """One future for all who wait for a cycle: one waiter's cancellation is not the others'."""
+    """One future for all waiters of a cycle; a cancelled waiter does not cancel it for the others."""
 
     _first: tuple[Callable[[asyncio.Future[None]], None], ...] = ()
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
-        """Refuses."""
+        """Returns False: the future cannot be cancelled."""
         return False
 
-    def tell_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
-        """Calls `receive` when it ends: at once, not in a later turn of the loop as for waiters."""
+    def call_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
+        """Calls `receive` as soon as the future ends, before the loop wakes its waiters."""
         if self.done():
             receive(self)
         else:
             self._first += (receive,)
 
     def settle(self, failure: Exception | None) -> None:
-        """Ends it, well or with the failure."""
+        """Ends the future, with the failure if there is one."""
         if failure is None:
             self.set_result(None)
         else:
             self.set_exception(failure)
-            # If no task waits for it, the log line is the only report.
+            # If no task waits for the future, the log line is the only report.
             self.exception()
         for receive in self._first:
             try:
                 receive(self)
-            except Exception:  # noqa: BLE001 - a receiver's defect must not keep the store from its work
-                _log.exception("a receiver of what became durable failed")
+            except Exception:  # noqa: BLE001 - a defect in a receiver must not stop the store
+                _log.exception("a callback after a flush failed")
         self._first = ()
 
 
@@ -89,15 +87,15 @@ class Flusher:
     """Collects batches into groups and makes them durable; used on the event loop only.
 
     Args:
-        flush: "always" syncs every group before it is committed; "interval" commits what is
-            written and syncs on a timer.
-        interval_ms: the timer's pause.
-        committed: called with the groups that readers may see now.
+        flush: "always" syncs every group before it is committed; "interval" commits written groups and
+            syncs on a timer.
+        interval_ms: the timer's interval.
+        committed: called with the groups that become visible to readers.
         withdrawn: called with groups that will never be written, latest first.
 
     Attributes:
-        read_only: why nothing is accepted any more, or None.
-        staged_bytes: accepted and not yet committed.
+        read_only: why the store accepts no batches any more, or None.
+        staged_bytes: bytes accepted and not yet committed.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class Flusher:
         self._withdrawn = withdrawn
         self._groups: list[Group] = []
         self._open_groups: dict[str, Group] = {}
-        # Whether one of the groups begins a segment: to make that takes too long for the loop.
+        # Whether a group begins a new segment; making one takes too long for the loop.
         self._planned = False
         self._running: list[Group] = []
         self._running_done: Durable | None = None
@@ -154,11 +152,11 @@ class Flusher:
             self._loop.call_soon(self._run_cycle)
 
     def durable(self) -> Durable:
-        """A future that ends when everything appended so far is as durable as `flush` promises.
+        """Returns a future that ends when all appended batches are as durable as `flush` promises.
 
-        It is shared by all who wait for the same write; cancelling it has no effect. It fails
-        with StoreFull when the disk was full: then nothing of that write was kept, and it may be
-        sent again; or with StoreReadOnly when the disk failed: then the outcome is unknown.
+        All waiters of one write share it; cancelling it has no effect. It fails with StoreFull if the disk was
+        full: the write was undone, and the batches may be sent again. It fails with StoreReadOnly if the
+        disk failed: the outcome is unknown.
         """
         if self._groups:
             if self._collecting_done is None:
@@ -173,7 +171,7 @@ class Flusher:
         return done
 
     async def aclose(self) -> None:
-        """Writes and syncs everything that is staged, then ends the thread."""
+        """Writes and syncs all staged batches, then ends the thread."""
         while self._groups or self._running:
             await asyncio.wait([self.durable()])
         while self._timed_sync is not None or (self._unsynced and self.read_only is None):
@@ -184,7 +182,7 @@ class Flusher:
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        # Asking for it is a system call (of `getpid`): once is enough.
+        # This makes a system call (`getpid`), so call it only once.
         return asyncio.get_running_loop()
 
     def _run_cycle(self) -> None:
@@ -214,15 +212,15 @@ class Flusher:
         for group in groups:
             self._close(group)
         failures = [group.failure for group in groups if group.failure is not None]
-        # A disk that failed is worse than one that is full.
+        # A failed disk is worse than a full one.
         failure = max(failures, key=lambda one: isinstance(one, StoreReadOnly), default=None)
         if failure is not None:
             self._fail(groups, failure)
         elif self._refusing:
             self._refusing = False
-            _log.info("there is room again, messages are accepted")
+            _log.info("the disk has room again; messages are accepted")
         if self._groups and (self._planned or not self._inline):
-            # Before all else, so that the disk does not wait for the loop.
+            # First of all, so that the disk does not wait for the loop.
             self._run_cycle()
         batches = sum(len(group.staged) for group in groups)
         if done is not None and batches > READERS_FIRST_BATCHES_MAX:
@@ -260,11 +258,13 @@ class Flusher:
         if isinstance(failure, StoreReadOnly):
             if self.read_only is None:
                 self.read_only = str(failure)
-                _log.critical("the store is read-only from now on", reason=self.read_only)
+                _log.critical("the store is read-only until a restart", reason=self.read_only)
         elif not self._refusing:
-            # Once per full disk: producers try again and again, and logs need room too.
+            # Log it once per full disk: producers repeat the request, and log lines need room too.
             self._refusing = True
-            _log.error("messages are refused until there is room", reason=str(failure))
+            _log.error(
+                "the disk is full; messages are refused until there is room", reason=str(failure)
+            )
         broken = {group.log.name for group in ran if group.failure is not None}
         if self.read_only is not None:
             broken |= self._open_groups.keys()
@@ -329,8 +329,8 @@ def _sync_segments(segments: list[Segment]) -> None:
 def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
     """Writes groups in order, each one whole or not at all; runs on the loop or in the thread.
 
-    Sets `failure` of every group that was not written, and `segment` where one was made. Returns
-    how long each sync took, in microseconds.
+    Sets `failure` of every group that was not written, and `segment` if it made one. Returns the time
+    of each sync, in microseconds.
     """
     failures: dict[str, MessageQueueError] = {}
     made: dict[str, Segment] = {}
@@ -349,16 +349,16 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
                 sync_us.append(segment.sync())
         except StoreFull as full:
             group.failure = failures[name] = full
-        except Exception as error:  # noqa: BLE001 - every failure must reach the tasks that wait
+        except Exception as error:  # noqa: BLE001 - every failure must reach the waiting tasks
             group.failure = StoreReadOnly(_read_only_reason(error))
-            # The other logs share the disk: none of them may acknowledge anything either.
+            # The other logs share the disk, so they must not acknowledge anything either.
             failures = dict.fromkeys([other.log.name for other in groups], group.failure)
     return sync_us
 
 
 def _make_segment(group: Group, plan: SegmentPlan, active: Segment | None) -> Segment:
     if active is not None:
-        # Recovery relies on it: every segment but the last is durable as a whole.
+        # Recovery relies on this: every segment but the last is durable as a whole.
         active.sync()
     try:
         group.segment = group.log.make_segment(plan)
@@ -380,6 +380,6 @@ def _write(group: Group, segment: Segment) -> None:
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
-        # A shorter group may stand here next; nothing of this one may stick out behind it.
+        # The next group here may be shorter; no bytes of this one may follow it.
         segment.cut(group.start)
         raise StoreFull(f"the disk is full: {error}; make room on it") from error

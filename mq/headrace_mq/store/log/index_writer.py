@@ -1,8 +1,8 @@
 """
-Writes the blocks of the indexes after the log, in a thread of their own, one at a time.
+Writes the blocks of the indexes after the log, in a separate thread, one at a time.
 
-Used by `message_store`, which says when something was committed; writes the indexes of offsets and of
-keys. Produce never waits for it: a block that cannot be written stays in memory.
+Used by `message_store`, which calls it after commits; writes the indexes of offsets and of keys. A producer never
+waits for it: a block that cannot be written stays in memory.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _log = get_logger(__name__)
 
 
 class _Blocks(Protocol):
-    """What both indexes of a log have: blocks that are due; only they know of what."""
+    """The common interface of a log's two indexes: blocks that are due. Only the index knows their content."""
 
     def due(self, synced: int) -> Any | None: ...
 
@@ -34,10 +34,10 @@ class _Blocks(Protocol):
 
 
 class IndexWriter:
-    """Writes what is due; used on the event loop only.
+    """Writes the blocks that are due; used on the event loop only.
 
     Args:
-        logs: whose indexes.
+        logs: with their indexes.
     """
 
     def __init__(self, logs: Collection[CommitLog]) -> None:
@@ -49,7 +49,7 @@ class IndexWriter:
         self._running: asyncio.Future[Any] | None = None
 
     def step(self) -> None:
-        """Starts writing the next block that is due, if none is being written."""
+        """Starts to write the next due block, unless one is being written."""
         if self._running is not None:
             return
         for log, index in self._indexes:
@@ -71,7 +71,7 @@ class IndexWriter:
         self.step()
 
     def wait(self) -> None:
-        """Returns when the thread is not writing; it takes milliseconds."""
+        """Blocks until the thread is not writing; this takes milliseconds."""
         if self._job is not None:
             self._job.exception()
 
@@ -81,11 +81,11 @@ class IndexWriter:
             await asyncio.wait([self._running])
 
     async def aclose(self) -> None:
-        """Writes everything that is due."""
+        """Writes all blocks that are due."""
         await self.settled()
         for log, index in self._indexes:
             index.write_due(log.synced)
 
     def stop(self) -> None:
-        """Ends the thread after what it is writing, so that files can be closed."""
+        """Ends the thread after its current write, so that files can be closed."""
         self._thread.shutdown()

@@ -1,11 +1,11 @@
 """
-Finds messages by their key: asks the key index which batches to look into, and looks.
+Finds messages by their key: gets candidate batches from the key index, and reads them.
 
     cursor ─▶ block of keys? ─▶ its candidates are read       ─▶ found, and the cursor to go on
               none yet?      ─▶ the log itself is read there
 
-One call does a bounded amount of work, so that an event loop can afford it; the answer is what a
-reader of all messages would find. Used by `message_store`; reads the logs. Keeps no state.
+One call does a bounded amount of work, so it can run on an event loop. It finds the same messages as a reader of
+the whole log. Used by `message_store`; reads the logs. Keeps no state.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ __all__ = [
     "LookupQuery",
 ]
 
-# What one call reads at most, besides one batch: milliseconds, also where every batch is a message.
+# One call reads at most this, besides one batch: milliseconds, even if every batch is one message.
 FIND_WORK_BYTES = 256 << 10
-# Messages that one call returns at most, unless one batch holds more of them.
+# Most messages that one call returns, unless one batch holds more.
 FOUND_MAX = 1_000
-# Bytes that one call returns at most, unless one batch is larger: a tenth of a frame.
+# Most bytes that one call returns, unless one batch is larger: a quarter of a frame.
 FOUND_BYTES_MAX = 1 << 20
-# A search of one block costs two reads of about a page of memory each.
+# A search of one block makes two reads of about 4 KiB each.
 _LOOKUP_BYTES = 8 << 10
 _WINDOW_BYTES = 128 << 10
 _CANDIDATE_WINDOW_BYTES = 4 << 10
@@ -46,8 +46,8 @@ _NEVER_MS = _NO_OFFSET = (1 << 63) - 1
 class Cursor(NamedTuple):
     """Where a search goes on: a log and a position in it.
 
-    The name of a log that is compacted is followed by `@` and what tells whether positions have
-    come to mean something else since.
+    For a compacted log, `@` and a number follow its name; the number shows whether positions have
+    changed since.
     """
 
     log: str
@@ -55,7 +55,7 @@ class Cursor(NamedTuple):
 
 
 class LookupQuery(NamedTuple):
-    """What is searched for: `from_ms` counts, `to_ms` does not; both are append times."""
+    """A search: append times from `from_ms` to before `to_ms`."""
 
     topic: str
     key: str
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 class _Search:
-    """One call: what was found so far, and how much may still be read."""
+    """One call: the batches found so far, and the bytes it may still read."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer, or the patience, is full."""
+        """Whether the answer is full, or the call has read enough."""
         return self.work <= 0 or self.messages >= self._messages_max
 
     def wants(self, header: BatchHeader) -> bool:
-        """Whether a batch may hold what is searched for, by its header."""
+        """Whether a batch may match, by its header."""
         topic, _, from_ms, to_ms = self.wanted
         if header.queue.topic != topic or not from_ms <= header.appended_at_ms < to_ms:
             return False
@@ -106,7 +106,7 @@ class _Search:
         return starts is None or header.base_offset >= starts.get(header.queue, _NO_OFFSET)
 
     def take(self, batch: bytes, matching: int) -> bool:
-        """Takes a batch with so many messages of the key; False if it is too large by now."""
+        """Adds a batch with `matching` messages of the key; returns False if it does not fit any more."""
         if self.batches and len(batch) > self._bytes_left:
             self.work = 0
             return False
@@ -121,7 +121,7 @@ class Finder:
 
     Args:
         logs: by name, in the order in which they are searched.
-        queues: which messages readers see.
+        queues: say which messages readers can see.
     """
 
     def __init__(self, logs: Mapping[str, CommitLog], queues: Queues) -> None:
@@ -137,17 +137,17 @@ class Finder:
         messages_max: int = FOUND_MAX,
         bytes_max: int = FOUND_BYTES_MAX,
     ) -> Found:
-        """Searches on from a cursor, or from the oldest message, for as long as one call may.
+        """Continues a search at a cursor, or begins at the oldest message; returns after a bounded time.
 
         Args:
             wanted: topic, key and times.
-            cursor: of the answer before; None begins.
-            starts: the queues that count, and from which offset on; all without.
+            cursor: of the previous answer; None to begin.
+            starts: search only these queues, each from its offset on; None for all.
             messages_max: 1 to FOUND_MAX; the last batch may exceed it.
             bytes_max: of all batches; at least one is returned if there is any.
 
         Raises:
-            InvalidArgument: the key is empty, a bound is out of its range, or the cursor is none.
+            InvalidArgument: the key is empty, a bound is out of its range, or the cursor is invalid.
         """
         self._check(wanted, cursor, messages_max, bytes_max)
         search = _Search(wanted, starts, messages_max, bytes_max)
@@ -163,7 +163,7 @@ class Finder:
             log = self._logs[name]
             begin = place if name == begins else 0
             if cursor is not None and name == begins and cursor.log != _named(log):
-                # A compaction moved what stood there: what the segment holds is looked at again.
+                # A compaction has moved the batches: search this segment again from its beginning.
                 begin = _segment_start(log, begin)
             position = self._search(log, begin, search)
             if position is not None:
@@ -204,7 +204,7 @@ class Finder:
         return None
 
     def _look_into(self, log: CommitLog, positions: list[int], end: int, search: _Search) -> int:
-        """Reads candidates; returns where to go on."""
+        """Reads candidates; returns the position at which to go on."""
         for position in positions:
             if search.is_over:
                 return position
@@ -220,7 +220,7 @@ class Finder:
         return end
 
     def _scan(self, log: CommitLog, position: int, end: int, search: _Search) -> int:
-        """Reads all batches of a range; returns where to go on."""
+        """Reads all batches of a range; returns the position at which to go on."""
         walk = LogWalk(log.segment_at(position), end, window_bytes=_WINDOW_BYTES)
         until = min(end, position + max(search.work, 1))
         try:
@@ -233,12 +233,12 @@ class Finder:
                     return position
         except (FormatTooNew, OSError):
             return end
-        # Bytes that are no batch cost as much.
+        # Bytes that are not a batch cost as much.
         search.work -= max(0, until - position)
         return min(walk.position, end)
 
     def _take(self, walk: LogWalk, header: BatchHeader, search: _Search) -> bool:
-        """Looks into a batch and takes it if it is wanted; False if it comes with the next call."""
+        """Reads a batch and adds it if it matches; returns False if it must wait for the next call."""
         if not search.wants(header):
             return True
         batch = walk.batch(header)

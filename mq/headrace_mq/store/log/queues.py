@@ -1,7 +1,7 @@
 """
-Every queue of the store by name: where its messages stand, and what producers sent to it.
+Every queue of the store by name: its index, and the sequences of its producers.
 
-This module owns everything that an append changes except the bytes, so that one call undoes an append.
+This module owns everything that an append changes except the bytes, so one call undoes an append.
 Used by `message_store` and `recovery`; uses the index and the sequences. Pure: no clock, no I/O.
 """
 
@@ -28,17 +28,17 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES, Segment
 
-__all__ = ["Queue", "Queues", "Stretch"]
+__all__ = ["FileRange", "Queue", "Queues"]
 
 _new = tuple.__new__
 
 
-class Stretch(NamedTuple):
+class FileRange(NamedTuple):
     """Batches of a queue in one file, for a reader in another process.
 
     Attributes:
         path: of the file.
-        shift: what is added to a log position to get a byte of the file.
+        shift: add it to a log position to get the byte in the file.
         entries: the batches, in offset order; at least one.
     """
 
@@ -49,16 +49,16 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue: the log its messages stand in, and where."""
+    """One queue: its log, and its index."""
 
     log: CommitLog
     index: QueueIndex
 
-    def stretch_from(self, offset: int, bytes_max: int, batches_max: int) -> Stretch | None:
+    def file_range_from(self, offset: int, bytes_max: int, batches_max: int) -> FileRange | None:
         """Returns the batches from the one that holds `offset` on, as far as one file holds them.
 
-        None where the log does not hold the offset, or is compacted: its files change. Nothing is
-        read here. The file may be deleted at any time, so a reader checks what it finds.
+        Returns None if the log does not hold the offset, or is compacted, because then its files change.
+        Reads no file. The file may be deleted at any time, so a reader must check its bytes.
         """
         log, index = self.log, self.index
         if log.name == COMPACT or not index.first <= offset < index.end:
@@ -69,15 +69,15 @@ class Queue:
         segment = log.segment_at(entries[0].position)
         end = log.segment_end(log.segments.index(segment))
         inside = [entry for entry in entries if entry.position < end]
-        return Stretch(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
+        return FileRange(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
 
 
 class Queues:
-    """All queues, and the memory of what producers sent.
+    """All queues, and the sequences of all producers.
 
     Args:
         logs: by retention.
-        producers_max: pairs of producer and queue that are remembered.
+        producers_max: most pairs of producer and queue to remember.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Queues:
         return self._queues.get(ref)
 
     def for_append(self, ref: QueueRef, retention: str) -> Queue:
-        """Returns the queue, or a new one that is not entered before something is staged.
+        """Returns the queue, or a new one; `stage` adds it to the store.
 
         Raises:
-            InvalidArgument: its messages stand in the other log.
+            InvalidArgument: its messages are in another log.
             ValueError: no such retention.
         """
         log = self._logs.get(retention)
@@ -113,13 +113,13 @@ class Queues:
             return Queue(log, QueueIndex(ref, log.index))
         if queue.log is not log:
             raise InvalidArgument(
-                f"{ref.topic}[{ref.queue_id}] has messages kept {queue.log.name!r}; its retention"
-                f" cannot become {retention!r}"
+                f"{ref.topic}[{ref.queue_id}] has messages with retention {queue.log.name!r}, which"
+                f" cannot change to {retention!r}; use another topic"
             )
         return queue
 
     def duplicate_of(self, header: BatchHeader) -> int | None:
-        """Returns None for a new batch, or the base offset of the one it repeats, -1 if forgotten.
+        """Returns None for a new batch, or the base offset of the batch it repeats; -1 if unknown.
 
         Raises:
             SequenceGap: batches of this producer are missing.
@@ -133,7 +133,7 @@ class Queues:
         )
 
     def stage(self, queue: Queue, header: BatchHeader) -> Undo | None:
-        """Gives the batch the queue's next offsets; `withdraw` takes them back."""
+        """Assigns the queue's next offsets to the batch; `withdraw` undoes it."""
         base = queue.index.tail
         queue.index.tail = base + header.count
         if not base:
@@ -161,7 +161,7 @@ class Queues:
         return touched.keys()
 
     def withdraw(self, groups: Sequence[Group]) -> None:
-        """Takes back everything that groups staged; the latest group comes first."""
+        """Undoes everything that groups staged; pass the latest group first."""
         withdrawn: list[Staged] = [staged for group in groups for staged in reversed(group.staged)]
         for staged in withdrawn:
             if staged.undo is not None:
@@ -173,17 +173,17 @@ class Queues:
                 del self._queues[ref]
 
     def skip_to(self, ref: QueueRef, retention: str, end: int) -> None:
-        """Makes sure that offsets below `end` are never given again."""
+        """Makes sure that offsets below `end` are never assigned again."""
         self._known(ref, retention).index.skip_to(end)
 
     def forget_surplus(self) -> None:
-        """Drops the producers that have been silent longest, down to the limit."""
+        """Drops the producers that have been silent the longest, down to the limit."""
         self._sequences.forget_surplus()
 
-    # What `recovery` tells while it walks the logs.
+    # For `recovery`, while it walks the logs.
 
     def accept(self, log: str, header: BatchHeader) -> str | None:
-        """Enters a whole batch that the log holds; returns what it contradicts, if anything."""
+        """Adds a whole batch of the log; returns None, or why it contradicts earlier batches."""
         queue = self._known(header.queue, log)
         if queue.log.name != log:
             return f"its queue stands in the log {queue.log.name!r}"
@@ -205,10 +205,10 @@ class Queues:
         return None
 
     def miss(self, log: str, header: BatchHeader) -> bool:
-        """Leaves a gap for a damaged batch, if its header fits what came before it.
+        """Leaves a gap for a damaged batch, if its header fits the batches before it.
 
-        Its count and its sequence are among the bytes that fail their checksum: the next whole
-        batch of the queue decides where offsets go on, and only where none comes the count does.
+        The damaged bytes include its count and its sequence. So the next whole batch of the queue decides
+        where offsets go on; only if there is none, the count does.
         """
         queue = self._queues.get(header.queue)
         if (
@@ -219,12 +219,12 @@ class Queues:
         ):
             return False
         self._missed_ends[header.queue] = header.next_offset
-        # A wrong sequence would take new messages for repeated ones, and acknowledge them unkept.
+        # With a wrong sequence the store could take new messages for repeated ones and lose them.
         self._sequences.forget((header.producer_id, header.producer_epoch, header.queue))
         return True
 
     def skip_missed(self) -> None:
-        """Leaves a gap for damaged batches that no whole one of their queue follows."""
+        """Leaves a gap for damaged batches that no whole batch of their queue follows."""
         for ref, end in self._missed_ends.items():
             queue = self._queues[ref]
             queue.index.skip_to(end)
@@ -232,7 +232,7 @@ class Queues:
         self._missed_ends.clear()
 
     def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
-        """Enters a block of an index; returns what it contradicts, and then enters nothing."""
+        """Adds a block of an index; if it contradicts earlier batches, returns why and adds nothing."""
         for ref, _, rows in rows_of(directory):
             known = self._queues.get(ref)
             if known is None:
@@ -251,7 +251,7 @@ class Queues:
         return None
 
     def delete_below(self, log: str, position: int) -> None:
-        """Forgets all batches of a log's segments below a segment's position; ends stay."""
+        """Drops all batches of a log's segments below a segment's position; ends stay."""
         for queue in self._queues.values():
             if queue.log.name == log:
                 queue.index.delete_below(position)
@@ -259,13 +259,13 @@ class Queues:
     def replace(
         self, log: str, segment: Segment, rows: Mapping[QueueRef, list[PageSummary]]
     ) -> None:
-        """Takes the rows of a compacted segment for all that was held of its positions."""
+        """Replaces everything held for a segment's positions by the rows of a compacted segment."""
         for ref, queue in self._queues.items():
             if queue.log.name == log:
                 queue.index.replace(segment.base, segment.limit, rows.get(ref, []))
 
     def remembered(self) -> dict[Key, int]:
-        """For every producer in a queue, the lowest offset of the batches that are remembered."""
+        """Returns for every producer in a queue the lowest offset of its remembered batches."""
         return self._sequences.lowest()
 
     def _known(self, ref: QueueRef, log: str) -> Queue:

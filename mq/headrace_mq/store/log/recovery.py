@@ -1,11 +1,11 @@
 """
-Reads a log's files at start: finds whole batches in order, the end of the log, and what is damaged.
+Reads a log's files at start: finds whole batches in order, the end of the log, and damage.
 
-    every entry whole ─▶ accept      bad bytes, something whole behind ─▶ damage, or a torn write
-                                     bad bytes, nothing whole behind  ─▶ the end of the log
+    every entry whole ─▶ accept      bad bytes, a whole entry follows ─▶ damage, or a torn write
+                                     bad bytes, no whole entry follows ─▶ the end of the log
 
 Used by `message_store`, which receives every batch; reads the segment files. The pure `judge` decides;
-`FORMAT.md` argues why it is right after every crash.
+`FORMAT.md` explains why it is right after every crash.
 """
 
 from enum import Enum
@@ -33,40 +33,40 @@ _log = get_logger(__name__)
 
 
 class RecoveryListener(Protocol):
-    """Receives what the log holds, in log order."""
+    """Receives the batches of the log, in log order."""
 
     def accept(self, log: str, header: BatchHeader) -> str | None:
-        """Takes a whole batch, or says why it contradicts what came before."""
+        """Adds a whole batch; returns why it contradicts earlier ones, or None."""
         ...
 
     def miss(self, log: str, header: BatchHeader) -> bool:
-        """Takes note of a damaged batch whose header may be right; False if it cannot be."""
+        """Notes a damaged batch whose header may be right; returns False if it cannot be."""
         ...
 
     def adopt(self, log: str, segment: int, directory: Directory) -> str | None:
-        """Takes a block of a segment's index, or says what it contradicts."""
+        """Adds a block of a segment's index; returns why it contradicts earlier batches, or None."""
         ...
 
 
 class Verdict(Enum):
-    """What bad bytes are."""
+    """The meaning of bad bytes."""
 
     DAMAGED = "damaged"
     TORN = "torn"
 
 
 def judge(position: int, following: int | None, *, synced: int, unwritten: bool) -> Verdict:
-    """Decides what bad bytes at `position` of the last segment are.
+    """Decides what bad bytes at `position` of the last segment mean.
 
     Args:
         position: where the bad bytes begin.
-        following: the next whole entry behind them, or None.
-        synced: below this position every byte was durable once.
-        unwritten: a whole sector of the bad bytes holds zeros only.
+        following: the next whole entry after them, or None.
+        synced: every byte below this position has been durable.
+        unwritten: a whole sector of the bad bytes holds only zeros.
 
-    A power cut leaves zeros where a sector was not written, and only at or above `synced`: then
-    all that follows belongs to the same write, which was never acknowledged. Anything else was right
-    once, so what follows it stays.
+        A power cut leaves zeros where a sector was not written, but only at or above `synced`. Then all later
+        bytes belong to the same write, which was never acknowledged. Any other bad bytes were right once, so the
+        entries after them stay.
     """
     if position < synced:
         return Verdict.DAMAGED
@@ -76,7 +76,7 @@ def judge(position: int, following: int | None, *, synced: int, unwritten: bool)
 
 
 def check_batch(batch: bytes | memoryview, queue: QueueRef, entry: IndexEntry) -> None:
-    """Raises DataCorrupt unless these are the whole, sound bytes of the batch that is indexed."""
+    """Raises DataCorrupt unless the bytes are the whole, sound batch that the index names."""
     position = entry.position
     try:
         header = check_whole(batch)
@@ -88,7 +88,7 @@ def check_batch(batch: bytes | memoryview, queue: QueueRef, entry: IndexEntry) -
 
 
 class _Recovery:
-    """Walks one log; collects what is damaged."""
+    """Walks one log; collects its damage."""
 
     def __init__(self, log: CommitLog, ledger: RecoveryListener, synced: int) -> None:
         self._log = log
@@ -107,7 +107,7 @@ class _Recovery:
         if segments[-1].compacted is None:
             self._recover_last(segments[-1])
         else:
-            # What was written behind it is gone. Nothing is written to it: the next one begins.
+            # Later segments are gone. The store writes no more to this one: it begins a new one.
             self._recover_sealed(segments[-1], segments[-1].limit)
             self._log.end_at(segments[-1].limit)
 
@@ -130,8 +130,8 @@ class _Recovery:
 
     def _recover_last(self, segment: Segment) -> None:
         self._note_header(segment)
-        # What a killed process had written, but not synced, is about to become visible, and a
-        # block of the index must not claim what is not durable.
+        # Bytes that a killed process wrote without a sync are about to become visible, and a block of the index
+        # must cover only durable bytes.
         segment.sync()
         walk = LogWalk(segment, segment.held_end)
         position = self._indexed(segment, segment.held_end)
@@ -158,12 +158,16 @@ class _Recovery:
         try:
             segment.reserve()
         except OSError as error:
-            _log.warning("disk blocks cannot be reserved", path=str(segment.path), error=str(error))
+            _log.warning(
+                "disk blocks cannot be reserved; the broker goes on without",
+                path=str(segment.path),
+                error=str(error),
+            )
         segment.sync()
         self._log.end_at(position)
 
     def _whole_entries(self, walk: LogWalk, position: int, limit: int) -> int:
-        """Hands on entries from `position` up to the first one that is not whole."""
+        """Passes on entries from `position` up to the first one that is not whole."""
         log, accept = self._log.name, self._ledger.accept
         while position < limit:
             try:
@@ -188,7 +192,7 @@ class _Recovery:
         return position
 
     def _indexed(self, segment: Segment, limit: int) -> int:
-        """Takes what the segment's index tells; returns the position where it ends."""
+        """Reads the segment's index; returns the position where it ends."""
         index = self._index.of(segment)
         for block, directory in index.load(limit):
             contradiction = self._ledger.adopt(self._log.name, segment.base, directory)
@@ -200,12 +204,12 @@ class _Recovery:
             for damage in directory.damage:
                 self._tell(damage)
         self._index.begin(index.end)
-        # A block is written when its range of the log is durable.
+        # A block is written only after its range of the log is durable.
         self._synced = max(self._synced, index.end)
         return index.end
 
     def _look_ahead(self, walk: LogWalk, position: int | None) -> None:
-        """Learns from later groups how far the disk was known to be durable."""
+        """Learns from later marks how far the log was durable."""
         while position is not None:
             try:
                 entry = walk.entry(position)
@@ -220,7 +224,7 @@ class _Recovery:
 
     @staticmethod
     def _scan_from(walk: LogWalk, position: int) -> int:
-        # A sound head says where its batch ends, so nothing inside the batch is taken for one.
+        # A sound head gives the end of its batch, so no bytes inside are mistaken for a batch.
         head = walk.sound_head(position)
         return position + (1 if head is None else head.length)
 
@@ -248,21 +252,24 @@ class _Recovery:
 
     def _tell(self, damage: Damage) -> None:
         self.damage.append(damage)
-        _log.error("the log is damaged", **damage.facts())
+        _log.error(
+            "the log is damaged; run `headrace store check` when the broker is stopped",
+            **damage.facts(),
+        )
 
 
 def recover(log: CommitLog, ledger: RecoveryListener, *, synced: int) -> list[Damage]:
-    """Hands every whole batch of an open log to the ledger and finds the log's end.
+    """Passes every whole batch of an open log to the ledger and finds the log's end.
 
-    The log is ready for writing on return, and all that was accepted is durable.
+    On return the log is ready for writing, and all accepted batches are durable.
 
     Args:
         log: opened, not yet read.
         ledger: receives the batches.
-        synced: the log is known to have been durable up to here at its last clean end.
+        synced: the log was durable up to here at its last clean end.
 
     Raises:
-        DataCorrupt: bytes that were durable are not there at all; a person has to decide.
+        DataCorrupt: durable bytes are missing; an operator must decide what to do.
         FormatTooNew: a newer version wrote a part of it.
         OSError: a file cannot be read or written.
     """

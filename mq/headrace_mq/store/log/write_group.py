@@ -4,8 +4,8 @@ Batches of one log that are written with one call and synced together.
     mark │ block: many small batches │ block: a large batch │ block …
          └───────────── pieces of whole batches ─────────────
 
-Used by `message_store`, which adds batches, and by `flusher`, which writes them. This module must never
-know what a batch means, or when it becomes durable. Pure: no clock, no I/O.
+Used by `message_store`, which adds batches, and by `flusher`, which writes them. This module must not know
+what a batch means, or when it becomes durable. Pure: no clock, no I/O.
 """
 
 from collections.abc import Sequence
@@ -18,24 +18,24 @@ from headrace_mq.store.index.sequences import Undo
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.segment.segment import MARK_BYTES, Segment, SegmentPlan
 
-__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Fresh", "Group", "Staged", "fresh_of"]
+__all__ = ["BLOCK_BYTES", "LONE_BYTES", "Group", "NewBatch", "Staged", "only_batch"]
 
-# A batch this large is a piece of its own: to copy it into one would cost more than the piece does.
+# A batch this large is a piece of its own: copying it into a larger piece costs more than a piece.
 LONE_BYTES = 4 << 10
-# Smaller ones are put together to pieces of about this size: below what malloc asks the system for.
+# Smaller batches are joined to pieces of about this size, which malloc has without a system call.
 BLOCK_BYTES = 64 << 10
 
 
 class Staged(NamedTuple):
-    """What is known of a batch that waits to be written; `undo` takes its sequence back."""
+    """The facts about a batch that waits to be written; `undo` restores its producer's sequence."""
 
     queue: QueueRef
     entry: IndexEntry
     undo: Undo | None
 
 
-class Fresh(NamedTuple):
-    """A batch that has just become visible, at hand for those who wait for it."""
+class NewBatch(NamedTuple):
+    """A batch that has just become visible, in memory for the readers that wait for it."""
 
     queue: QueueRef
     offset: int
@@ -47,8 +47,8 @@ class Group:
 
     Attributes:
         end: log position behind the last batch.
-        blocks: what stands behind the mark, in pieces of whole batches that one call writes.
-            Complete after `close_block`.
+        blocks: the bytes after the mark, in pieces of whole batches that one call writes. Complete
+            after `close_block`.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Group:
         self.plan = plan
         self.staged: list[Staged] = []
         self.blocks: list[bytes] = []
-        # Batches behind the last block.
+        # Batches after the last block.
         self._loose: list[bytes] = []
         self._loose_bytes = 0
         self.synced = 0
@@ -72,7 +72,7 @@ class Group:
         self.failure: MessageQueueError | None = None
 
     def add(self, staged: Staged, batch: bytes) -> None:
-        """Takes a batch in, at `end`."""
+        """Adds a batch at `end`."""
         length = len(batch)
         self.staged.append(staged)
         self.end += length
@@ -86,16 +86,16 @@ class Group:
             self.close_block()
 
     def close_block(self) -> None:
-        """Makes a block of the batches that are in none yet."""
+        """Makes a block of the batches that are not in a block yet."""
         if self._loose:
             self.blocks.append(b"".join(self._loose))
             self._loose.clear()
             self._loose_bytes = 0
 
 
-def fresh_of(groups: Sequence[Group]) -> Fresh | None:
-    """The one batch of groups that were written, None where they hold more."""
+def only_batch(groups: Sequence[Group]) -> NewBatch | None:
+    """Returns the only batch of written groups; None if they hold more than one."""
     if len(groups) != 1 or len(groups[0].staged) != 1:
         return None
     ((queue, entry, _),) = groups[0].staged
-    return Fresh(queue, entry.base, groups[0].blocks[0])
+    return NewBatch(queue, entry.base, groups[0].blocks[0])

@@ -1,5 +1,5 @@
 """
-What may be deleted, and how much time has really passed. PURE.
+Decides which segments may be deleted, and how much time has really passed. PURE.
 
-Used by the broker's timer, which asks before the logs delete segments.
+Used by the broker's timer before it deletes segments.
 """

@@ -3,11 +3,11 @@ Decides which segments of a log may be deleted. PURE.
 
     position ─▶  │ sealed │ sealed │ sealed │ active │
                  └─ may be deleted ────┘ ▲
-                                         the answer: whole segments before it
+                                         the result: whole segments below it
 
 `delete_before` decides by age, by size, or early when the disk fills. `beyond_window` decides for a
 log with an archive. The broker's timer passes in the ages, the rules and the consumed offsets; the
-store deletes. This module must never know files, the clock or groups.
+store deletes. This module must not know files, the clock or groups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["RetentionRules", "SegmentFacts", "beyond_window", "delete_before"]
 
 
 class SegmentFacts(Protocol):
-    """What the rules need to know about a segment."""
+    """The facts that the rules need about a segment."""
 
     @property
     def base(self) -> int:
@@ -30,17 +30,17 @@ class SegmentFacts(Protocol):
 
     @property
     def end(self) -> int:
-        """Log position behind its last byte."""
+        """Log position after its last byte."""
         ...
 
     @property
     def bytes(self) -> int:
-        """What its file takes on the disk."""
+        """The size of its file on the disk."""
         ...
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing is written to it any more."""
+        """Whether the store writes no more to it."""
         ...
 
     @property
@@ -50,15 +50,15 @@ class SegmentFacts(Protocol):
 
 
 class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When segments of one log may be deleted.
+    """The rules for deleting segments of one log.
 
     Attributes:
-        age_ms: segments whose last message is older may go; None: never by age.
-        bytes_max: the oldest may go while the log is larger; None: never by size.
-        early: consumed segments may go before their age.
-        unconsumed_ms_max: up to this age a message that some group has not consumed stays; 0 lets
-            it go like any other.
-        segments_max: at most so many at a time.
+        age_ms: delete segments whose last message is older; None: never by age.
+        bytes_max: delete the oldest while the log is larger; None: never by size.
+        early: delete consumed segments before their age.
+        unconsumed_ms_max: keep a message that a group has not consumed up to this age; 0: treat it like
+            any other.
+        segments_max: the most segments to delete at a time.
     """
 
     age_ms: int | None
@@ -79,13 +79,13 @@ def delete_before(
 ) -> int:
     """Returns the log position before which whole segments may be deleted.
 
-    It is the first segment's base where nothing may go, 0 for an empty log.
+    This is the first segment's base if no segment may be deleted, and 0 for an empty log.
 
     Args:
         segments: all of a log, in order.
         rules: of the log.
-        age_ms: for how long a segment has been as it is.
-        consumed: the offset that every group has reached in a queue; 0 where no group has.
+        age_ms: returns how long a segment has had its present end.
+        consumed: returns the offset that every group has reached in a queue; 0 if no group has read it.
     """
     if not segments:
         return 0
@@ -99,7 +99,7 @@ def delete_before(
         )  # fmt: skip
         if not segment.sealed or not (due or rules.early):
             break
-        # Early is a courtesy to the disk: it never costs anyone a message.
+        # Early deletion only frees the disk: no group loses a message by it.
         protected = old_ms < rules.unconsumed_ms_max or not due
         if protected and any(end > consumed(q) for q, end in segment.next_offsets.items()):
             break
@@ -111,15 +111,15 @@ def delete_before(
 def beyond_window(
     segments: Sequence[SegmentFacts], archived: int, *, window_bytes: int, segments_max: int
 ) -> int:
-    """Returns the log position before which whole segments may go because the archive has them.
+    """Returns the log position before which whole segments may be deleted, because they are archived.
 
-    It is the first segment's base where nothing may go, 0 for an empty log.
+    This is the first segment's base if no segment may be deleted, and 0 for an empty log.
 
     Args:
         segments: all of a log, in order.
         archived: the position below which everything is in the archive.
-        window_bytes: what the log keeps all the same, so that readers near its end need no database.
-        segments_max: at most so many at a time.
+        window_bytes: the log keeps this much, so that readers near its end need no database.
+        segments_max: the most segments to delete at a time.
     """
     if not segments:
         return 0

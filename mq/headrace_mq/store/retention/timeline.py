@@ -2,18 +2,18 @@
 Measures how much time has passed, even when the wall clock is set forward or back. PURE.
 
     wall clock  ─┬─▶ dates: people, programs and empty batteries set it
-    monotonic   ─┘   cannot be set; begins again with each boot of the machine
+    monotonic   ─┘   cannot be set; restarts with each boot of the machine
          │
-         ├─▶ aged     what the monotonic clock counted, over restarts of the broker within one boot:
-         │            the ages of messages. It may be less than what passed, never more.
+         ├─▶ aged     the sum of the monotonic clock, over restarts of the broker within one boot:
+         │            the ages of messages. It may be less than the time that passed, never more.
          └─▶ steady   the wall clock without its jumps: delays
 
-The age of a segment counts from when the broker first saw it end at its present end: its last message was
-written by then. So no age depends on a date. Time that the broker did not see, such as while a machine was
-off, makes nothing older: the clock may be wrong about it.
+The age of a segment counts from the moment when the broker first saw its present end: its last message was
+written by then. So no age depends on a date. Time that the broker did not see, such as while the machine was off,
+does not count, because the clock may be wrong about it.
 
 Used by the broker's `steady_clock`, which passes in readings and keeps the state, by `retention` and by
-the schedule. This module must never know files or the clock.
+the schedule. This module must not know files or the clock.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ import msgspec
 
 __all__ = ["STEP_MS", "AgeMark", "KeptTimeline", "Marked", "Reading", "Timeline"]
 
-# Less than this is slewing: the steady clock goes along, and no sum of it gets larger unseen.
+# A smaller difference is slewing: the steady clock follows it, so small steps cannot add up.
 STEP_MS = 1_000
 
 
 class Reading(NamedTuple):
-    """What the machine's clocks say at a moment.
+    """The machine's clocks at one moment.
 
     Attributes:
         wall_ms: milliseconds since 1970 UTC.
-        monotonic_ms: milliseconds since some moment of this boot.
-        boot: names this boot of the machine; empty where it has no name.
+        monotonic_ms: milliseconds since a fixed moment of this boot.
+        boot: the name of this boot of the machine, or empty.
     """
 
     wall_ms: int
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
 
 
 class Marked(Protocol):
-    """What is asked of a segment."""
+    """The facts needed about a segment."""
 
     @property
     def base(self) -> int:
@@ -51,17 +51,17 @@ class Marked(Protocol):
 
     @property
     def end(self) -> int:
-        """Log position behind its last byte."""
+        """Log position after its last byte."""
         ...
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing is written to it any more."""
+        """Whether the store writes no more to it."""
         ...
 
 
 class AgeMark(NamedTuple):
-    """When a segment was first seen to end where it ends, in aged ms."""
+    """When the broker first saw a segment's present end, in aged ms."""
 
     base: int
     end: int
@@ -69,15 +69,15 @@ class AgeMark(NamedTuple):
 
 
 class KeptTimeline(msgspec.Struct, frozen=True):
-    """The content of `timeline.json`: what one reading led to.
+    """The content of `timeline.json`: one reading, and the times computed from it.
 
     Attributes:
-        aged_ms: time that was seen to pass.
-        ahead_ms: by how much the wall clock was set, in all.
+        aged_ms: the aged time.
+        ahead_ms: the sum of all jumps of the wall clock.
         wall_ms, monotonic_ms, boot: the reading.
-        marks: of each log, its sealed segments.
-        jump_ms: the last jump worth an alarm, and 0 before there was one.
-        jump_at_ms: when that was, in aged ms.
+        marks: the sealed segments of each log.
+        jump_ms: the last jump that raised an alarm, or 0.
+        jump_at_ms: when it was, in aged ms.
     """
 
     aged_ms: int
@@ -91,18 +91,18 @@ class KeptTimeline(msgspec.Struct, frozen=True):
 
 
 class Timeline:
-    """The time of one broker's directory.
+    """The times of one broker's directory.
 
     Args:
         first: the first reading of this start.
-        kept: what an earlier start kept, if it did.
-        jump_ms_min: a jump of so much is noted for the alarm.
+        kept: the content of `timeline.json`, if there is one.
+        jump_ms_min: a jump of at least this raises the alarm.
 
     Attributes:
-        aged_ms: time that was seen to pass.
-        ahead_ms: by how much the wall clock was set, in all: the steady clock is so much behind it.
-        jump_ms: by how much it jumped last, where that is worth an alarm; 0 before.
-        jump_at_ms: when that was, in aged ms.
+        aged_ms: the aged time.
+        ahead_ms: the sum of all jumps of the wall clock; the steady clock is this much behind it.
+        jump_ms: the last jump that raised an alarm, or 0.
+        jump_at_ms: when it was, in aged ms.
     """
 
     def __init__(
@@ -118,18 +118,18 @@ class Timeline:
             log: {mark.base: (mark, True) for mark in marks} for log, marks in kept.marks.items()
         }
         if first.boot and first.boot == kept.boot and first.monotonic_ms >= kept.monotonic_ms:
-            # The same clock that cannot be set has gone on: it knows how long the broker did not look.
+            # The same boot: the monotonic clock has counted the time since the last reading.
             self._monotonic_ms = kept.monotonic_ms
             self._offset_ms = kept.wall_ms - kept.monotonic_ms
         else:
-            # How long the machine was off only the wall clock may know: it is believed for delays as
-            # far as it went forth, and for ages not at all.
+            # Another boot: only the wall clock may know how long the machine was off. Delays trust it if it went
+            # forward; ages never do.
             self._monotonic_ms = first.monotonic_ms
             self._offset_ms = max(first.wall_ms, kept.wall_ms) - first.monotonic_ms
         self.observe(first)
 
     def observe(self, reading: Reading) -> int:
-        """Moves on to a new reading; returns by how much the clock was set since, 0 if it was not."""
+        """Takes a new reading; returns by how much the wall clock has jumped since the last one, or 0."""
         self.aged_ms += max(0, reading.monotonic_ms - self._monotonic_ms)
         self._monotonic_ms = max(self._monotonic_ms, reading.monotonic_ms)
         drift_ms = reading.wall_ms - (self._monotonic_ms + self._offset_ms)
@@ -142,25 +142,25 @@ class Timeline:
         return drift_ms
 
     def note(self, log: str, segments: Iterable[Marked]) -> None:
-        """Looks at all segments of a log; what is new of them has age 0 now."""
+        """Notes all segments of a log; a new segment, or one with a new end, has age 0 now."""
         known, noted = self._marks.get(log, {}), {}
         for segment in segments:
             mark, was_sealed = known.get(segment.base, (None, False))
-            # A sealed one that is written to again lost its end in a crash.
+            # A sealed segment that is active again has lost its end in a crash.
             if mark is None or mark.end != segment.end or (was_sealed and not segment.sealed):
                 mark = AgeMark(segment.base, segment.end, self.aged_ms)
             noted[segment.base] = mark, segment.sealed
         self._marks[log] = noted
 
     def age_ms(self, log: str, segment: Marked) -> int:
-        """Returns for how long a segment has been as it is, at least; 0 for one never noted."""
+        """Returns how long a segment has had its present end, at least; 0 if it was never noted."""
         mark, _ = self._marks.get(log, {}).get(segment.base, (None, False))
         return self.aged_ms - mark.at_ms if mark is not None and mark.end == segment.end else 0
 
     def kept(self) -> KeptTimeline:
-        """Everything, as the constructor takes it.
+        """Returns the state, as the constructor takes it.
 
-        The segment that is written to is left out: what a crash takes of it may be written again.
+        Leaves out the active segment: after a crash, new messages may end at the same position.
         """
         return KeptTimeline(
             self.aged_ms,

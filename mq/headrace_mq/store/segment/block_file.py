@@ -5,8 +5,8 @@ A file next to a segment that describes it in blocks, so that the log need not b
     │ file header │ block: header, pages, directory   │ block: header, pages, directory   │
     └─────────────┴───────────────────────────────────┴───────────────────────────────────┴─ …
 
-The file is derived: if anything is wrong with it, the store walks the log instead and writes the blocks
-again. Used by `index.segment_index` and `keys.key_file`, which know what pages and directories mean.
+The file is derived: if it is damaged, the store walks the log instead and writes the blocks again. Used by
+`index.segment_index` and `keys.key_file`, which define pages and directories.
 `FORMAT.md` draws the file to the byte.
 """
 
@@ -37,7 +37,7 @@ D = TypeVar("D")
 
 
 class Kind(NamedTuple, Generic[D]):
-    """What tells two kinds of such files apart; `decode` raises DataCorrupt."""
+    """One kind of block file; `decode` raises DataCorrupt."""
 
     suffix: str
     magic: bytes
@@ -47,7 +47,7 @@ class Kind(NamedTuple, Generic[D]):
 
 
 class Content(NamedTuple):
-    """What a block is written from; `first` and `last` are its first and last batch, or -1."""
+    """The content of a new block; `first` and `last` are the positions of its first and last batch, or -1."""
 
     start: int
     end: int
@@ -75,13 +75,13 @@ class Block(NamedTuple):
 
 
 class BlockFile(Generic[D]):
-    """The file of one kind of one segment, in memory only what belongs to the file as a whole.
+    """The block file of one segment; memory holds only the facts about the file as a whole.
 
     Attributes:
-        segment: what it tells of.
-        path: the file.
-        blocks: written and good, by position.
-        flaw: why `load` did not believe all of it.
+        segment: the segment that it describes.
+        path: of the file.
+        blocks: accepted blocks, by position.
+        flaw: why `load` did not accept the whole file.
     """
 
     def __init__(self, files: Files, segment: Segment, log: str, kind: Kind[D]) -> None:
@@ -99,22 +99,22 @@ class BlockFile(Generic[D]):
 
     @property
     def end(self) -> int:
-        """Log position up to which the blocks tell everything."""
+        """Log position up to which the blocks cover the segment."""
         return self.blocks[-1].end if self.blocks else self.segment.base
 
     @property
     def next_at(self) -> int:
-        """Byte of the file where the next block will stand."""
+        """Byte of the file where the next block will begin."""
         return max(self._size, _FILE.size)
 
     def load(self, limit: int, *, keep: bool = False) -> Iterator[tuple[Block, D]]:
-        """Yields every block that can be believed; what follows the last of them is cut off.
+        """Yields every sound block; cuts off the bytes after the last one.
 
-        The caller takes each in before it asks for the next one.
+        The caller accepts each block before it takes the next one.
 
         Args:
-            limit: no block may claim more than the log holds.
-            keep: the file is left as it is.
+            limit: the end of the log; a block beyond it is not sound.
+            keep: do not change the file.
         """
         reason = self._open()
         while reason is None and self._fd is not None and self._size < self._files.size(self._fd):
@@ -130,8 +130,12 @@ class BlockFile(Generic[D]):
             self.cut(reason)
 
     def cut(self, reason: str) -> None:
-        """Drops what stands behind the accepted blocks from the file; says why."""
-        _log.warning("an index is taken from the log again", path=str(self.path), why=reason)
+        """Cuts the file after the accepted blocks; logs the reason."""
+        _log.warning(
+            "an index file is damaged or old; the broker rebuilds it from the log",
+            path=str(self.path),
+            why=reason,
+        )
         if self._fd is None:
             return
         last = self.blocks[-1] if self.blocks else None
@@ -142,13 +146,13 @@ class BlockFile(Generic[D]):
             _log.warning("an index cannot be cut", path=str(self.path), error=str(error))
 
     def accept(self, block: Block) -> None:
-        """Counts a block in: one that `load` yielded, or one that `append` wrote."""
+        """Accepts a block that `load` yielded or `append` wrote."""
         self.blocks.append(block)
 
     def append(self, content: Content) -> Block:
         """Writes a block at `next_at`. Called in a thread.
 
-        Nothing counts before `accept`: a failed write is overwritten by the next one.
+        The block has no effect before `accept`: the next write overwrites a failed one.
 
         Raises:
             OSError: no space or the like.
@@ -180,7 +184,7 @@ class BlockFile(Generic[D]):
         return self._files.read(self._fd, at, length)
 
     def replace(self, at: int, content: bytes) -> None:
-        """Writes over damaged bytes; without success if the disk refuses."""
+        """Overwrites damaged bytes; ignores a failure of the disk."""
         if self._fd is not None:
             try:
                 write_all(self._files, self._fd, at, [content])
@@ -194,7 +198,7 @@ class BlockFile(Generic[D]):
             self._fd = None
 
     def _open(self) -> str | None:
-        """Opens the file and checks its header; returns what is wrong with it."""
+        """Opens the file and checks its header; returns its flaw or None."""
         try:
             self._fd = self._files.open(self.path)
             found = self._files.read(self._fd, 0, _FILE.size)
@@ -213,7 +217,7 @@ class BlockFile(Generic[D]):
         return "its header is damaged, or it is the index of another segment"
 
     def _header(self) -> bytes:
-        # The segment's own checksum ties the file to it, and not to another of the same name.
+        # The segment's checksum ties the file to it, not to another segment of the same name.
         plain = _FILE.pack(
             self._kind.magic, self._kind.version, _FILE.size, 0, self.segment.base,
             self.segment.identity, self._log.encode(),
@@ -255,7 +259,7 @@ class BlockFile(Generic[D]):
 
 
 def _head_crc(segment: Segment, position: int) -> int | None:
-    """Returns the checksum of the head of a batch, which stands for all of it; None if unsound."""
+    """Returns the checksum of a batch's head, which identifies the batch; None if it is not sound."""
     head = segment.read(position, BATCH_HEADER_BYTES)
     try:
         check_head(head)

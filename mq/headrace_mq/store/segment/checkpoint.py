@@ -1,5 +1,5 @@
 """
-Small files that are replaced as a whole: the old content or the new one, never half of each.
+Small files that are replaced as a whole: a reader finds the old content or the new one, never a mix.
 
       0          8     10     12    16       20   24
     ┌──────────┬─────┬──────┬─────┬────────┬────┬───────────┐
@@ -7,8 +7,8 @@ Small files that are replaced as a whole: the old content or the new one, never 
     │"HRCHKPNT"│ u16 │bytes │ u32 │ bytes  │    │           │   bytes 0-11 and 16 to the end
     └──────────┴─────┴──────┴─────┴────────┴────┴───────────┘
 
-Used by `message_store` and by the broker, for its topics and offsets. It does not know what the payload
-means.
+Used by `message_store` and by the broker, for its topics and offsets. The owner defines the
+payload.
 """
 
 import struct
@@ -36,10 +36,10 @@ def _crc(content: bytes) -> int:
 
 
 def write_checkpoint(files: Files, path: Path, payload: bytes) -> None:
-    """Replaces the file's content; durable on return.
+    """Replaces the file's content, durably.
 
     Raises:
-        OSError: the old content stands, or the new one does; never a mixture.
+        OSError: the file holds the old content or the new one, never a mix.
     """
     plain = _HEADER.pack(MAGIC, CHECKPOINT_FORMAT, _HEADER.size, 0, len(payload), 0) + payload
     content = plain[:_CRC_AT] + struct.pack("<I", _crc(plain)) + plain[_AFTER_CRC:]
@@ -55,10 +55,10 @@ def write_checkpoint(files: Files, path: Path, payload: bytes) -> None:
 
 
 def read_checkpoint(files: Files, path: Path) -> bytes | None:
-    """Returns the payload, or None where there is no such file.
+    """Returns the payload, or None if the file does not exist.
 
     Raises:
-        DataCorrupt: the file is there but damaged; that is never the same as no file.
+        DataCorrupt: the file exists but is damaged; never treat it as missing.
         FormatTooNew: a newer version wrote it.
     """
     try:
@@ -72,7 +72,7 @@ def read_checkpoint(files: Files, path: Path) -> bytes | None:
     if len(content) < _HEADER.size or not content.startswith(MAGIC):
         raise DataCorrupt(f"{path} is no checkpoint; {_ADVICE}")
     _, version, header_bytes, crc, payload_bytes, _ = _HEADER.unpack_from(content)
-    # First, so that a flipped bit in the version is damage and no newer version.
+    # Checked first, so that a flipped bit in the version is damage, not a newer version.
     if crc != _crc(content):
         raise DataCorrupt(f"{path} fails its checksum; {_ADVICE}")
     if version > CHECKPOINT_FORMAT:

@@ -1,8 +1,8 @@
 """
-Reads the entries of one segment one after the other, and finds the next whole one behind bad bytes.
+Reads the entries of one segment in order, and finds the next whole entry after bad bytes.
 
-Used by `log.recovery`, `check.inspection` and `check.repair`, which judge what it finds, and by the indexes;
-reads a segment. It knows what is whole and what is damaged, but no producers.
+Used by `log.recovery`, `check.inspection` and `check.repair`, which judge its findings, and by the indexes; reads
+a segment. It distinguishes whole entries from damaged bytes, but knows no producers.
 """
 
 import re
@@ -30,7 +30,7 @@ from headrace_mq.store.segment.segment import (
 
 __all__ = ["SECTOR_BYTES", "ZEROS_MAX_BYTES", "Damage", "Gap", "LogWalk"]
 
-# Read at once by a start.
+# A start reads this much at a time.
 _WINDOW_BYTES = 4 << 20
 # A header and the longest topic its one-byte length can name.
 _HEAD_READ_BYTES = BATCH_HEADER_BYTES + 255
@@ -38,15 +38,15 @@ _ENTRY_MAGIC = re.compile(rb"HR[BG]1")
 _MAGIC_BYTES = 4
 # The smallest unit that a disk writes as a whole.
 SECTOR_BYTES = 512
-# No batch that can be decoded holds more zeros in a row, so behind so many nothing was ever written
-# whole: a start must not read the gigabyte that is reserved behind a log's end.
+# No batch that can be decoded holds more zeros in a row. So after this many, no write was ever complete: a start
+# need not read the gigabyte that is reserved after a log's end.
 ZEROS_MAX_BYTES = PLAIN_BYTES_MAX
 
 
 class Damage(NamedTuple):
-    """Bytes of a log that can no longer be read as what was written.
+    """Damaged bytes of a log.
 
-    `queue`, `base_offset` and `records` say which messages they held, where that can be told.
+    `queue`, `base_offset` and `records` say which messages they held, if known.
     """
 
     log: str
@@ -59,14 +59,14 @@ class Damage(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Which messages it held, or where it stands, and what is wrong."""
+        """Returns the messages or the position, and the flaw, as a sentence."""
         if self.queue is None:
             return f"{self.log} at log position {self.position}: {self.reason}"
         topic, queue_id = self.queue
         return f"{topic}/{queue_id} from offset {self.base_offset}, {self.records}: {self.reason}"
 
     def facts(self) -> dict[str, object]:
-        """The same for a line of the log."""
+        """Returns the same as fields of a log line."""
         place = {"log": self.log, "position": self.position, "length": self.length}
         if self.queue is None:
             return {**place, "reason": self.reason}
@@ -76,9 +76,9 @@ class Damage(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Bytes that are no whole entry, up to the next one or to the end of what was asked for.
+    """Bytes that are not a whole entry, up to the next entry or to the limit.
 
-    `head` is the header of the batch that stood there, where the broker's part of it is sound.
+    `head` is the header of the batch at this position, if the broker's part of it is sound.
     """
 
     start: int
@@ -91,12 +91,12 @@ class LogWalk:
     """Reads the entries of one segment, up to the log position `limit`.
 
     Args:
-        segment: whose.
-        limit: nothing behind it is read.
-        window_bytes: read at once, at least a header; larger batches are read whole.
+        segment: to read.
+        limit: read no byte at or above it.
+        window_bytes: read at a time, at least a header; a larger batch is read whole.
 
     Attributes:
-        position: where `batches` goes on.
+        position: where `batches` continues.
     """
 
     def __init__(self, segment: Segment, limit: int, *, window_bytes: int = _WINDOW_BYTES) -> None:
@@ -108,11 +108,11 @@ class LogWalk:
         self._start = segment.base
 
     def entries(self, *, synced: int | None = None) -> Iterator[WriteMark | BatchHeader | Gap]:
-        """Yields everything in order, up to the limit, without a hole between.
+        """Yields entries and gaps in order, up to the limit; they cover every byte.
 
         Args:
-            synced: of the segment that is written to: from here on, and from what its marks say,
-                zeros may mean that nothing was ever written. None for any other segment.
+            synced: for the active segment: from here on, and from the "synced" of its marks on, zeros may mean
+                that nothing was written. None for any other segment.
 
         Raises:
             FormatTooNew: a newer version wrote the next entry.
@@ -136,7 +136,7 @@ class LogWalk:
 
     def _gap(self, position: int, durable: int | None) -> Gap:
         head = self.sound_head(position)
-        # A sound head says where its batch ends, so nothing inside the batch is taken for one.
+        # A sound head gives the end of its batch, so no bytes inside are mistaken for a batch.
         behind = position + (1 if head is None else head.length)
         following = self.following(behind, durable=durable)
         end = self._limit if following is None else following
@@ -146,7 +146,7 @@ class LogWalk:
         """Returns the whole entry at `position`.
 
         Raises:
-            DataCorrupt: there is none.
+            DataCorrupt: there is no whole entry.
             FormatTooNew: a newer version wrote it.
         """
         at = self._window(position, _HEAD_READ_BYTES)
@@ -169,15 +169,15 @@ class LogWalk:
         """Returns the header at `position` if the broker's part of it is sound.
 
         Raises:
-            DataCorrupt: it is not.
-            FormatTooNew: it is, and a newer version wrote it.
+            DataCorrupt: it is not sound.
+            FormatTooNew: it is sound, but a newer version wrote it.
         """
         at = self._window(position, _HEAD_READ_BYTES)
         if len(self._buffer) - at < BATCH_HEADER_BYTES:
             raise DataCorrupt(f"the segment ends at {position}")
         if not self._buffer.startswith(b"HRB1", at):
             raise DataCorrupt(f"no entry at {position}")
-        # First, so that a flipped bit in the version is damage and no newer version.
+        # Checked first, so that a flipped bit in the version is damage, not a newer version.
         check_head(self._buffer, at)
         header = read_header(self._buffer, at)
         if header.position != position:
@@ -192,20 +192,20 @@ class LogWalk:
             return None
 
     def has_bytes(self, position: int) -> bool:
-        """Whether anything but zeros stands near behind `position`."""
+        """Whether a byte other than zero follows soon after `position`."""
         at = self._window(position, SECTOR_BYTES)
         return any(self._buffer[at : at + SECTOR_BYTES])
 
     def following(
         self, position: int, *, until: int | None = None, durable: int | None = None
     ) -> int | None:
-        """Returns the next position from `position` on where a whole entry stands.
+        """Returns the next position from `position` on where a whole entry begins.
 
         Args:
             position: where to begin.
-            until: about where to give up; the limit without.
-            durable: from this position on, ZEROS_MAX_BYTES of zeros in a row end the search; None
-                where everything was written once, however many zeros it holds.
+            until: stop the search about here; None: at the limit.
+            durable: from this position on, ZEROS_MAX_BYTES of zeros in a row end the search; None if every
+                byte was written, so that zeros mean nothing.
         """
         zeros = 0
         end = self._limit if until is None else min(until, self._limit)
@@ -215,7 +215,7 @@ class LogWalk:
                 return None
             position = max(position, data)
             at = self._window(position, min(self._window_bytes, self._limit - position))
-            # Checking a candidate may move the window; these bytes stay.
+            # Checking a candidate may move the window, so keep these bytes.
             buffer, start = self._buffer, self._start
             if len(buffer) - at < _MAGIC_BYTES:
                 return None
@@ -232,7 +232,7 @@ class LogWalk:
         return None
 
     def has_unwritten_sector(self, position: int, end: int) -> bool:
-        """Whether a sector's part of these bytes is all zeros, as if it was never written."""
+        """Whether the bytes of a sector in this range are all zeros, as if never written."""
         skew = SEGMENT_HEADER_BYTES - self._segment.base
         while position < end:
             length = min(end - position, SECTOR_BYTES - (position + skew) % SECTOR_BYTES)
@@ -250,7 +250,7 @@ class LogWalk:
         return True
 
     def _window(self, position: int, length: int) -> int:
-        """Makes `length` bytes from `position` readable; returns where they begin."""
+        """Loads `length` bytes from `position`; returns their index in the buffer."""
         at = position - self._start
         if at < 0 or at + length > len(self._buffer):
             size = min(max(length, self._window_bytes), max(0, self._limit - position))
@@ -259,12 +259,12 @@ class LogWalk:
         return at
 
     def batch(self, header: BatchHeader) -> bytes:
-        """Returns the bytes of a batch whose header was returned."""
+        """Returns the bytes of a batch, by a header that this walk returned."""
         at = self._window(header.position, header.length)
         return self._buffer[at : at + header.length]
 
     def batches(self, position: int, until: int) -> Iterator[BatchHeader]:
-        """Yields every whole batch that begins between two positions; damage is passed over.
+        """Yields every whole batch that begins between two positions; skips damage.
 
         Raises:
             FormatTooNew: a newer version wrote the next one.
@@ -286,7 +286,7 @@ class LogWalk:
             yield entry
 
     def heads(self, position: int) -> Iterator[BatchHeader]:
-        """Yields every batch with a sound head from `position` on, its body unread."""
+        """Yields every header with a sound head from `position` on; does not read the bodies."""
         while position < self._limit:
             at = self._window(position, MARK_BYTES)
             if self._buffer.startswith(MARK_MAGIC, at):

@@ -1,7 +1,7 @@
 """
 One file of a commit log: a header block, then record batches and group marks back to back.
 
-Used by `log.commit_log`, which keeps segments in order. It knows the header and the mark to the byte
+Used by `log.commit_log`, which keeps segments in order. It knows every byte of the header and the mark
 (`FORMAT.md` draws them), record batches only by their length, and no queues.
 """
 
@@ -37,25 +37,25 @@ __all__ = [
 ]
 
 SEGMENT_MAGIC = b"HRSEGMNT"
-# Read up to this one. A segment that is written to has the first; a compacted one the second, so that
-# an older version refuses it as newer and does not take what was taken out for damage.
+# The newest format that this version reads. An active segment has format 1, a compacted one format 2: so an
+# older version refuses it as newer, and does not take removed records for damage.
 SEGMENT_FORMAT = 2
 WRITTEN_FORMAT, COMPACTED_FORMAT = 1, 2
-# One page, so that no write of messages ever touches the header's sectors again.
+# One page, so that writing messages never touches the header's sectors.
 SEGMENT_HEADER_BYTES = 4_096
 SEGMENT_SUFFIX = ".log"
 # A segment has this name until its header is durable.
 UNFINISHED_SUFFIX = ".log.new"
 
-# A write this small also writes zeros ahead, so that the next ones overwrite blocks that are there:
-# their sync has no reserved block to turn into a written one, which halves its time (measured on
-# ext4: 112 instead of 232 us for 11 KiB). A larger write would gain less than its zeros cost.
+# A write this small also writes zeros ahead, so that the next writes overwrite existing blocks: their sync
+# need not convert reserved blocks, which halves its time (measured on ext4: 112 instead of 232 us for
+# 11 KiB). For larger writes the zeros cost more than they save.
 SMALL_WRITE_BYTES = 64 << 10
-# Every 24th sync of 11 KiB carries them then, and a start may have as much to look through.
+# With 11 KiB per sync, every 24th one writes zeros. A start may have to read as many zeros.
 ZEROS_AHEAD_BYTES = 256 << 10
 
 _HEADER = struct.Struct("<8sHHIqqqI16s4x")
-# Of format 2, behind the header of format 1: all of `Compacted`.
+# Format 2 adds these fields after the header of format 1: all of `Compacted`.
 _COMPACTED = struct.Struct("<qqqqq")
 _COMPACTED_AT = _HEADER.size
 _NAME_DIGITS = 20
@@ -66,28 +66,28 @@ MARK_BYTES = 32
 _MARK = struct.Struct("<4sBxHIIqq")
 _CRC = struct.Struct("<I")
 _MARK_CRC_AT, _HEADER_CRC_AT = 8, 12
-# The same in pieces, since one is encoded with every write: what never changes, and the rest.
+# Each write encodes one, so the constant part is made once.
 _MARK_START = struct.pack("<4sBxH", MARK_MAGIC, MARK_FORMAT, MARK_BYTES)
 _MARK_BEHIND_CRC = struct.Struct("<Iqq")
 
 
-# As many files and sockets are open as the system grants.
+# The process has no file descriptor left.
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class SyncFailed(Exception):
-    """The disk did not confirm a write: what it holds is unknown from now on.
+    """The disk did not confirm a write: its content is unknown from now on.
 
-    Kept apart from OSError because no errno of a failed sync, not even a full disk, may be
-    retried: the kernel may have dropped the bytes and will report success next time.
+    This is not an OSError, because no failed sync may be retried, not even on a full disk: the kernel may have
+    dropped the bytes, and reports success the next time.
     """
 
 
 class WriteMark(NamedTuple):
-    """What stands before the batches of one group write.
+    """The mark before the batches of one group write.
 
-    `synced` is the log position below which every byte was durable when the group was written:
-    the line between bytes that may be torn and bytes that can only be damaged.
+    When the group was written, every byte below `synced` was durable. Bad bytes below it are damage; bad bytes
+    above it may be a torn write.
     """
 
     position: int
@@ -95,23 +95,23 @@ class WriteMark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where one whole batch stands in its log."""
+    """The place of one whole batch in its log."""
 
     position: int
     length: int
 
 
 class Compacted(NamedTuple):
-    """What tells a compacted segment from one that was written to.
+    """The extra fields of a compacted segment.
 
     Attributes:
-        end: log position behind its last batch.
-        covers: log position at which the next segment begins: what stood in between is gone, or
-            stands in this segment where several became one.
-        cleaned_ms: when each of its keys had one record left for the first time, in ms since 1970;
-            0 where records that are superseded within it remain.
-        tombstones: how many records in it delete their key.
-        rounds: how often it was rewritten, so that no two files of a name are taken for each other.
+        end: log position after its last batch.
+        covers: log position at which the next segment begins; records in between are removed, or are
+            part of this segment if it joined several.
+        cleaned_ms: since when each of its keys has had one record, in ms since 1970; 0 if superseded
+            records remain in it.
+        tombstones: the number of records that delete their key.
+        rounds: how often it was rewritten; distinguishes files of the same name.
     """
 
     end: int
@@ -122,7 +122,7 @@ class Compacted(NamedTuple):
 
 
 class SegmentPlan(NamedTuple):
-    """What a new segment is made from."""
+    """The facts to make a new segment from."""
 
     directory: Path
     log: str
@@ -138,7 +138,7 @@ def segment_name(base: int) -> str:
 
 
 def encode_mark(mark: WriteMark | tuple[int, int]) -> bytes:
-    """Builds the 32 bytes of a mark, which may be a plain tuple."""
+    """Builds the 32 bytes of a mark; accepts a plain tuple."""
     position, synced = mark
     behind = _MARK_BEHIND_CRC.pack(0, position, synced)
     return _MARK_START + _CRC.pack(google_crc32c.value(_MARK_START + behind)) + behind
@@ -148,7 +148,7 @@ def decode_mark(buffer: bytes, at: int) -> WriteMark:
     """Reads and checks the mark at byte `at`.
 
     Raises:
-        DataCorrupt: there is no whole, undamaged mark.
+        DataCorrupt: there is no whole, sound mark.
         FormatTooNew: a newer version wrote it.
     """
     plain = buffer[at : at + MARK_BYTES]
@@ -200,11 +200,11 @@ class Segment:
     Attributes:
         path: the file.
         base: log position of the first byte after the header.
-        capacity: bytes for marks and batches that the file was planned for; of a compacted
-            segment the log positions that it stands for.
-        compacted: what a compaction says of it, or None.
-        header_damage: a sentence when the header fails its checksum; its file name then counts.
-        identity: the header's checksum, 0 if that is damaged: tells segments of one name apart.
+        capacity: planned bytes for marks and batches; for a compacted segment, the log positions that
+            it covers.
+        compacted: the extra fields of a compacted segment, or None.
+        header_damage: a sentence if the header fails its checksum; then the file name gives the base.
+        identity: the header's checksum, 0 if damaged; distinguishes segments of the same name.
     """
 
     __slots__ = (
@@ -222,15 +222,15 @@ class Segment:
         self.header_damage: str | None = None
         self.identity = 0
         self._written_to = base
-        # From a log position to a place in the file.
+        # Add it to a log position to get the byte in the file.
         self._shift = SEGMENT_HEADER_BYTES - base
 
     @classmethod
     def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
-        """Makes a segment of reserved, zeroed bytes; durable with its name on return.
+        """Makes a segment of reserved, zeroed bytes; it is durable under its name on return.
 
         Raises:
-            OSError: no space or the like; nothing is left behind.
+            OSError: the disk is full, or the like; no file is left.
             SyncFailed: the segment may or may not be there.
         """
         path = plan.directory / segment_name(plan.base)
@@ -256,11 +256,11 @@ class Segment:
     def open(cls, files: Files, path: Path, *, log: str, file_bytes: int) -> "Segment":
         """Opens a segment and checks its header.
 
-        `file_bytes` counts where the header is damaged and cannot say it.
+        If the header is damaged, `file_bytes` gives the size.
 
         Raises:
             FormatTooNew: a newer version wrote it.
-            DataCorrupt: it is a sound segment, but of another place or log.
+            DataCorrupt: it is a sound segment of another position or log.
         """
         base = int(path.name.partition(".")[0])
         fd = files.open(path)
@@ -277,7 +277,7 @@ class Segment:
             self.header_damage = f"{self.path} has no segment header"
             return
         _, version, _, crc, base, _, file_bytes, _, name = _HEADER.unpack_from(block)
-        # First, so that a flipped bit in the version is damage and no newer version.
+        # Checked first, so that a flipped bit in the version is damage, not a newer version.
         if crc != _header_crc(block):
             self.header_damage = f"the header of {self.path} fails its checksum"
             return
@@ -304,7 +304,7 @@ class Segment:
             self._files.sync_directory(self.path.parent)
         except OSError as error:
             if error.errno in NO_DESCRIPTORS:
-                # Nothing was synced, so nothing is unknown: it goes, and is made again.
+                # No sync was tried, so the outcome is known: remove the file; the next attempt makes it again.
                 _remove_quietly(self._files, self.path)
                 raise
             raise SyncFailed(f"{self.path}: {error}") from error
@@ -316,13 +316,13 @@ class Segment:
 
     @property
     def file_bytes(self) -> int:
-        """What its file takes on the disk."""
+        """The size of its file on the disk."""
         if self.compacted is not None:
             return SEGMENT_HEADER_BYTES + self.compacted.end - self.base
         return SEGMENT_HEADER_BYTES + self.capacity
 
     def data_end(self, limit: int) -> int:
-        """Log position behind its last entry, where the segment ends at `limit`."""
+        """Returns the log position after its last entry, if the segment ends at `limit`."""
         return limit if self.compacted is None else min(limit, self.compacted.end)
 
     @property
@@ -335,13 +335,13 @@ class Segment:
         return self._files.read(self._fd, position + self._shift, length)
 
     def read_cached(self, position: int, length: int) -> bytearray | None:
-        """The same bytes if memory holds them all, or None; raises OSError where none can tell."""
+        """Returns the same bytes if memory holds all of them, or None; raises OSError if that is unknown."""
         return self._files.read_cached(self._fd, position + self._shift, length)
 
     def write(self, position: int, parts: list[bytes]) -> None:
-        """Writes all parts at a log position, the end of the log, and now and then zeros behind.
+        """Writes all parts at the end of the log, and sometimes zeros after them.
 
-        On OSError some of it may be written.
+        After an OSError, some of the bytes may be written.
         """
         end = position + sum(map(len, parts))
         if end > self._written_to:
@@ -353,11 +353,11 @@ class Segment:
         write_all(self._files, self._fd, position + self._shift, parts)
 
     def sync(self) -> int:
-        """Makes what was written durable; returns the microseconds it took.
+        """Makes all written bytes durable; returns the time this took, in microseconds.
 
         Raises:
-            SyncFailed: it is unknown what the disk holds, or the file was removed: the system still
-                writes to it, but nothing will ever read it again.
+            SyncFailed: the disk's content is unknown, or the file was removed: the system still writes to it,
+                but no program can ever open it again.
         """
         try:
             took_us = self._files.sync(self._fd)
@@ -369,17 +369,17 @@ class Segment:
         return took_us
 
     def next_data(self, position: int) -> int | None:
-        """The first log position from `position` on that may hold other bytes than zeros."""
+        """Returns the first log position from `position` on that may hold bytes other than zero."""
         at = self._files.next_data(self._fd, position + self._shift)
         return None if at is None else at - self._shift
 
     def cut(self, position: int) -> None:
-        """Drops every byte from a log position on; zeros stand there afterwards."""
+        """Replaces every byte from a log position on by zeros."""
         self._files.truncate(self._fd, position + self._shift)
         self._written_to = position
 
     def reserve(self) -> None:
-        """Reserves disk blocks for the whole capacity again, after a cut."""
+        """Reserves disk blocks for the whole capacity again, after a `cut`."""
         self._files.allocate(self._fd, SEGMENT_HEADER_BYTES + self.capacity)
 
     def close(self) -> None:
@@ -388,7 +388,7 @@ class Segment:
 
 
 def _remove_quietly(files: Files, path: Path) -> None:
-    # The caller's error is the one worth raising; recovery removes leftovers anyway.
+    # The caller raises the error that matters; recovery removes leftover files.
     try:
         files.remove(path)
     except OSError:

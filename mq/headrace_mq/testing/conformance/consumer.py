@@ -14,13 +14,13 @@ from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retries.retries import GiveUp
-from headrace_mq.errors import GroupDiffers
+from headrace_mq.errors import InconsistentGroup
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.testing.arrivals import caught_up, take
 from headrace_mq.testing.conformance.deployment import QUICK, Deployment, fresh
 
-__all__ = ["ConsumingConformance"]
+__all__ = ["ConsumerConformance"]
 
 # What is waited for without an event comes within a few heartbeats; nothing waits this long.
 WAIT_S_MAX = 10.0
@@ -49,7 +49,7 @@ async def _shared(*consumers: Consumer, queues: int) -> None:
             await asyncio.sleep(0.01)
 
 
-class ConsumingConformance:
+class ConsumerConformance:
     """Consumers; needs the fixture `deployment`, and pytest's `tmp_path`."""
 
     async def test_a_member_that_wants_other_messages_is_refused(
@@ -62,7 +62,7 @@ class ConsumingConformance:
             refused: Exception | None = None
             try:
                 await other.start()
-            except GroupDiffers as error:
+            except InconsistentGroup as error:
                 refused = error
             assert refused is not None
             for word in (group, topic, "_tag = 'a'", "_tag = 'b'"):

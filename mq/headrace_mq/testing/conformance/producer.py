@@ -22,10 +22,10 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.testing.arrivals import take
 from headrace_mq.testing.conformance.deployment import QUICK, Deployment, fresh, refused
 
-__all__ = ["SendingConformance"]
+__all__ = ["ProducerConformance"]
 
 
-class SendingConformance:
+class ProducerConformance:
     """Producers; needs the fixture `deployment`."""
 
     async def test_what_was_sent_is_received_whole(self, deployment: Deployment) -> None:

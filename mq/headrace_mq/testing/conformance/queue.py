@@ -8,12 +8,12 @@ The promises that every deployment of the broker must keep, as one test class.
 Used by tests of deployments. Knows no deployment.
 """
 
-from headrace_mq.testing.conformance.administration import AdministeringConformance
-from headrace_mq.testing.conformance.consumer import ConsumingConformance
-from headrace_mq.testing.conformance.producer import SendingConformance
+from headrace_mq.testing.conformance.administration import AdminConformance
+from headrace_mq.testing.conformance.consumer import ConsumerConformance
+from headrace_mq.testing.conformance.producer import ProducerConformance
 
 __all__ = ["QueueConformance"]
 
 
-class QueueConformance(SendingConformance, ConsumingConformance, AdministeringConformance):
+class QueueConformance(ProducerConformance, ConsumerConformance, AdminConformance):
     """The suite; subclass it with the fixture `deployment`."""

@@ -171,7 +171,7 @@ def test_a_folder_in_place_of_a_database_is_one_sentence(tmp_path: Path) -> None
     assert_mistake(headrace("db", "upgrade", "--url", f"sqlite:///{tmp_path}"), "is a folder")
 
 
-def test_a_user_whom_the_database_does_not_let_in_is_one_sentence(postgres_database: str) -> None:
+def test_a_user_that_the_database_refuses_is_one_sentence(postgres_database: str) -> None:
     url = make_url(postgres_database).set(username="nobody-of-that-name")
     done = headrace("db", "check", "--url", url.render_as_string(hide_password=False))
     assert_mistake(done, "the database cannot be used")

@@ -84,7 +84,7 @@ def test_a_close_arrival_keeps_the_loop_awake_for_as_long(
     assert loop.turn() == 0
 
 
-def test_what_arrives_meanwhile_prolongs_it_and_adds_no_second_turner(
+def test_new_messages_prolong_busy_polling_without_a_second_loop(
     poll: BusyPoll, loop: Loop, moment: Moment
 ) -> None:
     for moment.us in (0, 200, 400, 600):

@@ -69,7 +69,7 @@ async def wired() -> Wired:
     return Wired()
 
 
-async def test_what_is_submitted_in_one_tick_leaves_in_one_write(wired: Wired) -> None:
+async def test_requests_submitted_in_one_tick_leave_in_one_write(wired: Wired) -> None:
     for n in range(50):
         wired.ask(b"%d" % n)
     wired.connection.tell(PING, b"and this")
@@ -81,7 +81,7 @@ async def test_what_is_submitted_in_one_tick_leaves_in_one_write(wired: Wired) -
     assert (bytes(told.body), told.flags) == (b"and this", FLAG_ONEWAY)
 
 
-async def test_what_leaves_at_once_takes_along_what_was_submitted_before(wired: Wired) -> None:
+async def test_an_urgent_request_takes_earlier_ones_along(wired: Wired) -> None:
     wired.ask(b"before")
     wired.ask(b"now", at_once=True)
     assert [bytes(frame.body) for frame in wired.transport.frames()] == [b"before", b"now"]
@@ -89,7 +89,7 @@ async def test_what_leaves_at_once_takes_along_what_was_submitted_before(wired: 
     assert len(wired.transport.writes) == 1
 
 
-async def test_answers_find_their_requests_in_any_order_and_nobody_a_second_time(
+async def test_answers_find_their_requests_in_any_order_and_only_once(
     wired: Wired,
 ) -> None:
     first, second = wired.ask(), wired.ask()
@@ -102,7 +102,7 @@ async def test_answers_find_their_requests_in_any_order_and_nobody_a_second_time
     assert str(refused) == "no such thing"
 
 
-async def test_a_receiver_that_fails_keeps_nobody_from_hearing(wired: Wired) -> None:
+async def test_a_failing_receiver_does_not_stop_the_other_receivers(wired: Wired) -> None:
     pushed = encode_frame(RequestCode.PUSHED_REPLY, 0, b"1")
     answer = encode_frame(ResponseCode.OK, wired.ask(), b"2", flags=FLAG_ANSWER)
     wired.connection.data_received(bytes(pushed + pushed + answer))
@@ -110,7 +110,9 @@ async def test_a_receiver_that_fails_keeps_nobody_from_hearing(wired: Wired) -> 
     assert [bytes(outcome) for outcome in wired.outcomes] == [b"2"]
 
 
-async def test_its_end_is_told_once_to_everybody_with_what_the_broker_said(wired: Wired) -> None:
+async def test_the_end_of_a_connection_reaches_every_receiver_once_with_the_brokers_reason(
+    wired: Wired,
+) -> None:
     wired.ask()
     wired.ask()
     wired.hear(0, encode(ErrorAnswer("send smaller batches")), ResponseCode.FRAME_TOO_LARGE)
@@ -124,7 +126,7 @@ async def test_its_end_is_told_once_to_everybody_with_what_the_broker_said(wired
         wired.ask()
 
 
-async def test_what_is_no_frame_ends_it(wired: Wired) -> None:
+async def test_bytes_that_are_no_frame_end_the_client_connection(wired: Wired) -> None:
     wired.connection.data_received(b"\x00" * 16)
     assert wired.transport.aborted
     assert wired.connection.lost.done()

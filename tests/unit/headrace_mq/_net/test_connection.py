@@ -165,7 +165,7 @@ async def test_the_heaviest_of_those_that_do_not_read_gives_way(
     assert server.ledger.answers_bytes == 100
 
 
-async def test_who_is_turned_away_is_told_why_but_not_for_long(
+async def test_a_refused_connection_gets_the_reason_for_a_limited_time(
     make: Made, handler: Slow, server: FrameServer
 ) -> None:
     inside = [make(f"10.0.0.{number}") for number in range(5)]

@@ -28,7 +28,7 @@ def test_a_newcomer_is_turned_away_where_all_places_or_those_of_its_address_are_
     assert ledger.refusal("a") is None
 
 
-def test_who_has_been_silent_for_longest_makes_room_before_hello() -> None:
+def test_the_longest_silent_connection_before_hello_makes_room() -> None:
     ledger = Ledger[str](SMALL)
     assert [ledger.enter(name, name) for name in "abc"] == [None] * 3
     ledger.greet("a")
@@ -40,7 +40,7 @@ def test_who_has_been_silent_for_longest_makes_room_before_hello() -> None:
     assert ledger.enter("f", "f") == "b"
 
 
-def test_who_has_held_a_request_for_longest_makes_room_for_others() -> None:
+def test_the_connection_with_the_oldest_request_makes_room() -> None:
     ledger = Ledger[str](SMALL)
     assert ledger.hold_request("endless", 1, 60) is None
     assert ledger.hold_request("quick", 7, 40) is None

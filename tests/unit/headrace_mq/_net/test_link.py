@@ -147,7 +147,7 @@ def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
         parse_address(address)
 
 
-async def test_it_shakes_hands_with_its_client_id(far: Far, link: Link) -> None:
+async def test_a_link_says_hello_with_its_client_id(far: Far, link: Link) -> None:
     assert link.is_up
     assert [hello.client_id for hello in far.hellos] == ["me"]
     assert link.frame_bytes_max == 1 << 20
@@ -187,7 +187,9 @@ async def test_a_lost_connection_fails_what_waits_and_the_link_comes_back_with_t
     assert [hello.client_id for hello in far.hellos] == ["me", "me"]
 
 
-async def test_what_the_broker_says_before_it_closes_is_told(far: Far, link: Link) -> None:
+async def test_the_reason_that_the_broker_sends_before_it_closes_is_raised(
+    far: Far, link: Link
+) -> None:
     asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
     server, _ = await far.frames.get()
     body = encode(ErrorAnswer("a frame is too large; send smaller batches"))
@@ -197,9 +199,7 @@ async def test_what_the_broker_says_before_it_closes_is_told(far: Far, link: Lin
         await asked
 
 
-async def test_a_receiver_that_submits_again_when_the_connection_ends_is_told_so(
-    far: Far, link: Link
-) -> None:
+async def test_a_request_submitted_when_the_connection_ends_fails(far: Far, link: Link) -> None:
     refused = asyncio.Event()
 
     def again(outcome: object) -> None:
@@ -249,7 +249,7 @@ async def test_a_host_name_that_cannot_be_one_is_no_broker() -> None:
         await link.start(50)
 
 
-async def test_a_refused_version_is_told_at_once(far: Far) -> None:
+async def test_a_refused_version_is_raised_at_once(far: Far) -> None:
     far.refusals = [(UnsupportedVersion.code, "update the client")]
     link = Link(far.address, client_id="me", settings=LinkSettings((1, 5)))
     with pytest.raises(UnsupportedVersion, match="update the client"):
@@ -313,7 +313,7 @@ async def test_pushes_reach_the_receiver_even_when_it_failed_before(
     await failing.aclose()
 
 
-async def test_what_is_no_frame_ends_the_connection(far: Far, watched: Watched) -> None:
+async def test_bytes_that_are_no_frame_end_the_link(far: Far, watched: Watched) -> None:
     watched.ready.clear()
     far.servers[0].transport.write(b"\x00" * 16)
     await watched.down.wait()

@@ -173,7 +173,7 @@ def correlations(data: bytes) -> list[int]:
 Wired = tuple[Connection, FakeTransport, Echo]
 
 
-def test_what_one_read_asks_is_answered_in_one_write(wired: Wired) -> None:
+def test_requests_of_one_read_are_answered_in_one_write(wired: Wired) -> None:
     connection, transport, _ = wired
     connection.data_received(b"".join(encode_frame(0, number, b"x") for number in range(10)))
     assert [correlations(write) for write in transport.writes] == [list(range(10))]
@@ -321,7 +321,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_until_it_does(dial: 
         assert handler.drained
 
 
-async def test_one_connection_too_many_is_told_so_and_the_others_are_served(dial: Dial) -> None:
+async def test_one_connection_too_many_is_refused_and_the_others_are_served(dial: Dial) -> None:
     handler = Echo()
     async with running(handler, connections_max=1) as (server, host, port):
         reader, writer = await dial(host, port)
@@ -451,7 +451,7 @@ async def test_an_address_in_use_is_an_error_that_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
-async def test_an_address_of_another_machine_is_told_as_such(host: str) -> None:
+async def test_an_address_of_another_machine_is_reported_as_such(host: str) -> None:
     with pytest.raises(MessageQueueError, match="name an address of this machine"):
         await FrameServer(limits(), Echo()).listen(host, 0)
 

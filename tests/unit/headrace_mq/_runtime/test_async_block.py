@@ -30,7 +30,7 @@ async def test_an_error_closes_and_goes_on() -> None:
     assert client.said == ["started", "closed"]
 
 
-async def test_what_cannot_start_or_close_says_so() -> None:
+async def test_a_block_that_cannot_start_or_close_raises() -> None:
     with pytest.raises(NotImplementedError):
         await AsyncBlock().start()
     with pytest.raises(NotImplementedError):

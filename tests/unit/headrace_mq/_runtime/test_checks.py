@@ -20,7 +20,7 @@ def test_a_condition_that_holds_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", ["one", "two", 3])
-def test_what_the_type_allows_is_taken(value: object) -> None:
+def test_values_that_the_type_allows_are_accepted(value: object) -> None:
     require_types(Some(word=value))  # type: ignore[arg-type]  # that is the point
 
 

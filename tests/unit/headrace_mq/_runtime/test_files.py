@@ -126,7 +126,9 @@ def test_a_file_and_a_directory_exist_once_made(files: SystemFiles, tmp_path: Pa
     assert files.exists(tmp_path / "file")
 
 
-def test_what_memory_holds_is_read_without_waiting(tmp_path: Path, files: SystemFiles) -> None:
+def test_bytes_in_the_page_cache_are_read_without_waiting(
+    tmp_path: Path, files: SystemFiles
+) -> None:
     fd = files.open(tmp_path / "f", create=True)
     files.write(fd, 0, [b"abcdef"])
     assert files.read_cached(fd, 1, 4) == b"bcde"

@@ -197,7 +197,7 @@ def test_memory_is_bounded(
     assert overlay.exists(tmp_path / "f") is False
 
 
-def test_its_lock_keeps_another_broker_away(overlay: Overlay, tmp_path: Path) -> None:
+def test_the_lock_of_an_overlay_keeps_another_broker_away(overlay: Overlay, tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     files = SystemFiles()
     other = files.open(tmp_path / "lock")

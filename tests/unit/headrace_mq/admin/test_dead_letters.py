@@ -12,7 +12,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.handlers.failures import Failure
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.client.retries.retries import GiveUp, Parking, Retrying
+from headrace_mq.client.retries.retries import GiveUp, InPlaceRetryPolicy, RetryPolicy
 from headrace_mq.client.retry_headers import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.message import Message, QueueRef, Record
@@ -20,7 +20,7 @@ from headrace_mq.message import Message, QueueRef, Record
 
 async def bury(broker: Broker, *bodies: bytes, park: bool = False) -> None:
     async with Producer(broker.address) as producer:
-        policy = Parking(producer, "g") if park else Retrying(producer, "g")
+        policy = InPlaceRetryPolicy(producer, "g") if park else RetryPolicy(producer, "g")
         for number, body in enumerate(bodies):
             record = Record(
                 queue=QueueRef("t", 0), offset=number, key="k", tag="", headers={"a": "b"},
@@ -81,7 +81,7 @@ async def test_a_letter_that_only_refers_is_sent_again_as_it_stands_at_its_origi
         await producer.create_topic("t", 1)
         await producer.send(Message(topic="t", key="k", tag="x", body=b"whole", headers=headers))
         (record,) = await arrivals(broker, "t", 1)
-        policy = Retrying(producer, "g")
+        policy = RetryPolicy(producer, "g")
         await policy.decide(Failure(record, GiveUp("never"), 1))
         gone = replace(record, offset=99)
         await policy.decide(Failure(gone, GiveUp("never"), 1))
@@ -227,7 +227,7 @@ async def test_letters_are_purged_by_when_they_were_given_up(
 
 
 async def test_a_purge_says_which_letters(broker: Broker, admin: AdminClient) -> None:
-    with pytest.raises(InvalidArgument, match="say which"):
+    with pytest.raises(InvalidArgument, match="name the letters"):
         await admin.purge("g")
     with pytest.raises(InvalidArgument, match="none at all"):
         await admin.purge("g", ids=[0])

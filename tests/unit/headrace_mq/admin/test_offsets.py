@@ -5,7 +5,7 @@ import pytest
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.errors import GroupAtWork, GroupNotFound, OffsetOutOfRange
+from headrace_mq.errors import GroupNotEmpty, GroupNotFound, OffsetOutOfRange
 from headrace_mq.message import QueueRef
 
 Send = Callable[[str, int], Awaitable[None]]
@@ -30,7 +30,7 @@ async def test_the_offsets_of_a_group_at_work_are_not_moved(
 ) -> None:
     await admin.create_topic("orders", queues=1)
     async with Consumer(broker.address, group="g", topics=["orders"]):
-        with pytest.raises(GroupAtWork, match="stop them"):
+        with pytest.raises(GroupNotEmpty, match="stop them"):
             await admin.set_offsets("g", {QueueRef("orders", 0): 0})
 
 
@@ -91,7 +91,7 @@ async def test_a_consumer_goes_on_where_it_was_reset_to(
                 for record in await consumer.poll():
                     got.append(record.offset)
                     consumer.ack(record)
-            with pytest.raises(GroupAtWork, match="1 members at work"):
+            with pytest.raises(GroupNotEmpty, match="1 members at work"):
                 await admin.reset_offsets("g", "earliest")
         return got
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from headrace.stores.database.schema import ARCHIVE, upgrade
+from headrace_mq.archive.archive_reader import ArchiveReader
 from headrace_mq.archive.archived_store import ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchivePositionMoved, KeptLog, Keyed, RowSource
-from headrace_mq.archive.past import Past
+from headrace_mq.archive.database import ArchivePositionMoved, KeptLog, KeySearch, RowSource
 from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.archive.rows import COLUMNS, COPY_END, COPY_START
 from headrace_mq.errors import ArchiveUnavailable
@@ -141,7 +141,7 @@ class Shelf:
                 return row.queue_offset, row.stored_at_ms
         return None
 
-    async def keyed(self, wanted: Keyed) -> list[Sequence[Any]]:
+    async def keyed(self, wanted: KeySearch) -> list[Sequence[Any]]:
         self.look("keyed", wanted)
         found = [
             (queue.queue_id, *row)
@@ -190,7 +190,7 @@ class Archived:
         values = {"interval_ms": 1, "retry_ms_min": 1, "retry_ms_max": 2}
         self.settings = ArchiveSettings(url="postgresql://memory", **(values | changed))
         self.clock = ManualClock()
-        self.past = Past(shelf, self.settings)  # type: ignore[arg-type]  # as much as is used of one
+        self.past = ArchiveReader(shelf, self.settings)  # type: ignore[arg-type]  # as much as is used of one
         self.backlog = Backlog(self.settings)
         self.store = ArchivedStore(
             StoreSettings(directory=folder, segment_bytes=64 << 10),

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.archive.archive import Archive, KeptArchive
-from headrace_mq.archive.database import ArchiveUnfit
+from headrace_mq.archive.database import ArchiveMismatch
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ArchiveSettings, StoreSettings
@@ -66,7 +66,7 @@ async def test_a_store_is_archived_under_a_name_that_both_sides_keep(
     assert again.position("transient") > 0
 
 
-async def test_a_crash_before_the_database_was_told_is_made_good(
+async def test_a_start_completes_an_archive_that_a_crash_left_half_begun(
     opened: Open, archive_url: str
 ) -> None:
     kept = [KeptArchive("mine", begun=False)]
@@ -76,16 +76,16 @@ async def test_a_crash_before_the_database_was_told_is_made_good(
 
 async def test_two_brokers_cannot_share_an_archive(opened: Open, archive_url: str) -> None:
     await opened(archive_url, [])
-    with pytest.raises(ArchiveUnfit, match="another broker's folder"):
+    with pytest.raises(ArchiveMismatch, match="another broker's folder"):
         await opened(archive_url, [], folder="other")
-    with pytest.raises(ArchiveUnfit, match="another broker's folder"):
+    with pytest.raises(ArchiveMismatch, match="another broker's folder"):
         await opened(archive_url, [KeptArchive("other", begun=True)], folder="third")
 
 
 async def test_an_empty_database_is_not_taken_for_the_archive_that_was(
     opened: Open, archive_url: str
 ) -> None:
-    with pytest.raises(ArchiveUnfit, match="holds no archive, but"):
+    with pytest.raises(ArchiveMismatch, match="holds no archive, but"):
         await opened(archive_url, [KeptArchive("mine", begun=True)])
 
 
@@ -100,7 +100,7 @@ async def test_a_database_that_is_away_stops_a_first_start_and_no_later_one(
     assert archive._store.range(QUEUE) == (0, 0)
 
 
-async def test_too_much_that_waits_is_told_of_and_then_refused(
+async def test_a_large_backlog_raises_an_alarm_and_then_refuses_messages(
     opened: Open, free_port: Callable[[], int], batch: Callable[..., bytearray]
 ) -> None:
     url = f"postgresql://me@127.0.0.1:{free_port()}/x"
@@ -114,7 +114,7 @@ async def test_too_much_that_waits_is_told_of_and_then_refused(
         archive.look()
     assert "the archive is far behind" in {line["event"] for line in logs}
     assert "does not answer" in archive.describe().alarm
-    assert "sending goes on by itself" in archive.refusal
+    assert "accepts messages again" in archive.refusal
 
 
 async def test_segments_go_that_the_archive_has(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.archive.questions import Coming
+from headrace_mq.archive.pending_queries import QueryPending
 from headrace_mq.errors import OffsetOutOfRange
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
@@ -43,7 +43,7 @@ async def answered(ask: Callable[[], Any]) -> Any:
     while True:
         try:
             return ask()
-        except Coming as coming:
+        except QueryPending as coming:
             await coming.answer
 
 
@@ -60,7 +60,7 @@ async def test_readers_see_one_queue_from_the_archive_to_the_log(
         one.store.read_now(QUEUE, 8, 1)
 
 
-async def test_what_the_archive_lost_is_passed_over_up_to_the_log(
+async def test_reads_skip_messages_that_the_archive_lost(
     archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
 ) -> None:
     one = await emptied(archived, batch)

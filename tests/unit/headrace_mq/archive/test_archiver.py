@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace_mq.archive.database import ArchiveUnfit, KeptLog
+from headrace_mq.archive.database import ArchiveMismatch, KeptLog
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 
@@ -16,7 +16,7 @@ def bodies(shelf: Any) -> list[bytes]:
     return [row.body for row in shelf.rows.get(QUEUE, [])]
 
 
-async def test_what_is_durable_is_archived_once_and_in_order(
+async def test_durable_messages_are_archived_once_and_in_order(
     archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
 ) -> None:
     one = archived(transaction_bytes=1)
@@ -93,11 +93,11 @@ async def test_an_archive_that_is_ahead_of_the_log_is_refused(
 ) -> None:
     one = archived()
     shelf.kept["transient"] = KeptLog("transient", "me", 1_000)
-    with pytest.raises(ArchiveUnfit, match="up to 1000, but here it ends at 0"):
+    with pytest.raises(ArchiveMismatch, match="up to 1000, but here it ends at 0"):
         await one.archiver.connect()
 
 
-async def test_messages_that_went_before_they_were_archived_are_told_of(
+async def test_messages_deleted_before_they_were_archived_are_reported(
     archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
 ) -> None:
     one = archived()
@@ -111,7 +111,7 @@ async def test_messages_that_went_before_they_were_archived_are_told_of(
     assert "messages were deleted before they were archived" in {line["event"] for line in logs}
 
 
-async def test_what_memory_does_not_hold_is_read_by_a_thread(
+async def test_a_thread_reads_the_part_of_the_log_that_memory_does_not_hold(
     archived: Callable[..., Any],
     batch: Callable[..., bytearray],
     shelf: Any,

@@ -26,7 +26,7 @@ def test_the_alarm_comes_by_size_at_once() -> None:
     assert "slower than the producers" in backlog.alarm
 
 
-def test_what_waits_is_as_old_as_what_was_archived_last() -> None:
+def test_the_backlog_is_as_old_as_the_last_archived_message() -> None:
     backlog = Backlog(SETTINGS)
     backlog.seen(10, 100)
     backlog.seen(10, 5_000)

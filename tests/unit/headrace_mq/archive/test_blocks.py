@@ -68,14 +68,16 @@ async def test_the_next_block_is_asked_for_before_it_is_needed(
     await one.blocks.aclose()
 
 
-async def test_offsets_that_nobody_holds_are_passed_over(reader: Callable[..., Reader]) -> None:
+async def test_offsets_without_a_row_are_skipped(reader: Callable[..., Reader]) -> None:
     one = reader([*range(3), *range(40, 45)])
     assert await one.read(3, 60) == [40, 41, 42, 43, 44]
     assert await one.read(45, 60) == []
     await one.blocks.aclose()
 
 
-async def test_what_the_log_holds_is_left_to_the_log(reader: Callable[..., Reader]) -> None:
+async def test_blocks_leave_messages_that_the_log_holds_to_the_log(
+    reader: Callable[..., Reader],
+) -> None:
     one = reader(range(20))
     assert await one.read(5, 7) == [5, 6]
     await one.blocks.aclose()
@@ -110,7 +112,7 @@ async def test_a_block_ends_where_it_has_enough_bytes(reader: Callable[..., Read
     await one.blocks.aclose()
 
 
-async def test_a_database_that_is_away_is_asked_again_by_whoever_reads_again(
+async def test_the_next_read_queries_a_database_again_that_did_not_answer(
     reader: Callable[..., Reader],
 ) -> None:
     one = reader(range(5))
@@ -120,7 +122,7 @@ async def test_a_database_that_is_away_is_asked_again_by_whoever_reads_again(
         (job,) = one.blocks._jobs.values()
         await asyncio.wait([job])
         await asyncio.sleep(0)
-    assert [line["event"] for line in logs] == ["old messages cannot be read"]
+    assert [line["event"] for line in logs] == ["old messages cannot be read from the archive"]
     assert one.arrived.empty()
     one.shelf.failing = None
     assert await one.read(0, 5) == [0, 1, 2, 3, 4]

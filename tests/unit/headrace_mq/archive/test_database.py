@@ -7,11 +7,11 @@ import pytest
 from headrace.stores.database.schema import ARCHIVE, downgrade
 from headrace_mq.archive.database import (
     SCHEMA_REVISION,
+    ArchiveMismatch,
     ArchivePositionMoved,
-    ArchiveUnfit,
     Database,
     KeptLog,
-    Keyed,
+    KeySearch,
     shown,
 )
 from headrace_mq.archive.rebuilt import rebuilt
@@ -62,7 +62,7 @@ async def database(archive_url: str) -> AsyncIterator[Database]:
     await one.aclose()
 
 
-async def test_what_is_copied_is_read_as_it_was(database: Database) -> None:
+async def test_copied_rows_are_read_back_unchanged(database: Database) -> None:
     batch = stored(0, b"a", b"", bytes(range(256)), keys=["k", "", "ü"])
     await database.add(START, Rows(batch, end=500))
     assert await database.logs() == [KeptLog("transient", "me", 500)]
@@ -123,7 +123,7 @@ async def test_times_and_keys_are_found(database: Database) -> None:
     await database.add(START, Rows(*batches, end=100))
     assert await database.stored_from(QUEUE, 5) == (5, 2_000)
     assert await database.stored_from(QUEUE, 6) is None
-    wanted = Keyed("orders", "k", 0, 20, 0, 2**64, 10)
+    wanted = KeySearch("orders", "k", 0, 20, 0, 2**64, 10)
     assert [row[1] for row in await database.keyed(wanted)] == [0, 2]
     assert await database.keyed(wanted._replace(from_ms=2_001)) == []
 
@@ -133,7 +133,7 @@ async def test_a_database_without_the_tables_is_refused_with_the_command_that_ma
 ) -> None:
     one = Database(postgres_database, connect_ms=60_000, statement_ms=60_000)
     try:
-        with pytest.raises(ArchiveUnfit, match="missing; run: headrace archive upgrade --url"):
+        with pytest.raises(ArchiveMismatch, match="missing; run: headrace archive upgrade --url"):
             await one.check()
     finally:
         await one.aclose()
@@ -149,13 +149,13 @@ async def test_tables_of_another_version_are_refused(
     connection = await asyncpg.connect(archive_url)
     await connection.execute("UPDATE headrace_archive_schema SET version_num = $1", revision)
     await connection.close()
-    with pytest.raises(ArchiveUnfit, match=sentence):
+    with pytest.raises(ArchiveMismatch, match=sentence):
         await database.check()
 
 
 async def test_the_tables_go_with_a_downgrade(archive_url: str, database: Database) -> None:
     await downgrade(archive_url, "base", tree=ARCHIVE)
-    with pytest.raises(ArchiveUnfit, match="missing"):
+    with pytest.raises(ArchiveMismatch, match="missing"):
         await database.check()
 
 
@@ -187,5 +187,5 @@ async def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     one: Any = Database("postgresql://x", connect_ms=1_000, statement_ms=1_000)
-    with pytest.raises(ArchiveUnfit, match="pip install asyncpg"):
+    with pytest.raises(ArchiveMismatch, match="pip install asyncpg"):
         await one.check()

@@ -84,7 +84,7 @@ def test_a_compressed_batch_becomes_plain_rows(
     ],
     ids=["key", "tag", "header", "name of a header", "a long key", "a time before all"],
 )
-def test_what_a_row_cannot_hold_is_kept_as_the_batch_it_came_in(
+def test_messages_that_rows_cannot_hold_are_kept_as_their_whole_batch(
     copied: Callable[[bytes], list[Any]], columns: Columns
 ) -> None:
     batch = stored(columns, born_first_ms=-1)

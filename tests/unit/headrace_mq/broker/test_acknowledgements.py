@@ -99,7 +99,7 @@ async def test_one_flush_answers_all_that_waited_for_it_and_no_other(store, conn
     assert [correlation for _, correlation, _ in connection.answers] == [1, 2, 3]
 
 
-async def test_what_is_durable_already_is_answered_at_once(store, connection) -> None:
+async def test_a_durable_request_is_answered_at_once(store, connection) -> None:
     subject = Acknowledgements(store.durable)
     store.group.settle(None)
     for number in (1, 2):

@@ -36,7 +36,7 @@ def test_segments_stay_that_the_schedule_the_transactions_or_the_archive_still_n
     assert spare(state_of(archive=archive), [], 1_000) == 100
 
 
-def test_what_is_archived_goes_but_nothing_of_what_is_compacted() -> None:
+def test_archived_segments_are_deleted_but_no_compacted_ones() -> None:
     archive: Any = SimpleNamespace(position=lambda _: 800, beyond_window=lambda _: 700)
     state = state_of(scheduler=Rests(500), archive=archive)
     delete_archived(state, archive)

@@ -91,7 +91,7 @@ def files() -> Full:
     return Full()
 
 
-async def test_a_full_disk_is_told_of_once_and_everything_is_written_when_there_is_room(
+async def test_a_full_disk_is_logged_once_and_all_is_written_when_there_is_room(
     tmp_path: Path, files: Full
 ) -> None:
     offsets = Offsets(offsets_file(tmp_path, files))

@@ -62,7 +62,7 @@ async def committed(client) -> int:
 # --- start ---------------------------------------------------------------------------------------
 
 
-async def test_what_was_acknowledged_is_there_after_a_restart(start, connect, batch) -> None:
+async def test_acknowledged_messages_are_there_after_a_restart(start, connect, batch) -> None:
     first = await start()
     client = await connect(first)
     await client.create("t", 3, "forever")
@@ -156,7 +156,7 @@ async def test_an_address_in_use_fails_the_start_and_frees_the_directory(
     await second.aclose()
 
 
-async def test_a_broker_keeps_its_files_where_it_is_told_to(settings) -> None:
+async def test_a_broker_keeps_its_files_in_the_folder_of_its_settings(settings) -> None:
     class Elsewhere(SystemFiles):
         def open(self, path: Path, *, create: bool = False) -> int:
             seen.add(path.name)

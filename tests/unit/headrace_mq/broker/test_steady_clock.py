@@ -28,7 +28,7 @@ def move(clock: Any, ms: int) -> None:
     clock.monotonic += ms
 
 
-async def test_it_is_the_machines_clock_and_a_steady_one(steady: Any, clock: Any) -> None:
+async def test_the_clock_gives_the_machines_time_and_a_steady_time(steady: Any, clock: Any) -> None:
     ours = steady()
     move(clock, HOUR)
     clock.now += 2 * HOUR
@@ -40,7 +40,7 @@ async def test_it_is_the_machines_clock_and_a_steady_one(steady: Any, clock: Any
     assert ours.steady_ms() == clock.now + 10 * HOUR
 
 
-async def test_it_is_kept_in_intervals_and_at_once_when_the_clock_was_set(
+async def test_the_timeline_is_written_in_intervals_and_at_once_after_a_jump(
     steady: Any, clock: Any, tmp_path: Path
 ) -> None:
     ours, file = steady(timeline_keep_ms=60_000), timeline_file(tmp_path)

@@ -57,7 +57,7 @@ async def test_many_requests_in_flight_each_get_their_own_reply(
     await working
 
 
-async def test_a_request_keeps_its_own_headers_and_says_whom_to_reply_to(
+async def test_a_request_keeps_its_own_headers_and_names_its_reply_address(
     producer: Producer, consumer: Consumer
 ) -> None:
     requester = Requester(producer)

@@ -180,7 +180,7 @@ def test_a_buffer_of_exactly_one_sound_batch_differs_from_any_other(
 
 
 @given(batches(), st.integers(0, 2**62), st.integers(0, 2**62), st.data())
-def test_a_stored_batch_says_who_it_is_unless_any_of_its_bits_is_wrong(
+def test_a_stored_batch_is_identified_unless_any_of_its_bits_is_wrong(
     batch: bytes, base: int, position: int, data: st.DataObject
 ) -> None:
     stored = bytearray(batch)

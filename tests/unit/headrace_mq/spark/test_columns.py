@@ -74,7 +74,7 @@ RUNS = st.lists(
 
 
 @given(RUNS)
-def test_what_many_records_share_is_given_to_each_of_them(runs: list[Any]) -> None:
+def test_values_that_many_records_share_appear_in_each_row(runs: list[Any]) -> None:
     gathered, wanted, at = Gathered(QUEUE, ARROW_SCHEMA), [], 10
     for missing, stored, together, headers, first in runs:
         at += missing

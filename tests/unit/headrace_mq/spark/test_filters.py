@@ -103,7 +103,7 @@ def some_filter(draw: st.DrawFn) -> Filter:
 
 
 @given(st.lists(some_filter(), max_size=4))
-def test_what_is_read_and_then_filtered_by_spark_is_what_the_filters_say(
+def test_rows_read_and_then_filtered_by_spark_match_the_filters(
     filters: list[Filter],
 ) -> None:
     wanted, left = take_filters(filters)

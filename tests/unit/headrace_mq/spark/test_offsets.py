@@ -57,7 +57,7 @@ def test_the_slices_of_a_queue_cover_its_range_once_and_in_order(
 
 
 @pytest.mark.parametrize("text", ["earliest", "Latest "])
-def test_the_two_words_are_read_whatever_their_case(text: str) -> None:
+def test_the_two_words_are_read_in_any_case(text: str) -> None:
     assert parse_bound("startingOffsets", text) == text.strip().lower()
 
 
@@ -113,7 +113,7 @@ def test_a_moment_without_a_zone_is_refused(text: str) -> None:
         parse_moment("endingTimestamp", text)
 
 
-def test_what_a_bound_asks_for_below_the_first_offset_held_is_deleted() -> None:
+def test_offsets_of_a_bound_below_the_first_one_held_are_deleted() -> None:
     zero, one = QueueRef("orders", 0), QueueRef("orders", 1)
     [lost] = deleted_before(HELD, {zero: 2, one: 0})
     assert (lost.queue, lost.start, lost.end) == (zero, 2, 5)
@@ -121,5 +121,5 @@ def test_what_a_bound_asks_for_below_the_first_offset_held_is_deleted() -> None:
 
 
 def test_the_sentence_about_deleted_offsets_names_the_way_on() -> None:
-    with pytest.raises(ValueError, match="failOnDataLoss=false goes on from 5"):
+    with pytest.raises(ValueError, match="set failOnDataLoss=false to go on from 5"):
         plan_slices(HELD, starting={QueueRef("orders", 0): 4})

@@ -15,7 +15,7 @@ GOOD = {"broker": "127.0.0.1:9876", "topic": "orders"}
         (GOOD | {"broker": "localhost"}, "broker is HOST:PORT, say .* not 'localhost'"),
         (GOOD | {"broker": "host:http"}, "broker is HOST:PORT"),
         (GOOD | {"topic": "orders,bad topic"}, "topic 'bad topic': use letters"),
-        (GOOD | {"startingOffset": "latest"}, "knows no option 'startingOffset'; it knows broker"),
+        (GOOD | {"startingOffset": "latest"}, "has no option 'startingOffset'; use broker"),
         (GOOD | {"startingOffsets": "newest"}, "startingOffsets: use"),
         (GOOD | {"splitRecords": "0"}, "splitRecords is a number of records, 1 or more, not '0'"),
         (GOOD | {"maxRecordsPerBatch": "many"}, "maxRecordsPerBatch is a number of records"),
@@ -32,7 +32,7 @@ def test_a_wrong_option_is_refused(options: dict[str, str], sentence: str) -> No
         SourceOptions.parse(options)
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_an_option_that_is_left_out_has_its_default() -> None:
     options = SourceOptions.parse(GOOD | {"topic": "b, a,b"})
     assert options.topics == ("a", "b")
     assert (options.starting, options.ending) == ("earliest", "latest")

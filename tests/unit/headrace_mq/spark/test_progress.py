@@ -82,7 +82,7 @@ def test_deleted_records_are_a_loss_and_the_first_held_comes_next() -> None:
     assert (piece.start, piece.end) == (7, 12)
 
 
-def test_a_queue_that_began_anew_is_a_loss_and_is_read_from_its_first_record() -> None:
+def test_a_recreated_queue_is_a_loss_and_is_read_from_its_first_record() -> None:
     ranges = [held(0, 4)]
     places, [loss] = begin(ranges, {A: 9})
     assert places == {A: 0}
@@ -109,7 +109,7 @@ def test_a_batch_that_is_not_held_is_missing(
     assert loss.at == lost_at
 
 
-def test_what_is_gone_is_not_read() -> None:
+def test_deleted_queues_are_not_read() -> None:
     assert between([], {A: 3}, {A: 9}) == []
     [piece] = between([held(5, 6)], {A: 3}, {A: 9})
     assert (piece.start, piece.end) == (5, 6)

@@ -25,7 +25,7 @@ def test_the_declared_schema_is_the_one_of_the_arrow_batches() -> None:
 
 
 def test_a_wrong_option_is_refused_when_the_source_is_made() -> None:
-    with pytest.raises(ValueError, match="knows no option 'startingOffset'"):
+    with pytest.raises(ValueError, match="has no option 'startingOffset'"):
         HeadraceDataSource(GOOD | {"startingOffset": "latest"})
 
 
@@ -40,7 +40,7 @@ def test_a_schema_with_other_columns_is_refused(use: str, field: StructField) ->
 
 
 @pytest.mark.parametrize("push", ["true", "false"])
-def test_a_reader_takes_filters_unless_it_was_told_not_to(push: str) -> None:
+def test_a_reader_takes_filters_unless_its_options_say_no(push: str) -> None:
     # Spark refuses a reader that has the method where the session's setting is off.
     planned = HeadraceDataSource(GOOD | {"pushFilters": push}).reader(SCHEMA)
     has_own = type(planned).pushFilters is not DataSourceReader.pushFilters
@@ -75,7 +75,7 @@ def test_a_write_is_looked_at_before_it_starts(connected: Any) -> None:
     assert isinstance(made.writer(good, overwrite=False), TopicWriter)
     with pytest.raises(ValueError, match="can only be appended to"):
         made.writer(good, overwrite=True)
-    with pytest.raises(ValueError, match="needs a column 'body'"):
+    with pytest.raises(ValueError, match="add a column 'body'"):
         made.writer(StructType([]), overwrite=False)
     connected.refuses = True
     with pytest.raises(ConnectionLost, match="this was tried on"):

@@ -62,7 +62,7 @@ def test_without_a_limit_all_there_is_makes_one_batch(queues: Any) -> None:
     assert len(rows(stream, {"orders": {"0": 4, "1": 30}}, end)) == 6
 
 
-def test_what_comes_after_an_available_now_query_began_is_left(
+def test_an_available_now_query_leaves_messages_that_come_after_its_start(
     queues: Any, connected: Any, plain_columns: Any
 ) -> None:
     stream = make()
@@ -86,7 +86,7 @@ def test_latest_begins_at_the_end(queues: Any) -> None:
 def test_deleted_records_are_an_error_in_planning(queues: Any, connected: Any) -> None:
     connected.first[queues[1]] = 8
     stream, start = make(), {"orders": {"0": 0, "1": 3}}
-    sentence = "offset 3 of orders/1 was deleted; the first one held is 8; failOnDataLoss=false"
+    sentence = "offset 3 of orders/1 was deleted; the first one held is 8; set failOnDataLoss=false"
     with pytest.raises(OffsetOutOfRange, match=sentence):
         stream.latestOffset(start, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRange, match=sentence):
@@ -107,7 +107,7 @@ def test_deleted_records_are_a_warning_where_that_was_asked_for(
     assert rows(stream, start, end) == [(1, n) for n in range(8, 13)]
 
 
-def test_a_topic_made_anew_is_an_error_or_read_from_its_start(queues: Any) -> None:
+def test_a_recreated_topic_is_an_error_or_read_from_its_start(queues: Any) -> None:
     start = {"orders": {"0": 99, "1": 30}}
     with pytest.raises(OffsetOutOfRange, match="offset 99 of orders/0 was reached before"):
         make().latestOffset(start, ReadAllAvailable())

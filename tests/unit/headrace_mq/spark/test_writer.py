@@ -70,7 +70,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> type[FakeProducer]:
 @pytest.mark.parametrize(
     ("columns", "topic", "sentence"),
     [
-        ("key string", "orders", "needs a column 'body'"),
+        ("key string", "orders", "add a column 'body'"),
         ("body int", "orders", "column 'body' is int, not string or binary"),
         ("body string, key int", "orders", "column 'key' is int, not string"),
         ("body string, headers string", "orders", "'headers' is string, not map<string,string>"),
@@ -147,7 +147,7 @@ def test_a_broker_that_is_not_there_is_said_with_the_machine_that_tried(producer
         TopicWriter(ADDRESS, "orders").write(iter([]))
 
 
-def test_the_end_of_a_write_is_told_with_its_rows() -> None:
+def test_the_end_of_a_write_is_logged_with_its_rows() -> None:
     written = TopicWriter(ADDRESS, "orders")
     with structlog.testing.capture_logs() as logs:
         written.commit([RowsSent(3), RowsSent(4)])

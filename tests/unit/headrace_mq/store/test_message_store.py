@@ -103,7 +103,7 @@ async def test_nothing_is_visible_before_it_is_durable(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_who_is_told_of_new_batches_can_read_them_and_all_others_at_once(
+async def test_a_reader_woken_for_new_batches_can_read_all_of_them_at_once(
     open_store: OpenStore, make_batch: MakeBatch, count: int
 ) -> None:
     store = open_store()
@@ -245,7 +245,7 @@ async def test_retention_has_to_be_known_and_to_stay(
     with pytest.raises(ValueError, match="'weekly'"):
         store.append(make_batch(), retention="weekly")
     await put(store, make_batch())
-    with pytest.raises(InvalidArgument, match="kept 'forever'"):
+    with pytest.raises(InvalidArgument, match="retention 'forever'"):
         store.append(make_batch(), retention="transient")
 
 

@@ -320,7 +320,7 @@ async def test_files_of_format_1_are_read(open_store: OpenStore, golden: Any) ->
     assert store.append(again, retention="forever") == (1, True)
 
 
-async def test_an_index_of_a_future_format_is_made_anew_and_a_segment_is_refused(
+async def test_an_index_of_a_future_format_is_rebuilt_and_a_segment_is_refused(
     open_store: OpenStore, golden: Any
 ) -> None:
     index = next(golden.glob("forever/*.index"))

@@ -65,7 +65,7 @@ async def test_a_broker_that_refuses_to_start_is_left_alone(tmp_path: Path) -> N
             supervised("import sys; sys.exit(2)", tmp_path / "c"), SETTINGS, said=print
         )
     assert (status, (tmp_path / "c").exists()) == (2, False)
-    assert "the broker refuses to start; it would again, so it is not tried" in {
+    assert "the broker refuses to start; correct what its output says, then start it again" in {
         log["event"] for log in logs
     }
 

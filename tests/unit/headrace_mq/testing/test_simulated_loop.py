@@ -7,7 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from headrace_mq.testing.processes import Process
-from headrace_mq.testing.simulated_loop import NothingLeft, SimulatedLoop, TimeStandsStill, elapse
+from headrace_mq.testing.simulated_loop import (
+    SimulatedLoop,
+    SimulationLivelocked,
+    SimulationStalled,
+    elapse,
+)
 
 DAY_S = 86_400.0
 
@@ -97,7 +102,7 @@ def test_a_loop_that_waits_for_ever_raises(simulated: SimulatedLoop) -> None:
             await asyncio.Event().wait()
 
     task = simulated.create_task(main())
-    with pytest.raises(NothingLeft):
+    with pytest.raises(SimulationStalled):
         simulated.run_until_complete(task)
     task.cancel()
     simulated.run_out()
@@ -115,7 +120,7 @@ def test_a_loop_that_never_lets_time_pass_raises(
             simulated.call_soon(again)
 
     again()
-    with pytest.raises(TimeStandsStill):
+    with pytest.raises(SimulationLivelocked):
         simulated.run_until_complete(elapse(1))
     going = False
     simulated.run_out()

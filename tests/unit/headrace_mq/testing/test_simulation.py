@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from headrace_mq.client.producer.queue_sender import new_producer_id
-from headrace_mq.testing.simulated_loop import NothingLeft, elapse
+from headrace_mq.testing.simulated_loop import SimulationStalled, elapse
 from headrace_mq.testing.simulation import InlineExecutor, Simulation, repeatable
 
 FILE = Path("/file")
@@ -22,7 +22,7 @@ def test_a_run_returns_what_its_coroutine_returns_and_raises_what_it_raises() ->
         return "done"
 
     assert Simulation(1).run(work()) == "done"
-    with pytest.raises(NothingLeft):
+    with pytest.raises(SimulationStalled):
         Simulation(1).run(asyncio.Event().wait())
 
 

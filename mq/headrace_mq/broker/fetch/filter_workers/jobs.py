@@ -1,9 +1,9 @@
 """
-What a sifting process is asked for and what it answers: the length as u32, and as much msgpack.
+The job of a filter worker and its result: the length as u32, then that many bytes of msgpack.
 
 The first thing a process says is a frame without anything in it: it takes jobs from now on.
 
-Used by `sifters`, which ask, and by `process`, which answers. Pure.
+Used by `workers`, which ask, and by `process`, which answers. Pure.
 """
 
 import struct
@@ -15,7 +15,7 @@ from headrace_mq.protocol.bodies import Picked
 from headrace_mq.store.index.page import IndexEntry
 
 __all__ = [
-    "LENGTH", "READY", "Job", "Sifted", "decode_job", "decode_sifted", "encoded",
+    "LENGTH", "READY", "Job", "JobResult", "decode_job", "decode_result", "encoded",
 ]  # fmt: skip
 
 LENGTH = struct.Struct("<I")
@@ -45,7 +45,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     enough: int
 
 
-class Sifted(msgspec.Struct, frozen=True, array_like=True):
+class JobResult(msgspec.Struct, frozen=True, array_like=True):
     """What is wanted of a job's batches.
 
     Args:
@@ -67,10 +67,10 @@ class Sifted(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_job = msgspec.msgpack.Decoder(Job).decode
-decode_sifted = msgspec.msgpack.Decoder(Sifted).decode
+decode_result = msgspec.msgpack.Decoder(JobResult).decode
 
 
-def encoded(what: Job | Sifted) -> bytes:
+def encoded(what: Job | JobResult) -> bytes:
     """A job or what came of it, ready for the pipe."""
     body = _encode(what)
     return LENGTH.pack(len(body)) + body

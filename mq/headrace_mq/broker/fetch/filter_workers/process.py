@@ -1,10 +1,11 @@
 """
-A process that looks through batches of segments' files for what is wanted of them.
+A worker process that filters batches in segment files.
 
     python -m headrace_mq.broker.fetch.filter_workers.process
 
-Takes jobs from standard input, one after the other, and ends with it: so none outlives its broker, however
-that ends. Used by `sifters` through pipes; reads the files. It must never write to one.
+It takes jobs from standard input, one after the other, and ends when standard input closes: so it does not
+outlive its broker, not even a killed one. Used by `workers` through pipes; reads the files. It must not write
+to them.
 """
 
 import gc
@@ -19,31 +20,31 @@ from headrace_mq.broker.fetch.filter_workers.jobs import (
     LENGTH,
     READY,
     Job,
-    Sifted,
+    JobResult,
     decode_job,
     encoded,
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header, sound_batch
-from headrace_mq.protocol.filter.sieve import Selection, Sieve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter, Selection
 from headrace_mq.store.index.page import IndexEntry
 
-__all__ = ["main", "serve", "sift"]
+__all__ = ["main", "run_job", "serve"]
 
-# Read at a time, so that it stays in the processor's cache until it is looked at.
+# Bytes read at a time: they stay in the CPU's cache until they are filtered.
 READ_BYTES = 256 << 10
-# To read on over so many bytes of other queues is quicker than to ask the system again.
+# Reading over this many bytes of other queues is quicker than another system call.
 _BRIDGE_BYTES = 4_096
-# Behind those who wait for an answer: the broker and the clients of this machine.
+# A lower priority than the broker and the clients on this machine, which wait for answers.
 _NICENESS = 5
-# What a job makes is gone when it is done, and no cycles are among it: next to nothing is left to collect.
+# A job's objects are freed when it ends, and they form no cycles: almost nothing is left to collect.
 _GC_THRESHOLDS = (50_000, 20, 100)
-# Conditions kept compiled; a process serves few readers at a time.
-_SIEVES_MAX = 64
+# Compiled conditions to keep; a process serves few readers at a time.
+_BATCH_FILTERS_MAX = 64
 
 
 class _Buffer:
-    """Memory that is read into again and again."""
+    """A reusable buffer for reads."""
 
     def __init__(self) -> None:
         self._memory = memoryview(bytearray(READ_BYTES))
@@ -56,15 +57,15 @@ class _Buffer:
         return self._memory[:held]
 
 
-def sift(job: Job, sieve: Sieve) -> Sifted:
-    """Looks through the batches of a job, up to one that is not sound or when it has found enough.
+def run_job(job: Job, batch_filter: BatchFilter) -> JobResult:
+    """Filters the batches of a job; stops before a damaged batch, or when it has found enough.
 
     Raises:
         OSError: the file cannot be read.
     """
     gathering, wholes, looked = Selection(QueueRef(job.topic, job.queue_id)), list[int](), 0
     go_on = job.entries[0].base
-    # What is whole is not copied: its reader will be given it from the file.
+    # Whole batches are not copied: the broker sends them from the file.
     file = os.open(job.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for entry, batch in _batches(file, job):
@@ -72,7 +73,7 @@ def sift(job: Job, sieve: Sieve) -> Sifted:
                 break
             looked += entry.length
             go_on = read_header(batch).next_offset
-            part = sieve.part_of(batch, picks=job.picks)
+            part = batch_filter.part_of(batch, picks=job.picks)
             if part is not None:
                 if part.picks is None:
                     wholes.append(entry.base)
@@ -82,7 +83,7 @@ def sift(job: Job, sieve: Sieve) -> Sifted:
     finally:
         os.close(file)
     gathering.close()
-    return Sifted(go_on, looked, gathering.count, gathering.size, gathering.picked, wholes)
+    return JobResult(go_on, looked, gathering.count, gathering.size, gathering.picked, wholes)
 
 
 def _batches(file: int, job: Job) -> Iterator[tuple[IndexEntry, memoryview | None]]:
@@ -113,7 +114,7 @@ def _runs(entries: Sequence[IndexEntry]) -> Iterator[Sequence[IndexEntry]]:
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Does what comes in until there is no more."""
-    sieves = lru_cache(_SIEVES_MAX)(Sieve)
+    batch_filters = lru_cache(_BATCH_FILTERS_MAX)(BatchFilter)
     answers.write(READY)
     answers.flush()
     while len(head := jobs.read(LENGTH.size)) == LENGTH.size:
@@ -123,11 +124,11 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
             return
         job = decode_job(body)
         try:
-            sifted = sift(job, sieves(job.condition))
+            result = run_job(job, batch_filters(job.condition))
         except OSError:
             # Deleted meanwhile, or a bad disk: the broker sees for itself, and says what is wrong.
-            sifted = Sifted(job.entries[0].base)
-        answers.write(encoded(sifted))
+            result = JobResult(job.entries[0].base)
+        answers.write(encoded(result))
         answers.flush()
 
 

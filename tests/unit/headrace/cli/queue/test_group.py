@@ -10,7 +10,7 @@ import pytest
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.errors import GroupAtWork, GroupNotFound, InvalidArgument, OffsetOutOfRange
+from headrace_mq.errors import GroupNotEmpty, GroupNotFound, InvalidArgument, OffsetOutOfRange
 from headrace_mq.message import Message, QueueRef
 
 
@@ -107,7 +107,7 @@ def test_an_impossible_reset_is_a_mistake(run, group, topic, broker_address) -> 
     async def reset_at_work() -> None:
         async with Consumer(broker_address, group=group, topics=[topic]):
             done = await asyncio.to_thread(run, "group", "reset", group, "--latest")
-        assert isinstance(done.error, GroupAtWork)
+        assert isinstance(done.error, GroupNotEmpty)
 
     asyncio.run(reset_at_work())
     assert offset(broker_address, group, topic) == 3

@@ -91,7 +91,7 @@ def subject() -> Subject:
     return Subject()
 
 
-def test_an_append_serves_who_waits_for_the_queue_and_nobody_else(subject: Subject) -> None:
+def test_an_append_serves_the_fetches_of_its_queue_and_no_others(subject: Subject) -> None:
     subject.park(1, A)
     subject.park(2, B)
     subject.there = {A}
@@ -101,7 +101,7 @@ def test_an_append_serves_who_waits_for_the_queue_and_nobody_else(subject: Subje
     assert len(subject.poll) == 1
 
 
-def test_what_has_just_grown_is_served_at_once_and_looked_at_once(subject: Subject) -> None:
+def test_a_queue_that_has_just_grown_is_served_at_once_and_checked_once(subject: Subject) -> None:
     subject.park(1, A, B)
     subject.park(2, B)
     subject.there = {A}
@@ -125,7 +125,7 @@ def test_of_many_only_the_first_are_served_at_once_and_all_others_in_the_same_ti
     assert len(subject.poll) == 0
 
 
-def test_who_waited_longest_is_served_first(subject: Subject) -> None:
+def test_the_fetch_that_waited_longest_is_served_first(subject: Subject) -> None:
     for number in range(5):
         subject.park(number, A)
     subject.there = {A}

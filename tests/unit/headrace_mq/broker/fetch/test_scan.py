@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.fetch.filter_workers.ahead import WantedBacklog
-from headrace_mq.broker.fetch.filter_workers.jobs import Sifted
+from headrace_mq.broker.fetch.filter_workers.jobs import JobResult
+from headrace_mq.broker.fetch.filter_workers.read_ahead import FilterRequest
 from headrace_mq.broker.fetch.scan import SCAN_MS_MAX, STEP_BYTES, ReadLimits, Scan
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch
+from headrace_mq.protocol.filter.batch_filter import BatchFilter, Selection
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import Selection, Sieve
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -61,11 +61,11 @@ def ways(
     bounds: ReadLimits = ALL,
 ) -> Iterator[tuple[Selection, int]]:
     """One scan after another, until all is read."""
-    sieve, offset, end = Sieve(text), 0, store.range(QUEUE)[1]
+    batch_filter, offset, end = BatchFilter(text), 0, store.range(QUEUE)[1]
     while offset < end:
         scan = Scan(store, clock or Ticking(), bytes_max, picks=True)
         found = store.read(QUEUE, offset, scan.step_bytes)
-        gathering, go_on = scan.through(QUEUE, found, sieve, bounds)
+        gathering, go_on = scan.through(QUEUE, found, batch_filter, bounds)
         assert go_on > offset
         offset = go_on
         yield gathering, go_on
@@ -114,26 +114,26 @@ async def test_a_scan_ends_with_as_many_messages_as_are_enough(store: MessageSto
     assert sorted({*seen, *RARE}) == list(range(COUNT * 4))
 
 
-class Ahead:
+class ReadAhead:
     """What another process looks through, as the test says."""
 
     def __init__(self, *, takes_jobs: bool = True) -> None:
-        self.coming: set[WantedBacklog] = set()
-        self.found: dict[WantedBacklog, Sifted] = {}
-        self.asked: list[WantedBacklog] = []
+        self.coming: set[FilterRequest] = set()
+        self.found: dict[FilterRequest, JobResult] = {}
+        self.asked: list[FilterRequest] = []
         self.gone_on: list[int] = []
         self._takes_jobs = takes_jobs
 
-    def is_coming(self, wanted: WantedBacklog) -> bool:
+    def is_coming(self, wanted: FilterRequest) -> bool:
         return wanted in self.coming
 
-    def take(self, wanted: WantedBacklog) -> Sifted | None:
+    def take(self, wanted: FilterRequest) -> JobResult | None:
         return self.found.pop(wanted, None)
 
-    def go_on(self, wanted: WantedBacklog, sifted: Sifted) -> None:
-        self.gone_on.append(sifted.next)
+    def go_on(self, wanted: FilterRequest, result: JobResult) -> None:
+        self.gone_on.append(result.next)
 
-    def ask(self, wanted: WantedBacklog) -> bool:
+    def ask(self, wanted: FilterRequest) -> bool:
         if self._takes_jobs:
             self.asked.append(wanted)
         return self._takes_jobs
@@ -143,66 +143,66 @@ SOME = "_tag = 'rare'"
 
 
 def read(
-    store: MessageStore, ahead: Ahead, offset: int, text: str = SOME, bounds: ReadLimits = ALL
+    store: MessageStore, ahead: ReadAhead, offset: int, text: str = SOME, bounds: ReadLimits = ALL
 ) -> tuple[Selection, int] | None:
     scan = Scan(store, Ticking(), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
-    return scan.read(QUEUE, offset, Sieve(text), bounds)
+    return scan.read(QUEUE, offset, BatchFilter(text), bounds)
 
 
-async def test_what_stands_behind_a_long_way_is_left_to_another_process(
+async def test_a_long_backlog_is_left_to_a_filter_worker(
     store: MessageStore,
 ) -> None:
-    ahead = Ahead()
+    ahead = ReadAhead()
     selected = read(store, ahead, 0)
     assert selected is not None
     gathering, go_on = selected
     assert offsets(gathering) == [offset for offset in RARE if offset < go_on]
-    assert ahead.asked == [WantedBacklog(QUEUE, go_on, SOME, picks=True)]
+    assert ahead.asked == [FilterRequest(QUEUE, go_on, SOME, picks=True)]
     size = len(store.read(QUEUE, 0, 1)[0])
     assert STEP_BYTES < go_on // 4 * size <= 2 * STEP_BYTES
 
 
-async def test_who_has_looked_as_long_as_he_may_leaves_the_rest_to_another_process_too(
+async def test_a_scan_at_its_time_limit_leaves_the_rest_to_a_filter_worker(
     store: MessageStore,
 ) -> None:
-    ahead = Ahead()
+    ahead = ReadAhead()
     scan = Scan(store, Ticking(SCAN_MS_MAX), MANY, picks=True, ahead=ahead)  # type: ignore[arg-type]  # as far as it is asked
-    selected = scan.read(QUEUE, 0, Sieve(SOME), ALL)
+    selected = scan.read(QUEUE, 0, BatchFilter(SOME), ALL)
     assert selected is not None
     # Small batches take longer, so this was no more than a step.
     assert selected[1] * len(store.read(QUEUE, 0, 1)[0]) // 4 <= STEP_BYTES
-    assert ahead.asked == [WantedBacklog(QUEUE, selected[1], SOME, picks=True)]
+    assert ahead.asked == [FilterRequest(QUEUE, selected[1], SOME, picks=True)]
 
 
-async def test_where_nobody_takes_it_and_where_much_is_wanted_it_goes_on_itself(
+async def test_a_scan_goes_on_itself_without_workers_or_with_many_matches(
     store: MessageStore,
 ) -> None:
-    unwilling = Ahead(takes_jobs=False)
+    unwilling = ReadAhead(takes_jobs=False)
     selected = read(store, unwilling, 0)
     assert selected is not None
     assert (offsets(selected[0]), selected[1]) == (RARE, COUNT * 4)
-    willing = Ahead()
+    willing = ReadAhead()
     selected = read(store, willing, 0, "_tag = 'usual'")
     assert selected is not None
     assert selected[1] == COUNT * 4
     assert willing.asked == []
 
 
-async def test_what_is_on_its_way_is_waited_for(store: MessageStore) -> None:
-    ahead = Ahead()
-    ahead.coming.add(WantedBacklog(QUEUE, 400, SOME, picks=True))
+async def test_a_scan_waits_for_a_result_that_is_on_its_way(store: MessageStore) -> None:
+    ahead = ReadAhead()
+    ahead.coming.add(FilterRequest(QUEUE, 400, SOME, picks=True))
     assert read(store, ahead, 400) is None
 
 
-async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
+async def test_a_scan_passes_on_a_workers_result_and_starts_the_next_job(
     store: MessageStore,
 ) -> None:
-    ahead = Ahead()
+    ahead = ReadAhead()
     scan = Scan(store, Ticking(), MANY, picks=True)
     first = store.read(QUEUE, 0, 10_000)
-    picked = scan.through(QUEUE, first, Sieve(SOME), ALL)[0].picked
-    sifted = Sifted(1_000, 100_000, 5, 300, picked, [400])
-    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = sifted
+    picked = scan.through(QUEUE, first, BatchFilter(SOME), ALL)[0].picked
+    result = JobResult(1_000, 100_000, 5, 300, picked, [400])
+    ahead.found[FilterRequest(QUEUE, 0, SOME, picks=True)] = result
     selected = read(store, ahead, 0)
     assert selected is not None
     gathering, go_on = selected
@@ -215,11 +215,11 @@ async def test_what_was_found_elsewhere_is_passed_on_and_the_next_is_asked_for(
 
 
 @pytest.mark.parametrize("bounds", [ALL._replace(bytes_max=299), ALL._replace(messages_enough=4)])
-async def test_what_an_answer_has_no_room_for_is_looked_for_again(
+async def test_a_scan_filters_again_the_matches_that_an_answer_has_no_room_for(
     store: MessageStore, bounds: ReadLimits
 ) -> None:
-    ahead = Ahead(takes_jobs=False)
-    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = Sifted(1_000, 100_000, 5, 300)
+    ahead = ReadAhead(takes_jobs=False)
+    ahead.found[FilterRequest(QUEUE, 0, SOME, picks=True)] = JobResult(1_000, 100_000, 5, 300)
     selected = read(store, ahead, 0, bounds=bounds)
     assert selected is not None
     assert offsets(selected[0])[:1] == RARE[:1]
@@ -229,8 +229,8 @@ async def test_what_an_answer_has_no_room_for_is_looked_for_again(
 async def test_a_whole_batch_that_is_not_there_any_more_is_looked_for_again(
     store: MessageStore,
 ) -> None:
-    ahead = Ahead(takes_jobs=False)
-    ahead.found[WantedBacklog(QUEUE, 0, SOME, picks=True)] = Sifted(
+    ahead = ReadAhead(takes_jobs=False)
+    ahead.found[FilterRequest(QUEUE, 0, SOME, picks=True)] = JobResult(
         1_000, 100_000, 5, 300, [], [402]
     )
     selected = read(store, ahead, 0)

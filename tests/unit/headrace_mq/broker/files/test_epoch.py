@@ -18,7 +18,7 @@ def test_each_start_takes_the_next_number(tmp_path: Path, file: MetadataFile[Kep
     assert [next_epoch(file, store=store, now_ms=NOW_MS) for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_lost_file_beside_messages_never_leads_back_to_an_old_number(
+def test_a_lost_epoch_file_of_a_used_store_never_brings_back_an_old_epoch(
     tmp_path: Path, file: MetadataFile[KeptBroker]
 ) -> None:
     store = tmp_path / "store"

@@ -13,7 +13,7 @@ from headrace_mq.protocol.limits import BacklogDescription
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 
 
-class Standing:
+class GroupBacklog:
     """Where groups stand, as a test says."""
 
     def __init__(self, **lags: Mapping[QueueRef, int]) -> None:
@@ -27,14 +27,14 @@ class Standing:
             self.all[group][queue] -= count
 
 
-def backlogs(standing: Standing, **limits: Limit) -> Backlogs:
+def backlogs(standing: GroupBacklog, **limits: Limit) -> Backlogs:
     found = Backlogs(standing, alarm_percent=80)
     found.replace(limits)
     return found
 
 
 def test_a_group_that_rejects_refuses_messages_from_its_limit_on_and_says_why() -> None:
-    standing = Standing(g={A: 5, B: 4})
+    standing = GroupBacklog(g={A: 5, B: 4})
     limited = backlogs(standing, g=Limit(10, "reject"))
     limited.check("t")
     standing.all["g"][B] = 5
@@ -45,7 +45,7 @@ def test_a_group_that_rejects_refuses_messages_from_its_limit_on_and_says_why() 
 
 
 def test_a_group_that_blocks_lets_producers_of_its_topics_wait_until_there_is_room() -> None:
-    standing = Standing(g={A: 10})
+    standing = GroupBacklog(g={A: 10})
     limited = backlogs(standing, g=Limit(10, "block"), other=Limit(10, "reject"))
     (obstacle,) = limited.blocked(["t"])
     assert obstacle.wait_ms(0) > 0
@@ -62,7 +62,7 @@ def test_a_group_that_blocks_lets_producers_of_its_topics_wait_until_there_is_ro
 
 
 def test_a_group_that_drops_skips_what_is_too_much_counted_and_loudly() -> None:
-    standing = Standing(g={A: 9, B: 3})
+    standing = GroupBacklog(g={A: 9, B: 3})
     limited = backlogs(standing, g=Limit(10, "drop_oldest"))
     with capture_logs() as logs:
         limited.look(0)
@@ -79,8 +79,8 @@ def test_a_group_that_drops_skips_what_is_too_much_counted_and_loudly() -> None:
     assert not limited.drops("another")
 
 
-def test_a_group_that_cannot_be_moved_is_told_and_fails_nobody(monkeypatch) -> None:
-    standing = Standing(g={A: 11})
+def test_a_group_that_cannot_be_moved_is_reported_and_fails_no_request(monkeypatch) -> None:
+    standing = GroupBacklog(g={A: 11})
     limited = backlogs(standing, g=Limit(10, "drop_oldest"))
 
     def refuse(*_: object) -> None:
@@ -90,13 +90,13 @@ def test_a_group_that_cannot_be_moved_is_told_and_fails_nobody(monkeypatch) -> N
     with capture_logs() as logs:
         limited.look(0)
     assert [line["event"] for line in logs] == [
-        "the backlog of a group is near its limit", "a group could not be moved forward",
+        "the backlog of a group is near its limit", "a group over its backlog limit could not be moved forward",
     ]  # fmt: skip
     assert limited.describe()[0].dropped == 0
 
 
 def test_an_alarm_is_raised_once_at_its_share_and_ended_below_it() -> None:
-    standing = Standing(g={A: 79})
+    standing = GroupBacklog(g={A: 79})
     limited = backlogs(standing, g=Limit(100, "block"))
     with capture_logs() as logs:
         limited.look(0)
@@ -112,7 +112,7 @@ def test_an_alarm_is_raised_once_at_its_share_and_ended_below_it() -> None:
 
 
 def test_without_its_limit_a_group_has_no_alarm() -> None:
-    limited = backlogs(Standing(g={A: 100}), g=Limit(100, "reject"))
+    limited = backlogs(GroupBacklog(g={A: 100}), g=Limit(100, "reject"))
     limited.look(0)
     limited.replace({})
     assert (limited.alarms, limited.describe()) == ([], [])
@@ -120,7 +120,7 @@ def test_without_its_limit_a_group_has_no_alarm() -> None:
 
 
 @given(lags=st.lists(st.integers(0, 50), max_size=6), share=st.floats(0, 1))
-def test_what_is_skipped_is_the_excess_and_most_of_it_where_most_is_left(
+def test_a_group_skips_only_the_excess_and_most_in_its_longest_queue(
     lags: list[int], share: float
 ) -> None:
     held = {QueueRef("t", number): lag for number, lag in enumerate(lags)}

@@ -26,7 +26,7 @@ def passes(locks: Locks[str], owner: Owner[str], queue: QueueRef, epoch: int, no
     return True
 
 
-def test_a_lock_is_granted_when_free_to_its_owner_again_and_to_nobody_else(
+def test_a_lock_is_granted_if_free_or_to_its_owner_only(
     locks: Locks[str],
 ) -> None:
     first = locks.lock(ONE, [A, A], now_ms=0)
@@ -42,7 +42,7 @@ def test_groups_do_not_see_each_others_locks(locks: Locks[str]) -> None:
     assert list(locks.lock(Owner("other", "one", "session 1"), [A], now_ms=0)) == [A]
 
 
-def test_an_expired_lock_goes_to_whoever_asks_with_a_greater_epoch(locks: Locks[str]) -> None:
+def test_an_expired_lock_goes_to_the_next_member_with_a_greater_epoch(locks: Locks[str]) -> None:
     old = locks.lock(ONE, [A], now_ms=0)[A]
     assert locks.lock(TWO, [A], now_ms=EXPIRY_MS - 1) == {}
     new = locks.lock(TWO, [A], now_ms=EXPIRY_MS)[A]
@@ -58,7 +58,7 @@ def test_a_heartbeat_keeps_all_locks_of_a_member(locks: Locks[str]) -> None:
     assert passes(locks, ONE, B, granted[B], EXPIRY_MS)
 
 
-def test_a_late_heartbeat_keeps_what_nobody_took(locks: Locks[str]) -> None:
+def test_a_late_heartbeat_keeps_the_locks_that_no_member_took(locks: Locks[str]) -> None:
     granted = locks.lock(ONE, [A, B], now_ms=0)
     locks.lock(TWO, [A], now_ms=EXPIRY_MS)
     locks.renew(ONE, now_ms=EXPIRY_MS)
@@ -77,7 +77,7 @@ def test_unlocking_frees_ones_own_locks_only(locks: Locks[str]) -> None:
     assert list(locks.lock(TWO, [A], now_ms=0)) == [A]
 
 
-def test_what_a_member_held_is_free_when_it_is_gone(locks: Locks[str]) -> None:
+def test_the_locks_of_a_member_are_free_when_it_is_gone(locks: Locks[str]) -> None:
     locks.lock(ONE, [A, B], now_ms=0)
     locks.release("g", "one")
     locks.release("g", "one")
@@ -100,7 +100,7 @@ def test_a_member_that_comes_back_on_another_connection_gets_a_new_epoch(
     assert list(locks.lock(TWO, [A], now_ms=1 + EXPIRY_MS)) == [A]
 
 
-def test_a_commit_without_a_lock_passes_while_nobody_else_holds_one(locks: Locks[str]) -> None:
+def test_a_commit_without_a_lock_passes_while_no_other_member_holds_one(locks: Locks[str]) -> None:
     assert passes(locks, ONE, A, 0, 0)
     locks.lock(ONE, [A], now_ms=0)
     assert passes(locks, ONE, A, 0, 0)
@@ -118,7 +118,7 @@ def test_epochs_grow_across_starts_of_the_broker() -> None:
     assert newer.lock(ONE, [A], now_ms=0)[A] > before
 
 
-def test_there_are_no_more_locks_than_the_limit(
+def test_locks_above_the_limit_are_refused(
     locks: Locks[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks_module, "LOCKS_MAX", 1)

@@ -13,8 +13,8 @@ from headrace_mq.broker.groups.members import (
     Groups,
 )
 from headrace_mq.errors import (
-    GroupAtWork,
-    GroupDiffers,
+    GroupNotEmpty,
+    InconsistentGroup,
     InvalidArgument,
     NameTaken,
     NotGroupMember,
@@ -196,7 +196,7 @@ def strict() -> Groups[str]:
     return Groups[str](member_expiry_ms=EXPIRY_MS, takeover_ms=1_000)
 
 
-def test_a_member_that_is_gone_for_a_while_comes_back_and_nobody_else_notices(
+def test_a_member_that_comes_back_in_time_changes_no_other_members_view(
     strict: Groups[str],
 ) -> None:
     named(strict, "one")
@@ -205,7 +205,7 @@ def test_a_member_that_is_gone_for_a_while_comes_back_and_nobody_else_notices(
     assert strict.disconnect("session of one", now_ms=500) == []
     (away, _) = strict.members("g")
     assert (away.session, away.kept_until_ms) == (None, 10_500)
-    with pytest.raises(GroupAtWork, match=r"2 members at work \(1 of them away"):
+    with pytest.raises(GroupNotEmpty, match=r"2 members at work \(1 of them away"):
         strict.require_idle("g")
     with pytest.raises(NotGroupMember):
         strict.heartbeat(Heartbeat("g", "a"), session="session of one", now_ms=600)
@@ -445,7 +445,7 @@ def test_groups_are_found_by_what_their_members_subscribed_to(groups: Groups[str
     assert groups.subscribed("t") == ["two"]
 
 
-def test_members_are_told_with_their_session_and_last_sign_of_life(groups: Groups[str]) -> None:
+def test_members_are_described_with_their_session_and_last_heartbeat(groups: Groups[str]) -> None:
     join(groups, "b", topics=("u", "t"), now_ms=5)
     join(groups, "a", session="session of b", now_ms=6)
     join(groups, "a", group="h", session="session of b", now_ms=7)
@@ -463,18 +463,18 @@ def test_a_member_that_differs_is_refused_and_changes_nothing(groups: Groups[str
     join(groups, "a", contract={"the allocation": "average", "the handling": "per_key"})
     before = groups.view("g")
     with pytest.raises(
-        GroupDiffers, match=r"group 'g' have the allocation 'average'.*has 'circle'"
+        InconsistentGroup, match=r"group 'g' have the allocation 'average'.*has 'circle'"
     ):
         join(groups, "b", contract={"the allocation": "circle", "the handling": "per_key"})
     assert groups.view("g") == before
 
 
-def test_what_one_of_two_members_leaves_out_is_not_compared(groups: Groups[str]) -> None:
+def test_parts_that_one_of_two_members_leaves_out_are_not_compared(groups: Groups[str]) -> None:
     join(groups, "old")
     join(groups, "a", contract={"the filter of topic t": "x > 1"})
     join(groups, "b", contract={"the filter of topic u": "x > 2"})
     assert len(groups.members("g")) == 3
-    with pytest.raises(GroupDiffers):
+    with pytest.raises(InconsistentGroup):
         join(groups, "c", contract={"the filter of topic u": ""})
 
 

@@ -116,7 +116,7 @@ def test_too_many_offsets_are_refused_as_a_whole(
     assert offsets.get("g", Q1) == 1
 
 
-def test_what_every_group_has_reached_is_what_the_slowest_has(
+def test_the_offset_that_every_group_has_reached_is_the_slowest_groups(
     file: MetadataFile[KeptOffsets],
 ) -> None:
     offsets = loaded(file)
@@ -168,7 +168,7 @@ def test_a_group_without_offsets_is_gone(file: MetadataFile[KeptOffsets]) -> Non
     assert file.read() == KeptOffsets({})
 
 
-def test_whoever_waits_for_the_disk_is_told_after_the_write_that_carries_the_change(
+def test_waiters_for_the_disk_end_after_the_write_that_holds_their_change(
     file: MetadataFile[KeptOffsets],
 ) -> None:
     offsets = loaded(file)

@@ -169,7 +169,7 @@ async def test_a_position_that_no_answer_gave_finds_nothing_wrong(client: Any) -
             await client.ask(RequestCode.FIND_MESSAGES, asked(log=log, position=position))
 
 
-async def test_the_sender_of_a_message_is_told_across_connections_and_restarts(
+async def test_the_sender_of_a_message_is_known_across_connections_and_restarts(
     start: Any, connect: Any, batch: Any
 ) -> None:
     broker = await start()

@@ -64,7 +64,7 @@ def parked(until):
     return wait
 
 
-async def test_what_is_there_is_answered_at_once_with_the_range(client, batch) -> None:
+async def test_stored_messages_are_answered_at_once_with_the_range(client, batch) -> None:
     await client.create("t", 1)
     await client.produce(batch("t", 0, b"a", b"b"), batch("t", 0, b"c"))
     answer, bodies = await fetch(client, ("t", 0, 0))
@@ -115,7 +115,7 @@ async def test_an_append_wakes_a_parked_fetch(broker, connect, client, batch, pa
     assert len(broker._state.long_poll) == 0
 
 
-async def test_an_append_to_another_queue_wakes_nobody(
+async def test_an_append_to_another_queue_wakes_no_fetch(
     broker, connect, client, batch, parked
 ) -> None:
     await client.create("t", 2)
@@ -138,7 +138,7 @@ async def test_a_fetch_that_does_not_want_to_wait_does_not(broker, client) -> No
     assert await fetch(client, ("t", 0, 0), wait_ms=0) == (FetchAnswer([]), [])
 
 
-async def test_nobody_waits_longer_than_the_broker_allows(start, connect) -> None:
+async def test_a_fetch_waits_no_longer_than_the_broker_allows(start, connect) -> None:
     client = await connect(await start(fetch_wait_ms_max=1))
     await client.create("t", 1)
     assert await fetch(client, ("t", 0, 0)) == (FetchAnswer([]), [])
@@ -174,7 +174,7 @@ async def test_parked_fetches_go_with_their_connection(broker, connect, parked) 
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 1 << 40])
-async def test_an_offset_out_of_range_is_answered_at_once_beside_what_there_is(
+async def test_an_offset_out_of_range_is_answered_at_once_with_the_other_queues(
     client, batch, offset: int
 ) -> None:
     await client.create("t", 2)
@@ -275,14 +275,14 @@ async def test_a_long_backlog_of_which_little_is_wanted_is_looked_through_by_oth
     client = await connect(broker)
     await client.create("t", 1)
     await client.produce(*(numbered("t", *range(40)) for _ in range(2_500)))
-    sifters = broker._sifters
+    workers = broker._workers
     jobs: list[int] = []
 
-    def submit(job, submitted=sifters.submit):
+    def submit(job, submitted=workers.submit):
         jobs.append(job.entries[0].base)
         return submitted(job)
 
-    sifters.submit = submit
+    workers.submit = submit
 
     async def read() -> list[int]:
         found, offset = [], 0
@@ -301,11 +301,11 @@ async def test_a_long_backlog_of_which_little_is_wanted_is_looked_through_by_oth
     # Nobody waits for a process that is being started.
     assert await read() == list(range(39, 100_000, 40))
     assert jobs == []
-    await until(sifters.ready)
+    await until(workers.ready)
     assert await read() == list(range(39, 100_000, 40))
     # Each job begins where the one before ended, before anybody has asked for it.
     assert len(jobs) > 1
-    pids = sifters.pids
+    pids = workers.pids
     await broker.aclose()
     assert pids
     assert not any(map(is_there, pids))
@@ -347,7 +347,7 @@ async def test_a_fetch_of_a_client_that_does_not_read_waits_until_it_does(
     assert opened((await slow.answer(waits)).body)[1] == [b"late"]
 
 
-async def test_what_comes_from_the_disk_is_answered_when_it_comes_and_nobody_else_waits(
+async def test_a_read_from_the_disk_is_answered_later_and_delays_no_other_client(
     start, connect, batch, monkeypatch, parked
 ) -> None:
     broker = await start()

@@ -192,7 +192,7 @@ async def test_lag_of_what_is_not_there_or_too_much_is_refused(client) -> None:
     assert isinstance(refused, InvalidArgument)
 
 
-async def test_connections_tell_who_they_are_and_what_they_do(
+async def test_connections_are_described_with_their_client_and_their_traffic(
     client, broker, clock, connect, batch
 ) -> None:
     await client.create("t", 1)
@@ -228,7 +228,9 @@ async def test_a_connection_that_is_gone_is_not_listed(client, broker, connect, 
     assert [one.client_id for one in await connections(client)] == ["client"]
 
 
-async def test_traffic_is_told_by_queue_by_group_and_in_all(client, broker, clock, batch) -> None:
+async def test_traffic_is_counted_by_queue_by_group_and_in_all(
+    client, broker, clock, batch
+) -> None:
     await client.create("t", 2)
     batches = [batch("t", 0, b"a", b"b"), batch("t", 1, b"c")]
     again = batch("t", 0, b"p", producer_id=7, first_sequence=0)
@@ -283,7 +285,7 @@ async def set_group(client, group, **values) -> GroupRules:
     return decode(GroupRules, body)
 
 
-async def test_what_an_operator_says_of_a_group_is_told_wherever_the_group_is(
+async def test_an_operators_rules_for_a_group_appear_in_every_answer_about_it(
     client, clock
 ) -> None:
     await client.create("t", 1)
@@ -329,7 +331,7 @@ async def test_a_group_of_which_something_was_said_is_known_without_members_and_
     "wrong",
     [SetGroup("", "off"), SetGroup("x" * 256), SetGroup("g", retries=-3), SetGroup("g", "no")],
 )
-async def test_what_cannot_be_said_of_a_group_is_refused(client, wrong) -> None:
+async def test_invalid_rules_for_a_group_are_refused(client, wrong) -> None:
     refused = await client.refusal(RequestCode.SET_GROUP, wrong)
     assert isinstance(refused, InvalidArgument)
     assert (await listed(client)).groups == []

@@ -121,7 +121,7 @@ async def test_a_senseless_request_for_checks_is_refused(client: Any, request_: 
     assert isinstance(refusal, InvalidArgument)
 
 
-async def test_nobody_consumes_the_journal_or_appends_under_its_producer_id(
+async def test_clients_cannot_consume_the_journal_or_append_under_its_producer_id(
     client: Any, batch: Any
 ) -> None:
     join = JoinGroup("g", "m", [TRANSACTION_TOPIC], [])
@@ -190,7 +190,7 @@ async def test_the_schedule_outlives_the_broker(start, connect, clock) -> None:
     assert (await describe(client)).late_ms in {0, HOUR}
 
 
-async def test_what_cannot_be_scheduled_is_refused_and_leaves_no_trace(
+async def test_messages_that_cannot_be_scheduled_are_refused_without_a_trace(
     start, connect, clock
 ) -> None:
     client = await connect(await start(clock=clock, scheduled_max=1))
@@ -206,7 +206,7 @@ async def test_what_cannot_be_scheduled_is_refused_and_leaves_no_trace(
     assert (await describe(client)).pending == 0
 
 
-async def test_the_journal_has_one_queue_whoever_makes_it(client) -> None:
+async def test_the_journal_always_has_one_queue(client) -> None:
     many = CreateTopic(SCHEDULE_TOPIC, 2)
     kept = CreateTopic(SCHEDULE_TOPIC, 1, "forever")
     for request in (many, kept):
@@ -236,7 +236,7 @@ async def test_a_cancellation_that_is_not_durable_is_answered_with_the_failure(
     assert client.answers == {}
 
 
-async def test_a_full_schedule_is_told_at_once_and_takes_messages_again_later(start) -> None:
+async def test_a_full_schedule_refuses_messages_at_once_and_accepts_them_again_later(start) -> None:
     broker = await start(scheduled_max=1)
     message = Message(topic="t", body=b"x")
     async with Producer(broker.address) as producer:

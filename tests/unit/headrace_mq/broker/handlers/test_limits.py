@@ -19,7 +19,7 @@ async def quotas(client) -> list[Quota]:
     return decode(QuotasAnswer, await client.ask(RequestCode.DESCRIBE_QUOTAS)).quotas
 
 
-async def test_quotas_are_told_with_the_defaults_first_and_hold_across_restarts(
+async def test_quotas_are_listed_with_the_defaults_first_and_hold_across_restarts(
     start, connect
 ) -> None:
     broker = await start(client_fetch_bytes=7)
@@ -63,7 +63,7 @@ async def test_a_limit_of_a_backlog_that_means_nothing_is_refused(client, wrong)
     assert answer.limits == []
 
 
-async def test_how_far_behind_a_group_may_be_holds_across_restarts(start, connect) -> None:
+async def test_the_backlog_limit_of_a_group_holds_across_restarts(start, connect) -> None:
     broker = await start()
     client = await connect(broker)
     await client.ask(RequestCode.SET_BACKLOG_LIMIT, SetBacklogLimit("g", 10, "block"))

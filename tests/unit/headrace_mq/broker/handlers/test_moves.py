@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.moves import TARGETS, move
 from headrace_mq.errors import (
-    GroupAtWork,
+    GroupNotEmpty,
     GroupNotFound,
     InvalidArgument,
     OffsetOutOfRange,
@@ -135,7 +135,7 @@ async def test_a_group_that_never_was_gets_a_place_to_begin(filled, state) -> No
     assert standing(state, "new") == {0: 10, 1: 3}
 
 
-async def test_what_has_no_offset_is_not_shifted_and_the_others_stay(filled, state) -> None:
+async def test_queues_without_an_offset_are_not_shifted_and_the_others_stay(filled, state) -> None:
     await filled.create("u", 1)
     answer = await moves(
         filled, RequestCode.RESET_OFFSETS, ResetOffsets("g", "shift", 1, topics=["u"])
@@ -173,7 +173,7 @@ async def test_a_group_at_work_is_not_touched(filled, state) -> None:
         (RequestCode.DELETE_GROUP, DeleteGroup("g")),
     ]:
         refused = await filled.refusal(code, asked)
-        assert isinstance(refused, GroupAtWork)
+        assert isinstance(refused, GroupNotEmpty)
         assert "1 members at work" in str(refused)
     assert standing(state) == {0: 4, 1: 3}
 
@@ -195,7 +195,7 @@ async def test_a_group_at_work_is_not_touched(filled, state) -> None:
         (RequestCode.OFFSETS_AT, OffsetsAt(["u"], 0), TopicNotFound),
     ],
 )
-async def test_what_cannot_be_moved_is_refused_and_nothing_moves(
+async def test_an_invalid_reset_is_refused_and_moves_no_offset(
     filled, state, code, asked, error
 ) -> None:
     assert isinstance(await filled.refusal(code, asked), error)
@@ -226,7 +226,7 @@ async def test_a_reset_is_on_disk_when_it_is_answered(filled, state) -> None:
     assert state.offsets._file.read().groups["g"]["t"] == {0: 0, 1: 0}
 
 
-async def test_a_reset_that_the_disk_refuses_is_told_so(filled, state, monkeypatch) -> None:
+async def test_a_reset_that_the_disk_refuses_fails(filled, state, monkeypatch) -> None:
     def full(_content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

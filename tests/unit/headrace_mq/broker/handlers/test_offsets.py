@@ -1,7 +1,7 @@
 import pytest
 
 from headrace_mq.errors import (
-    GroupAtWork,
+    GroupNotEmpty,
     InvalidArgument,
     NotGroupMember,
     OffsetOutOfRange,
@@ -81,7 +81,7 @@ async def test_a_generation_that_never_was_is_refused(filled) -> None:
     assert isinstance(await filled.refusal(RequestCode.COMMIT_OFFSETS, wrong), NotGroupMember)
 
 
-async def test_who_is_no_member_may_not_commit(broker, connect, filled) -> None:
+async def test_a_client_that_is_no_member_may_not_commit(broker, connect, filled) -> None:
     refused = await filled.refusal(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1)))
     assert isinstance(refused, NotGroupMember)
     await join(filled)
@@ -94,7 +94,7 @@ async def test_who_is_no_member_may_not_commit(broker, connect, filled) -> None:
     assert await committed(filled) == [-1, -1]
 
 
-async def test_administration_sets_offsets_either_way_while_nobody_is_at_work(filled) -> None:
+async def test_an_administrator_sets_offsets_either_way_while_the_group_is_empty(filled) -> None:
     await filled.ask(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 3), member=""))
     await filled.ask(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))
     assert await committed(filled) == [1, -1]
@@ -103,7 +103,7 @@ async def test_administration_sets_offsets_either_way_while_nobody_is_at_work(fi
 async def test_administration_waits_until_the_members_have_left(filled) -> None:
     await join(filled)
     error = await filled.refusal(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))
-    assert isinstance(error, GroupAtWork)
+    assert isinstance(error, GroupNotEmpty)
     assert "stop them" in str(error)
     await filled.ask(RequestCode.LEAVE_GROUP, LeaveGroup("g", "m"))
     await filled.ask(RequestCode.COMMIT_OFFSETS, commit(("t", 0, 1), member=""))

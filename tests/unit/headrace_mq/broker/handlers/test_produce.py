@@ -104,9 +104,7 @@ async def test_a_repeated_batch_is_answered_with_its_first_offset(client, batch)
     assert await stored(client, "t") == [b"a"]
 
 
-async def test_what_is_stored_already_is_not_refused_when_its_queue_was_frozen_meanwhile(
-    client, batch
-) -> None:
+async def test_a_repeated_batch_is_not_refused_after_its_queue_was_frozen(client, batch) -> None:
     await client.create("t", 1)
     first, second = (batch("t", 0, b"a", producer_id=7, first_sequence=n) for n in range(2))
     await client.produce(first)

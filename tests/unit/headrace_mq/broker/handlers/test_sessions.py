@@ -115,7 +115,7 @@ async def test_a_silent_member_expires_though_its_connection_lives(
     assert isinstance(refused, NotGroupMember)
 
 
-async def test_nobody_expires_because_the_broker_itself_was_paused(
+async def test_members_do_not_expire_because_the_broker_itself_was_paused(
     start, connect, clock, until
 ) -> None:
     broker = await start(clock=clock, member_expiry_ms=1_000)
@@ -142,7 +142,7 @@ async def test_a_member_that_says_it_holds_too_much_is_refused(client, held) -> 
     assert isinstance(refused, InvalidArgument)
 
 
-async def test_a_heartbeat_of_a_stranger_is_told_to_join(client) -> None:
+async def test_a_heartbeat_of_an_unknown_member_is_asked_to_join(client) -> None:
     refused = await client.refusal(RequestCode.HEARTBEAT, Heartbeat("g", "a"))
     assert isinstance(refused, NotGroupMember)
     assert "join again" in str(refused)
@@ -190,7 +190,7 @@ async def test_a_oneway_reply_is_delivered_and_not_answered(broker, connect) -> 
     assert service.answers == {}
 
 
-async def test_a_reply_to_nobody_is_undeliverable(client) -> None:
+async def test_a_reply_to_an_unknown_client_is_undeliverable(client) -> None:
     refused = await client.refusal(RequestCode.REPLY, Reply("nobody", "42", b"done"))
     assert isinstance(refused, ReplyUndeliverable)
 

@@ -66,7 +66,7 @@ async def test_a_request_above_the_quota_is_stored_when_its_time_has_come(
     assert answer.results[0].base_offset == 10
 
 
-async def test_what_is_sent_behind_it_keeps_its_place_and_other_requests_do_not_wait(
+async def test_messages_after_a_held_request_keep_their_order_and_other_requests_do_not_wait(
     slow, connect, batch, clock
 ) -> None:
     client = await connect(slow)
@@ -96,7 +96,7 @@ async def test_another_connection_of_the_same_host_brings_nothing_more(
     assert (await other.answer(late)).code == ResponseCode.OK
 
 
-async def test_who_waited_as_long_as_it_may_is_refused_and_nothing_is_stored(
+async def test_a_request_held_for_too_long_is_refused_and_not_stored(
     slow, connect, batch, clock
 ) -> None:
     client = await connect(slow)
@@ -160,7 +160,7 @@ async def test_a_quota_that_is_removed_lets_through_at_once_what_waits(
     assert (await client.answer(late)).code == ResponseCode.OK
 
 
-async def test_who_was_held_up_is_told(slow, connect, batch, clock) -> None:
+async def test_a_throttled_client_appears_in_the_description(slow, connect, batch, clock) -> None:
     client = await connect(slow)
     await client.create("t", 1)
     await client.produce(ten(batch))
@@ -248,9 +248,7 @@ async def test_the_error_of_a_refusal_may_be_tried_again(slow, connect, batch, c
     assert (answer.results[0].base_offset, answer.results[0].duplicate) == (60, False)
 
 
-async def test_where_nobody_has_a_quota_requests_are_served_without_a_look_at_any(
-    client, batch, monkeypatch
-) -> None:
+async def test_requests_check_no_quota_if_none_is_set(client, batch, monkeypatch) -> None:
     def never(*_: object) -> bool:
         raise AssertionError("asked for quotas")
 

@@ -12,9 +12,9 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     DeleteQueues,
     DescribeQueues,
-    DoomedQueue,
-    DoomedQueues,
     FreezeQueues,
+    QueueDeletion,
+    QueueDeletions,
     QueueDescription,
     QueuesAnswer,
 )
@@ -41,9 +41,9 @@ async def freeze(client, topic="t", *queues, writing=True, reading=True, frozen=
     return decode(TopicsAnswer, await client.ask(RequestCode.FREEZE_QUEUES, asked)).topics[0]
 
 
-async def delete(client, topic="t", keep=0, *, dry_run=False) -> DoomedQueues:
+async def delete(client, topic="t", keep=0, *, dry_run=False) -> QueueDeletions:
     asked = DeleteQueues(topic, keep, dry_run)
-    return decode(DoomedQueues, await client.ask(RequestCode.DELETE_QUEUES, asked))
+    return decode(QueueDeletions, await client.ask(RequestCode.DELETE_QUEUES, asked))
 
 
 async def commit(client, group, *offsets) -> None:
@@ -124,7 +124,7 @@ async def test_a_group_waits_at_a_queue_frozen_for_reading_until_it_is_thawed(
     assert [queue.end for queue in answer.queues] == [2]
 
 
-async def test_a_reader_without_a_group_is_told_that_the_queue_is_frozen(client, batch):
+async def test_a_reader_without_a_group_learns_that_the_queue_is_frozen(client, batch):
     await client.create("t", 1)
     await client.produce(batch("t", 0, b"a"))
     await freeze(client, "t", writing=False)
@@ -148,10 +148,10 @@ async def test_a_dry_run_names_what_hinders_and_changes_nothing(client, batch):
     await commit(client, "slow", (1, 1))
     await commit(client, "done", (1, 3))
     doomed = await delete(client, keep=1, dry_run=True)
-    assert doomed == DoomedQueues(
+    assert doomed == QueueDeletions(
         deleted=False,
         queues=[
-            DoomedQueue(
+            QueueDeletion(
                 "t", 1, 0, 3,
                 [
                     "takes messages: freeze it for writing",
@@ -187,7 +187,7 @@ async def test_the_reasons_in_an_answer_are_limited(client, batch):
     assert doomed.obstacles[-1] == "and 4 more reasons"
 
 
-async def test_a_deleted_topic_is_gone_with_its_offsets_and_whoever_waits_there_is_told(
+async def test_a_deleted_topic_is_gone_with_its_offsets_and_its_waiting_fetches_are_answered(
     broker, client, batch
 ):
     await client.create("t", 1)

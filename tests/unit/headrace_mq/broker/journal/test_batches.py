@@ -87,7 +87,7 @@ def test_the_queues_of_a_compacted_topic_are_all_open(retention: str, expected: 
     assert list(open_queues_of(topic)) == expected
 
 
-def test_what_is_sent_to_another_queue_or_damaged_is_refused() -> None:
+def test_batches_of_another_queue_and_damaged_ones_are_refused() -> None:
     batch = encode_batch(QUEUE, Columns([], [], [], [b"5"], []), born_first_ms=1)
     header = read_header(batch)
     assert sent_columns(header, memoryview(batch), QUEUE).bodies == [b"5"]

@@ -158,7 +158,7 @@ async def test_orders_are_carried_out_one_after_the_other_and_the_last_is_closed
     assert copies.state.unfinished is None
 
 
-async def test_what_a_queue_refuses_goes_to_the_dead_messages(
+async def test_messages_that_a_queue_refuses_become_dead_letters(
     begin: Callable[[], Copies], until: Until
 ) -> None:
     copies = begin()

@@ -14,6 +14,6 @@ from headrace_mq.broker.peers.peers import Peer
         (1, True, True, ["producer", "consumer"]),
     ],
 )
-def test_what_a_client_does_tells_what_it_is(produced, reads, member, roles) -> None:
+def test_the_requests_of_a_client_show_its_kind(produced, reads, member, roles) -> None:
     peer = Peer(software="x", since_ms=0, produced=produced, reads=reads)
     assert peer.roles(member=member) == roles

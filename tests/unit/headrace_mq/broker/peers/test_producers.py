@@ -30,7 +30,7 @@ def reloaded(tmp_path: Path) -> Producers:
     return again
 
 
-def test_a_producer_is_told_by_its_id_and_nobody_else_is(producers: Producers) -> None:
+def test_a_producer_is_found_by_its_own_id_only(producers: Producers) -> None:
     producers.meet(peer(), 7)
     assert producers.describe([8, 7, 7]) == [described(7)]
 
@@ -49,7 +49,7 @@ def test_batches_without_a_producer_are_nobodys(producers: Producers) -> None:
     assert producers.describe([0]) == []
 
 
-def test_they_are_known_again_after_a_restart(producers: Producers, tmp_path: Path) -> None:
+def test_producers_are_known_again_after_a_restart(producers: Producers, tmp_path: Path) -> None:
     producers.meet(peer(), 7)
     changes = producers.take_changes()
     assert changes is not None
@@ -74,7 +74,7 @@ def test_the_file_is_written_only_where_something_is_new(producers: Producers) -
     assert producers.take_changes() is None
 
 
-def test_what_could_not_be_written_is_written_with_the_next_changes(
+def test_producers_that_could_not_be_written_are_written_with_the_next_changes(
     producers: Producers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_content: bytes) -> None:

@@ -46,7 +46,7 @@ def test_a_refusal_says_when_and_costs_nothing() -> None:
     creations.take(OFFSETS, "10.0.0.1", 0, 1_000_000)
 
 
-def test_what_is_over_is_forgotten() -> None:
+def test_past_creations_are_forgotten() -> None:
     creations = Creations({QUEUES: 60})
     creations.take(QUEUES, "a", 0, 10)
     creations.forget_idle(9_999)

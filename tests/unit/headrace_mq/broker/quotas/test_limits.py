@@ -8,11 +8,11 @@ from headrace_mq.broker.groups.backlogs import Limit
 from headrace_mq.broker.metadata import limits_file
 from headrace_mq.broker.quotas import limits as module
 from headrace_mq.broker.quotas.limits import Limits
-from headrace_mq.broker.quotas.quotas import Whose
+from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.errors import DataCorrupt, InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import GroupRules, Rates
 
-HOST, TOPIC = Whose("client", "10.0.0.7"), Whose("topic", "t")
+HOST, TOPIC = QuotaTarget("client", "10.0.0.7"), QuotaTarget("topic", "t")
 
 
 def opened(tmp_path: Path) -> Limits:
@@ -21,7 +21,7 @@ def opened(tmp_path: Path) -> Limits:
     return limits
 
 
-def test_what_was_set_is_there_after_a_restart_and_what_was_removed_is_not(tmp_path: Path) -> None:
+def test_quotas_that_were_set_hold_after_a_restart_and_removed_ones_do_not(tmp_path: Path) -> None:
     limits = opened(tmp_path)
     limits.set_quota(HOST, Rates(1, 2, 3, 4))
     limits.set_quota(TOPIC, Rates(produce_bytes=5))
@@ -42,7 +42,7 @@ def test_one_too_many_is_refused_and_the_others_stay(
 
 
 @pytest.mark.parametrize(("number", "raised"), [(errno.ENOSPC, StoreFull), (errno.EIO, OSError)])
-def test_where_the_disk_refuses_the_limits_stay_as_they_were(
+def test_limits_stay_as_they_were_if_the_disk_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, raised: type[Exception]
 ) -> None:
     limits = opened(tmp_path)
@@ -65,7 +65,7 @@ def test_a_damaged_file_refuses_the_start_and_says_what_to_do(tmp_path: Path) ->
         opened(tmp_path)
 
 
-def test_how_far_behind_groups_may_be_is_kept_beside_the_quotas(tmp_path: Path) -> None:
+def test_backlog_limits_are_kept_with_the_quotas(tmp_path: Path) -> None:
     limits = opened(tmp_path)
     limits.set_quota(TOPIC, Rates(1))
     limits.set_backlog("g", Limit(5, "block"))
@@ -75,7 +75,7 @@ def test_how_far_behind_groups_may_be_is_kept_beside_the_quotas(tmp_path: Path) 
     assert (again.backlogs, again.quotas) == ({"h": Limit(6, "reject")}, {TOPIC: Rates(1)})
 
 
-def test_what_was_said_of_groups_is_kept_until_nothing_is_left_to_say(tmp_path: Path) -> None:
+def test_rules_for_a_group_are_kept_until_all_are_removed(tmp_path: Path) -> None:
     limits = opened(tmp_path)
     limits.set_backlog("g", Limit(5, "block"))
     assert limits.rules("g") == GroupRules("g")

@@ -1,7 +1,7 @@
-from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Flow, Quotas, Room, Whose
+from headrace_mq.broker.quotas.quotas import FETCH, PRODUCE, Demand, Flow, Quotas, QuotaTarget, Room
 from headrace_mq.protocol.limits import NO_RATES, Rates, Throttling
 
-HOST, TOPIC = Whose("client", "10.0.0.7"), Whose("topic", "t")
+HOST, TOPIC = QuotaTarget("client", "10.0.0.7"), QuotaTarget("topic", "t")
 
 
 def quotas(**defaults: Rates) -> Quotas:
@@ -13,7 +13,7 @@ def flow(found: Flow | None) -> Flow:
     return found
 
 
-def test_without_any_quota_nothing_is_active_and_nobody_is_counted() -> None:
+def test_clients_are_not_counted_without_a_quota() -> None:
     free = quotas(client=NO_RATES, topic=NO_RATES)
     assert not free.active
     assert free.flows([HOST, TOPIC], PRODUCE, 0) == []
@@ -24,7 +24,7 @@ def test_a_default_counts_for_each_client_by_itself() -> None:
     given = quotas(client=Rates(produce_messages=10))
     assert given.active
     one = flow(given.flow(HOST, PRODUCE, 0))
-    other = flow(given.flow(Whose("client", "10.0.0.8"), PRODUCE, 0))
+    other = flow(given.flow(QuotaTarget("client", "10.0.0.8"), PRODUCE, 0))
     one.charge(0, 10, 0)
     assert (one.wait_ms(0, 1, 0), other.wait_ms(0, 1, 0)) == (100, 0)
     assert given.flow(HOST, FETCH, 0) is None
@@ -40,7 +40,7 @@ def test_a_quota_of_its_own_takes_the_place_of_the_default_as_a_whole() -> None:
     assert given.rates(TOPIC) == Rates(produce_bytes=10, fetch_bytes=10)
 
 
-def test_who_waited_for_a_quota_that_was_changed_is_let_through() -> None:
+def test_a_request_that_waited_for_a_changed_quota_is_let_through() -> None:
     given = quotas()
     given.replace({TOPIC: Rates(produce_bytes=1)})
     demand = Demand(flow(given.flow(TOPIC, PRODUCE, 0)), 1, 1)
@@ -75,7 +75,7 @@ def test_the_room_of_a_request_is_the_least_of_all_that_count() -> None:
     assert given.room([HOST, TOPIC], 0) == Room(7, 100)
 
 
-def test_who_was_held_up_is_told_for_ten_minutes_and_then_forgotten() -> None:
+def test_a_throttled_client_is_reported_for_ten_minutes_and_then_forgotten() -> None:
     given = quotas(topic=Rates(produce_messages=10))
     one = flow(given.flow(TOPIC, PRODUCE, 0))
     one.charge(0, 15, 0)

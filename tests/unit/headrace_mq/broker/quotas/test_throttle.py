@@ -92,14 +92,14 @@ class Subject:
             go(0)
 
 
-def test_what_may_pass_is_not_held() -> None:
+def test_a_request_that_may_pass_is_not_held() -> None:
     subject = Subject()
     subject.ask("a", "x", Wish(subject.bucket(10), 10))
     assert subject.ended == [("served", "a", 0)]
     assert (len(subject.throttle), subject.throttle.requests) == (0, 0)
 
 
-def test_who_must_wait_is_served_as_soon_as_it_may_and_in_order() -> None:
+def test_held_requests_are_served_as_soon_as_they_may_and_in_order() -> None:
     subject = Subject()
     bucket = subject.bucket(10)
     wishes = [Wish(bucket, 10) for _ in range(3)]
@@ -111,7 +111,7 @@ def test_who_must_wait_is_served_as_soon_as_it_may_and_in_order() -> None:
     assert len(subject.throttle) == 0
 
 
-def test_what_is_behind_it_on_the_same_lane_waits_with_it_whatever_it_wants() -> None:
+def test_a_request_behind_a_held_one_waits_with_it() -> None:
     subject = Subject()
     slow, free = subject.bucket(10), subject.bucket(10)
     subject.ask("a", "x", Wish(slow, 10))
@@ -147,7 +147,7 @@ def test_lanes_take_turns() -> None:
     assert [name for _, name, _ in subject.ended] == ["first", "x0", "y0", "x1", "x2"]
 
 
-def test_who_waited_as_long_as_it_may_is_refused() -> None:
+def test_a_request_held_for_too_long_is_refused() -> None:
     subject = Subject()
     bucket = subject.bucket(1)
     subject.ask("a", "x", Wish(bucket, 100))

@@ -40,7 +40,7 @@ def test_over_any_window_no_more_passes_than_the_rate_and_the_burst_allow(
 
 
 @given(rate=RATES, burst_ms=BURSTS, requests=REQUESTS, amount=st.integers(1, 20_000))
-def test_nobody_starves_each_amount_passes_once_the_debt_is_paid_and_the_bucket_holds_it(
+def test_every_amount_passes_once_the_debt_is_paid_and_the_bucket_holds_it(
     rate: int, burst_ms: int, requests: list[tuple[int, int]], amount: int
 ) -> None:
     bucket, found = passed(rate, burst_ms, requests)
@@ -53,7 +53,9 @@ def test_nobody_starves_each_amount_passes_once_the_debt_is_paid_and_the_bucket_
 
 
 @given(rate=RATES, burst_ms=BURSTS, cuts=st.lists(st.integers(0, 700), max_size=30))
-def test_how_often_it_is_asked_changes_nothing(rate: int, burst_ms: int, cuts: list[int]) -> None:
+def test_a_bucket_does_not_depend_on_how_often_it_is_asked(
+    rate: int, burst_ms: int, cuts: list[int]
+) -> None:
     asked, left = (TokenBucket(rate, burst_ms=burst_ms, now_ms=0) for _ in range(2))
     for bucket in (asked, left):
         bucket.charge(0, 10 * bucket.burst)
@@ -65,7 +67,7 @@ def test_how_often_it_is_asked_changes_nothing(rate: int, burst_ms: int, cuts: l
     assert asked.room(now_ms) == left.room(now_ms)
 
 
-def test_it_is_full_at_first_and_again_after_its_burst_is_paid_for() -> None:
+def test_a_bucket_is_full_at_first_and_again_after_its_burst_is_paid_for() -> None:
     bucket = TokenBucket(10, burst_ms=2_000, now_ms=0)
     assert (bucket.burst, bucket.is_full(0), bucket.room(0)) == (20, True, 20)
     bucket.charge(0, 25)

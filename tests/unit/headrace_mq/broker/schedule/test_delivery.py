@@ -269,7 +269,7 @@ async def test_messages_that_come_from_the_disk_are_delivered_in_order_when_they
     assert rig.bodies() == bodies
 
 
-async def test_what_is_written_again_may_come_from_the_disk_too(
+async def test_messages_to_write_again_may_be_read_from_the_disk(
     open_schedule: Open, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = open_schedule()

@@ -30,7 +30,7 @@ def restored(kept: KeptSchedule) -> Schedule:
     return schedule
 
 
-def test_what_is_taken_is_neither_taken_again_nor_forgotten() -> None:
+def test_a_taken_message_is_neither_taken_again_nor_forgotten() -> None:
     schedule = Schedule()
     schedule.apply(Entry(NOW, 0, 0))
     assert schedule.take(NOW, NOW, 5) == [Entry(NOW, 0, 0)]
@@ -90,7 +90,7 @@ def test_a_delay_waits_by_the_steady_clock_and_a_date_by_the_wall_clock() -> Non
     assert due == [Entry(NOW + 50, 2, 2), Entry(NOW + 100, 1, 1)]
 
 
-def test_what_is_due_by_both_clocks_comes_in_the_order_of_the_wall_clock() -> None:
+def test_messages_due_by_both_clocks_come_in_the_order_of_the_wall_clock() -> None:
     schedule = Schedule()
     for number in range(4):
         entry = Entry(NOW + number, number, number)
@@ -110,7 +110,7 @@ def test_a_delay_is_cancelled_also_when_the_clock_was_set_since() -> None:
         assert schedule.cancel(0, NOW + 10_000_000) is None
 
 
-def test_what_the_version_before_kept_are_dates() -> None:
+def test_messages_kept_by_the_version_before_have_dates() -> None:
     before = b'{"read_to":3,"buckets":[],"held":[[%d,0,0]],"unfinished":null}' % NOW
     schedule = restored(msgspec.json.decode(before, type=KeptSchedule))
     assert schedule.take(NOW, NOW - 10, 5) == [Entry(NOW, 0, 0)]

@@ -256,7 +256,7 @@ async def test_a_kill_before_or_between_any_two_steps_delivers_each_message_once
     assert found >= {(0, 8), (2, 6), (2, 4), (4, 4), (8, 0)}
 
 
-async def test_what_was_interrupted_is_finished_first_whatever_the_clock_says(
+async def test_an_interrupted_delivery_is_finished_first_at_any_time(
     open_schedule: Open, clock: Any, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "PAUSE_MS", 60_000)

@@ -32,7 +32,7 @@ def test_entries_come_when_they_are_due_by_time_then_by_number() -> None:
     assert len(wheel) == 1
 
 
-def test_what_is_overdue_comes_at_once() -> None:
+def test_overdue_entries_come_at_once() -> None:
     assert numbers(wheel_of(0, NOW - DAY).take(NOW, 10)) == [0, 1]
 
 
@@ -45,7 +45,7 @@ def test_an_hour_is_poured_in_bounded_shares_before_it_begins() -> None:
     assert numbers(wheel.take(NOW + 3 * HOUR_MS, 5_000)) == list(range(3_000))
 
 
-def test_it_asks_to_be_woken_early_enough_to_pour_and_then_exactly() -> None:
+def test_the_wheel_asks_to_be_woken_early_and_then_exactly() -> None:
     wheel = wheel_of(NOW + DAY)
     woken, turns = NOW, 0
     while not (taken := wheel.take(woken, 1)):
@@ -168,7 +168,7 @@ TestAgainstADict.settings = hypothesis_settings(max_examples=60, stateful_step_c
 
 
 @given(st.lists(st.integers(0, 10**13), max_size=30), st.integers(1, 7))
-def test_every_entry_is_taken_once_whatever_the_share(due_ms: list[int], share: int) -> None:
+def test_every_entry_is_taken_once_in_shares_of_any_size(due_ms: list[int], share: int) -> None:
     wheel = wheel_of(*due_ms)
     taken: list[Entry] = []
     while some := wheel.take(10**13, share):

@@ -132,7 +132,9 @@ def test_no_size_is_no_limit() -> None:
     assert rules_of(settings(transient_bytes_max=5), early=False).bytes_max == 5
 
 
-def test_what_is_spared_stays_until_it_is_not(deletion: Any, timeline: Timeline) -> None:
+def test_spared_segments_stay_until_they_are_spared_no_more(
+    deletion: Any, timeline: Timeline
+) -> None:
     store = ListedStore(3)
     needed = [1]
     passes = deletion(store, spare=lambda segments, before: min(before, needed[0]))

@@ -219,7 +219,7 @@ def test_no_number_means_every_queue_and_each_side_is_its_own(
     assert (described.unwritable, described.unreadable) == ([2], [2])
 
 
-def test_what_is_frozen_stays_frozen_after_a_restart_and_when_queues_are_added(
+def test_frozen_queues_stay_frozen_after_a_restart_and_when_queues_are_added(
     file: MetadataFile[KeptTopics],
 ) -> None:
     topics = loaded(file)
@@ -230,7 +230,7 @@ def test_what_is_frozen_stays_frozen_after_a_restart_and_when_queues_are_added(
     assert (grown.queues, grown.unwritable, grown.unreadable) == (3, [0, 1], [0, 1])
 
 
-def test_what_does_not_exist_is_not_frozen_and_nothing_else_either(
+def test_freezing_an_unknown_queue_freezes_no_queue(
     file: MetadataFile[KeptTopics],
 ) -> None:
     topics = loaded(file)

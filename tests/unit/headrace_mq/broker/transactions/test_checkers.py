@@ -5,7 +5,7 @@ from headrace_mq.broker.transactions.checkers import Checkers
 Asked = list[str]
 
 
-def test_the_one_that_prepared_it_is_asked_first_and_nobody_else_while_it_is_there() -> None:
+def test_the_producer_that_prepared_a_transaction_is_asked_alone_while_it_is_connected() -> None:
     checkers: Checkers[str, Asked] = Checkers()
     for name in ("a", "b"):
         checkers.wait(f"session {name}", "g", name, lambda _: None)
@@ -25,7 +25,7 @@ def test_a_group_is_not_asked_for_another() -> None:
     assert checkers.choose("other", "a", anybody=True) is None
 
 
-def test_who_was_asked_waits_no_more_until_it_says_so_again() -> None:
+def test_a_producer_that_was_asked_must_offer_itself_again() -> None:
     checkers: Checkers[str, Asked] = Checkers()
     said: list[Asked] = []
     checkers.wait("s", "g", "a", said.append)

@@ -1,4 +1,4 @@
-"""Questions about undecided transactions."""
+"""PendingQueries about undecided transactions."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_all_that_is_due_is_asked_in_one_answer_and_noted(rig: Rig) -> None:
+def test_all_due_checks_are_asked_in_one_answer_and_noted(rig: Rig) -> None:
     asked = rig.wait()
     assert rig.checks.step(9) == []
     assert rig.checks.step(10) == [Checked(1, 1, 110), Checked(2, 1, 110)]
@@ -58,7 +58,7 @@ def test_all_that_is_due_is_asked_in_one_answer_and_noted(rig: Rig) -> None:
     assert rig.checks.step(10) == []
 
 
-def test_a_group_without_anybody_is_asked_when_somebody_comes(rig: Rig) -> None:
+def test_an_empty_group_is_asked_when_a_producer_connects(rig: Rig) -> None:
     rig.wait("stranger", group="other")
     assert rig.checks.step(5_000) == []
     asked = rig.wait()
@@ -77,7 +77,7 @@ def test_after_the_last_question_a_bundle_is_given_up(rig: Rig) -> None:
     assert list(rig.checks.given_up) == [1, 2]
 
 
-def test_somebody_else_is_asked_when_the_first_stays_silent(rig: Rig) -> None:
+def test_another_producer_is_asked_if_the_first_stays_silent(rig: Rig) -> None:
     rig.wait("first", "c")
     rig.checks.step(10)
     other = rig.wait("other", "o")
@@ -104,12 +104,14 @@ def test_a_bundle_that_is_lost_is_given_up(rig: Rig) -> None:
     assert list(rig.checks.given_up) == [1]
 
 
-def test_what_stands_in_a_segment_that_goes_is_given_up(rig: Rig) -> None:
+def test_transactions_in_a_segment_to_be_deleted_are_given_up(rig: Rig) -> None:
     rig.checks.give_up_below(2)
     assert list(rig.checks.given_up) == [1]
 
 
-def test_who_is_gone_is_not_asked_and_who_waits_twice_is_answered_once_each(rig: Rig) -> None:
+def test_producers_that_left_are_not_asked_and_each_waiting_request_is_answered_once(
+    rig: Rig,
+) -> None:
     first = rig.wait()
     second = rig.wait()
     assert (first, second) == ([[]], [])

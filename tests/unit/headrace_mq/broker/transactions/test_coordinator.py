@@ -76,7 +76,9 @@ async def test_a_prepared_message_is_seen_nowhere_until_it_is_committed(
     assert rig.undecided() == 0
 
 
-async def test_what_is_rolled_back_is_never_seen_and_leaves_no_gap(open_transactions: Open) -> None:
+async def test_rolled_back_messages_are_never_seen_and_leave_no_gap(
+    open_transactions: Open,
+) -> None:
     rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2", b"3"))
     await rig.end(number, [2], [1])
@@ -105,7 +107,7 @@ async def test_a_decision_that_is_repeated_has_one_effect(open_transactions: Ope
     assert again.bodies() == rig.bodies() == [b"1"]
 
 
-async def test_the_first_decision_holds_and_who_decides_otherwise_is_told(
+async def test_the_first_decision_holds_and_a_contrary_one_is_refused(
     open_transactions: Open,
 ) -> None:
     rig = open_transactions()
@@ -125,7 +127,7 @@ async def test_decisions_on_what_was_never_prepared_or_by_another_group_are_refu
         rig.end(number, [0], group="other")
     with pytest.raises(InvalidArgument, match="prepared no"):
         rig.end(number + 1, [0])
-    with pytest.raises(InvalidArgument, match="no such"):
+    with pytest.raises(InvalidArgument, match="fewer transactions"):
         rig.end(number, [1])
     assert rig.undecided() == 1
 
@@ -152,7 +154,7 @@ async def test_more_decisions_than_fit_a_turn_are_all_carried_out(
 # --- crashes -------------------------------------------------------------------------------------
 
 
-async def test_what_was_prepared_before_a_crash_can_be_committed_after_it(
+async def test_a_transaction_prepared_before_a_crash_can_be_committed_after_it(
     open_transactions: Open,
 ) -> None:
     rig = open_transactions()
@@ -260,7 +262,7 @@ async def test_a_clock_that_is_set_neither_hastens_nor_delays_a_question(
         await rig.end(number, [0])
 
 
-async def test_while_nobody_is_there_no_question_counts_however_long_it_takes(
+async def test_checks_do_not_count_while_no_producer_is_connected(
     open_transactions: Open, until: Until
 ) -> None:
     rig = open_transactions(transaction_checks_max=1)
@@ -361,7 +363,7 @@ async def test_as_many_transactions_are_undecided_as_may_be(open_transactions: O
     rig.offer(bundle_of(b"3"))
 
 
-async def test_what_a_producer_may_not_append_to_the_journal_is_refused(
+async def test_invalid_bundles_are_refused(
     open_transactions: Open,
 ) -> None:
     rig = open_transactions()
@@ -398,7 +400,7 @@ async def test_a_full_disk_refuses_decisions_and_takes_them_when_there_is_room(
     assert rig.bodies() == [b"1"]
 
 
-async def test_what_is_committed_to_a_topic_that_is_gone_is_kept_aside(
+async def test_messages_committed_to_a_deleted_topic_become_dead_letters(
     open_transactions: Open,
 ) -> None:
     rig = open_transactions()

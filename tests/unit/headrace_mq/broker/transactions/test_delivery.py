@@ -115,7 +115,7 @@ def test_sequences_of_a_queue_go_on_from_decision_to_decision(decisions: Decisio
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_its_queue_takes_no_more_is_divided_among_those_that_do(
+def test_messages_of_a_frozen_queue_are_divided_among_the_open_ones(
     journal: Journal, topics: Topics, decisions: Decisions, gone: bool
 ) -> None:
     topics.create(CreateTopic("t", 3))
@@ -165,7 +165,7 @@ def test_a_bundle_is_refused_where_no_queue_of_its_topic_takes_it(
         decisions.check_takes(QueueRef("state", 1))
 
 
-def test_what_is_kept_aside_says_where_it_should_have_gone(decisions: Decisions) -> None:
+def test_dead_letters_name_the_queue_they_were_for(decisions: Decisions) -> None:
     decision = BundleDecision(4, [0], [], [1])
     committed, aside = decisions.number([decision]).parts
     assert (committed.aside, aside.aside) == (False, True)
@@ -184,7 +184,7 @@ def test_a_queue_that_is_gone_is_replaced_by_the_one_of_the_dead(
     assert QueueRef(part.topic, part.queue_id) == DEAD_TRANSACTIONS_QUEUE
 
 
-def test_what_its_queue_refuses_is_kept_without_a_sequence(
+def test_messages_that_their_queue_refuses_are_kept_without_a_sequence(
     decisions: Decisions, topics: Topics
 ) -> None:
     decision = BundleDecision(4, [0, 1], [], [])

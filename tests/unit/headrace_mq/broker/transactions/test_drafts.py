@@ -14,14 +14,14 @@ def state(count: int = 3, commit: tuple[int, ...] = ()) -> Transactions:
     return made
 
 
-def test_what_is_undecided_is_decided_once_however_often_it_is_asked_for() -> None:
+def test_an_undecided_transaction_is_decided_once() -> None:
     drafts = Drafts(state())
     assert drafts.decide([BundleEnds(7, [0], [1])]) == []
     assert drafts.decide([BundleEnds(7, [0], [1])]) == []
     assert drafts.decisions() == [BundleDecision(7, [0], [1], [])]
 
 
-def test_the_first_decision_holds_and_the_other_side_is_told() -> None:
+def test_the_first_decision_holds_and_the_other_one_is_reported() -> None:
     drafts = Drafts(state(commit=(0,)))
     late = drafts.decide([BundleEnds(7, [1], [0]), BundleEnds(7, [], [1])])
     assert late == [
@@ -37,13 +37,13 @@ def test_a_repeated_decision_is_nothing_to_carry_out() -> None:
     assert drafts.decisions() == []
 
 
-def test_of_what_was_forgotten_only_that_is_told() -> None:
+def test_a_forgotten_transaction_is_reported_as_forgotten() -> None:
     drafts = Drafts(state())
     assert drafts.decide([BundleEnds(3, [0], [])]) == [EndedOtherwise(3, 0, Outcome.FORGOTTEN)]
     assert drafts.decisions() == []
 
 
-def test_what_is_given_up_is_what_nobody_decided() -> None:
+def test_only_undecided_transactions_are_given_up() -> None:
     transactions = state()
     drafts = Drafts(transactions)
     drafts.decide([BundleEnds(7, [1], [])])

@@ -92,11 +92,11 @@ def test_a_sound_bundle_tells_its_transactions_and_queues() -> None:
         (bundle(ids=["a", "ü" * 128]), "1 to 255"),
         (bundle(ids=[]), "1 to 4096"),
         (bundle(parts=[]), "1 to 4096"),
-        (bundle(parts=[BundlePart(inner(), [0, 1])]), "names the transaction"),
-        (bundle(parts=[BundlePart(inner(), [2])]), "names the transaction"),
-        (bundle(parts=[BundlePart(inner(), [-1])]), "names the transaction"),
-        (bundle(parts=[BundlePart(inner("%SCHEDULE%"), [0])]), "itself"),
-        (bundle(parts=[BundlePart(inner("%TRANSACTION%"), [0])]), "itself"),
+        (bundle(parts=[BundlePart(inner(), [0, 1])]), "name its transaction"),
+        (bundle(parts=[BundlePart(inner(), [2])]), "name its transaction"),
+        (bundle(parts=[BundlePart(inner(), [-1])]), "name its transaction"),
+        (bundle(parts=[BundlePart(inner("%SCHEDULE%"), [0])]), "cannot send to"),
+        (bundle(parts=[BundlePart(inner("%TRANSACTION%"), [0])]), "cannot send to"),
     ],
 )
 def test_a_bundle_that_cannot_be_taken_says_why(body: bytes, why: str) -> None:

@@ -77,7 +77,7 @@ def test_checks_that_the_journal_tells_count_once() -> None:
     assert pending.checks == 3
 
 
-def test_what_the_last_decisions_need_is_read_until_they_are_done() -> None:
+def test_bundles_of_the_last_decisions_are_read_until_these_are_done() -> None:
     part = DecidedPart("t", 0, 0, 1, 0)
     whole = Decided(1, [BundleDecision(1, [0, 1], [], [])], [part])
     state = told(prepared(1), prepared(2), whole)

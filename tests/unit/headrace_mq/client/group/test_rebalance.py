@@ -62,7 +62,7 @@ subscriptions = st.dictionaries(
     sizes=st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 20)),
     name=st.sampled_from(sorted(STRATEGIES)),
 )
-def test_a_topics_queues_are_divided_among_those_who_subscribed_to_it(
+def test_a_topics_queues_are_divided_among_its_subscribers(
     group: dict[str, list[str]], sizes: dict[str, int], name: str
 ) -> None:
     shares = {

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace_mq.client.handlers.failures import Again, Failure, InPlace
+from headrace_mq.client.handlers.failures import Again, EndlessRetryPolicy, Failure
 from headrace_mq.message import QueueRef, Record
 
 RECORD = Record(
@@ -14,4 +14,4 @@ RECORD = Record(
 )
 async def test_in_place_pauses_double_up_to_their_limit(attempt: int, pause_ms: int) -> None:
     failure = Failure(RECORD, LookupError(), attempt)
-    assert await InPlace(10, 50).decide(failure) == Again(pause_ms)
+    assert await EndlessRetryPolicy(10, 50).decide(failure) == Again(pause_ms)

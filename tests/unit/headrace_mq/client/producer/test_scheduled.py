@@ -66,6 +66,6 @@ def test_a_message_that_cannot_be_delivered_is_refused_before_it_is_sent(message
     "wrong",
     [{"key": 5}, {"tag": None}, {"headers": {"a": 1}}, {"headers": {1: "a"}}, {"headers": "a"}],
 )
-def test_what_is_no_text_is_named_before_it_is_sent(wrong: dict[str, object]) -> None:
+def test_a_header_that_is_no_text_is_named_before_it_is_sent(wrong: dict[str, object]) -> None:
     with pytest.raises(TypeError, match=r"is text, not|are a mapping"):
         envelope(replace(MESSAGE, **wrong), When(0, 0))

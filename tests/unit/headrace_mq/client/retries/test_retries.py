@@ -11,7 +11,7 @@ from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.handlers.failures import Again, Failure, Settled
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.client.retries.retries import GiveUp, Parking, RetryAfter, Retrying
+from headrace_mq.client.retries.retries import GiveUp, InPlaceRetryPolicy, RetryAfter, RetryPolicy
 from headrace_mq.client.retry_headers import dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client_settings import DELAY_LEVELS
 from headrace_mq.errors import MessageQueueError, SendTimeout
@@ -73,7 +73,7 @@ async def test_delays_follow_rocketmqs_levels_from_ten_seconds_to_two_hours(
         asked.append((message, delay_ms))
 
     monkeypatch.setattr(producer, "schedule", schedule)
-    policy = Retrying(producer, "g")
+    policy = RetryPolicy(producer, "g")
     record = failure().record
     for number in range(16):
         assert isinstance(await policy.decide(failure(record=record)), Settled)
@@ -94,7 +94,7 @@ async def test_a_number_that_an_operator_said_counts_instead_of_the_members_own(
     producer: Producer,
 ) -> None:
     rules = CurrentGroupRules("g")
-    policy = Retrying(producer, "g", RetrySettings(retries_max=0, levels=("5s",)), rules)
+    policy = RetryPolicy(producer, "g", RetrySettings(retries_max=0, levels=("5s",)), rules)
     assert await policy.decide(failure()) == Settled(f"{DEAD} at 0")
     rules.retries = 1
     assert await policy.decide(failure()) == Settled(f"{RETRY} in 5000 ms")
@@ -112,7 +112,7 @@ async def test_fewer_levels_than_retries_repeat_the_last_one(
         monkeypatch.setattr(producer, "last", message, raising=False)
 
     monkeypatch.setattr(producer, "schedule", schedule)
-    policy = Retrying(producer, "g", RetrySettings(levels=("1s", "5s")))
+    policy = RetryPolicy(producer, "g", RetrySettings(levels=("1s", "5s")))
     record = failure().record
     for number in range(3):
         await policy.decide(failure(record=record))
@@ -127,7 +127,7 @@ async def test_fewer_levels_than_retries_repeat_the_last_one(
 async def test_a_handler_chooses_its_own_delay_or_gives_up_at_once(
     producer: Producer, read: Any
 ) -> None:
-    policy = Retrying(producer, "g")
+    policy = RetryPolicy(producer, "g")
     assert await policy.decide(failure(RetryAfter(0, "busy"))) == Settled(f"{RETRY} in 0 ms")
     (again,) = await read(RETRY)
     origin = origin_of(again)
@@ -144,9 +144,9 @@ async def test_a_handler_chooses_its_own_delay_or_gives_up_at_once(
 async def test_dead_letters_are_kept_forever_unless_the_settings_say_otherwise(
     broker: Broker, producer: Producer
 ) -> None:
-    await Retrying(producer, "g").decide(failure(GiveUp()))
+    await RetryPolicy(producer, "g").decide(failure(GiveUp()))
     settings = RetrySettings(dead_letters="transient", retries_max=0)
-    await Retrying(producer, "h", settings).decide(failure())
+    await RetryPolicy(producer, "h", settings).decide(failure())
     kept = {topic.topic: topic.retention for topic in broker._state.topics.all()}
     assert (kept["%DLQ%g"], kept["%DLQ%h"]) == ("forever", "transient")
 
@@ -170,7 +170,7 @@ async def test_a_record_is_acknowledged_only_when_its_next_copy_is_durable(
     queue = QueueRef("t", 0)
     monkeypatch.setattr(producer, "schedule", slow)
     async with Consumer(broker.address, group="g", topics=["t"]) as consumer:
-        work = asyncio.create_task(consumer.run(fails, on_failure=Retrying(producer, "g")))
+        work = asyncio.create_task(consumer.run(fails, on_failure=RetryPolicy(producer, "g")))
         await between.wait()
         # The copy is durable and nothing is acknowledged: the consumer dies here.
         await consumer.commit()
@@ -180,7 +180,7 @@ async def test_a_record_is_acknowledged_only_when_its_next_copy_is_durable(
     assert broker._state.offsets.get("g", queue) <= 0
     go_on.set()
     async with Consumer(broker.address, group="g", topics=["t"]) as consumer:
-        work = asyncio.create_task(consumer.run(fails, on_failure=Retrying(producer, "g")))
+        work = asyncio.create_task(consumer.run(fails, on_failure=RetryPolicy(producer, "g")))
         while broker._state.offsets.get("g", queue) < 1:
             await consumer.commit()
             await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_a_retry_that_cannot_be_stored_leaves_the_record_unacknowledged(
 
     monkeypatch.setattr(producer, "schedule", refuse)
     async with Consumer(broker.address, group="g", topics=["t"]) as consumer:
-        work = asyncio.create_task(consumer.run(fails, on_failure=Retrying(producer, "g")))
+        work = asyncio.create_task(consumer.run(fails, on_failure=RetryPolicy(producer, "g")))
         await refused.wait()
         await consumer.commit()
     await work
@@ -215,7 +215,7 @@ async def test_parking_holds_the_record_first_and_then_lets_its_key_go_on(
     producer: Producer, read: Any
 ) -> None:
     consumer = ConsumerSettings(retry_ms_min=10, retry_ms_max=15)
-    policy = Parking(producer, "g", consumer, RetrySettings(retries_max=2))
+    policy = InPlaceRetryPolicy(producer, "g", consumer, RetrySettings(retries_max=2))
     assert await policy.decide(failure(attempt=1)) == Again(10)
     assert await policy.decide(failure(attempt=2)) == Again(15)
     assert await policy.decide(failure(attempt=3)) == Settled(f"{DEAD} at 0")
@@ -235,7 +235,7 @@ def with_headers(count: int) -> Record:
 async def test_a_record_that_cannot_be_copied_becomes_a_letter_that_says_where_it_stands(
     producer: Producer, read: Any, count: int
 ) -> None:
-    policy = Retrying(producer, "g", RetrySettings(retries_max=2))
+    policy = RetryPolicy(producer, "g", RetrySettings(retries_max=2))
     record = with_headers(count)
     verdicts = [await policy.decide(failure(record=record, attempt=n)) for n in (1, 2)]
     assert await policy.decide(failure(GiveUp("enough"), record=record, attempt=3)) == Settled(
@@ -255,7 +255,7 @@ async def test_a_record_that_cannot_be_copied_becomes_a_letter_that_says_where_i
 async def test_a_record_that_cannot_be_copied_is_tried_in_place_and_given_up_after_as_many_attempts(
     producer: Producer, read: Any
 ) -> None:
-    policy = Retrying(producer, "g", RetrySettings(retries_max=2))
+    policy = RetryPolicy(producer, "g", RetrySettings(retries_max=2))
     record = with_headers(64)
     for attempt in (1, 2):
         assert isinstance(await policy.decide(failure(record=record, attempt=attempt)), Again)
@@ -268,7 +268,7 @@ async def test_a_record_that_cannot_be_copied_is_tried_in_place_and_given_up_aft
 
 async def test_letters_that_are_kept_otherwise_hold_up_nothing(producer: Producer) -> None:
     await producer.create_topic(DEAD, 1, "transient")
-    policy = Retrying(producer, "g", RetrySettings(retries_max=0, dead_letters="forever"))
+    policy = RetryPolicy(producer, "g", RetrySettings(retries_max=0, dead_letters="forever"))
     assert await policy.decide(failure()) == Settled(f"{DEAD} at 0")
 
 

@@ -64,7 +64,7 @@ def flaws(path: Path) -> tuple[Flaw | None, Flaw | None]:
         segment.close()
 
 
-async def test_what_fits_has_no_flaw_and_is_left_as_it_is(filled: Path) -> None:
+async def test_an_index_that_fits_has_no_flaw_and_stays_unchanged(filled: Path) -> None:
     before = {path: path.read_bytes() for path in filled.parent.iterdir()}
     assert flaws(filled) == (None, None)
     segment, end = opened(filled)

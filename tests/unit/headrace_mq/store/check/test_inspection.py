@@ -225,7 +225,7 @@ async def test_a_newer_file_is_no_damage(fill: Fill) -> None:
     assert (checked(directory).status, findings(directory)) == ("newer", [(CHECKPOINT, "newer")])
 
 
-async def test_other_files_are_told_and_passed_over(fill: Fill) -> None:
+async def test_other_files_are_reported_and_skipped(fill: Fill) -> None:
     directory = await fill(1)
     for file in ("note.txt", "forever/x.log.new", "metadata/topics.json.damaged", "forever/1.txt"):
         (directory / file).write_bytes(b"")

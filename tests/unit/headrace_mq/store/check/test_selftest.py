@@ -90,7 +90,7 @@ def test_a_file_system_that_keeps_nothing_is_warned_of(
     assert bool(warning) == bool(found)
 
 
-def test_the_kind_of_a_real_file_system_is_told(tmp_path: Path) -> None:
+def test_the_kind_of_a_real_file_system_is_reported(tmp_path: Path) -> None:
     assert subject._filesystem(Path("/proc")) == "proc"
 
 

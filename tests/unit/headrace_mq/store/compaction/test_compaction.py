@@ -113,7 +113,7 @@ async def test_a_reader_from_the_beginning_sees_the_last_message_of_each_key(
     assert keeper.store.damage == []
 
 
-async def test_what_came_later_supersedes_across_segments_and_the_newest_one_is_left_alone(
+async def test_later_records_supersede_across_segments_and_the_newest_segment_stays(
     keeper: Keeper,
 ) -> None:
     await keeper.put(("a", b"1"))
@@ -202,7 +202,7 @@ async def test_a_retry_of_a_message_that_is_gone_is_still_recognised(keeper: Kee
     assert not (await keeper.put(("a", b"4"), producer=7, first=4)).duplicate
 
 
-async def test_readers_are_told_that_a_gap_is_no_loss(keeper: Keeper) -> None:
+async def test_readers_learn_that_a_gap_is_no_loss(keeper: Keeper) -> None:
     for body in (b"1", b"2", b"3"):
         await keeper.put(("a", body))
     await keeper.put(("b", b"4"))
@@ -346,7 +346,7 @@ async def test_a_full_disk_stops_it_and_the_next_one_goes_on(keeper: Keeper, fil
     assert keeper.store.read_only is None
 
 
-async def test_where_the_directory_cannot_be_synced_readers_keep_what_they_had(
+async def test_readers_keep_the_old_segment_if_the_directory_cannot_be_synced(
     keeper: Keeper, files: Any
 ) -> None:
     await keeper.put(("a", b"1"), ("a", b"2"))

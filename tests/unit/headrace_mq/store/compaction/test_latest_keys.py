@@ -36,7 +36,7 @@ def test_of_each_key_the_newest_record_stays_in_however_many_parts(
 
 
 @given(st.lists(st.sampled_from("abcde"), min_size=1), st.integers(0, 50))
-def test_what_was_not_noted_any_more_stays(keys: list[str], noted: int) -> None:
+def test_records_with_keys_that_did_not_fit_stay(keys: list[str], noted: int) -> None:
     latest = LatestKeys(1 << 20)
     latest.note(QUEUE, keys[:noted], range(len(keys))[:noted])
     left = kept(latest, keys)
@@ -67,7 +67,7 @@ def test_a_record_that_deletes_its_key_goes_when_it_was_there_long_enough() -> N
     assert not is_tombstone("a", b"0")
 
 
-def test_what_belongs_to_a_deleted_queue_goes() -> None:
+def test_records_of_a_deleted_queue_are_removed() -> None:
     latest = LatestKeys(1 << 20)
     asked = columns(["a", "b"])
     assert latest.kept(QUEUE, [8, 9], asked, floor=9, drop_tombstones=False) == [1]

@@ -43,14 +43,14 @@ def test_nothing_behind_a_segment_that_must_wait_is_touched() -> None:
         assert bases(planned([segment(0), waiting, segment(800)], RULES, NOW, NOW).groups) == [[0]]
 
 
-def test_it_is_due_when_enough_of_it_is_dirty() -> None:
+def test_a_compaction_is_due_when_enough_is_dirty() -> None:
     plan = planned([clean(0, 800), segment(800, 400)], RULES, NOW, NOW)
     assert (plan.clean_bytes, plan.dirty_bytes, plan.dirty) == (400, 400, 1)
     assert plan.is_due
     assert not planned([clean(0, 802), segment(802, 400)], RULES, NOW, NOW).is_due
 
 
-def test_it_is_due_when_records_that_delete_their_key_can_go() -> None:
+def test_a_compaction_is_due_when_tombstones_can_go() -> None:
     old = clean(0, cleaned_ms=NOW - 1_000, tombstones=1)
     assert planned([old], RULES, NOW, NOW).is_due
     assert not planned([clean(0, cleaned_ms=NOW - 999, tombstones=1)], RULES, NOW, NOW).is_due

@@ -10,18 +10,20 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.compaction.latest_keys import LatestKeys
 from headrace_mq.store.compaction.rewrite import (
-    Needed,
+    RewriteContext,
     Rewriter,
     RewriteRate,
+    SegmentUnusable,
     Source,
     Stopped,
-    Unfit,
 )
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.segment.segment import SyncFailed
 
 QUEUE = QueueRef("t", 0)
-NEEDED = Needed(floors={}, remembered={}, drop_tombstones=False, cleaned_ms=7, epoch=3, now_ms=9)
+NEEDED = RewriteContext(
+    floors={}, remembered={}, drop_tombstones=False, cleaned_ms=7, epoch=3, now_ms=9
+)
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ def test_a_damaged_segment_is_left_as_it_is(
     content[at] ^= 1
     path.write_bytes(content)
     before = names(directory)
-    with pytest.raises(Unfit):
+    with pytest.raises(SegmentUnusable):
         rewriter.rewrite([source], keys, NEEDED)
     assert names(directory) == before
     assert path.read_bytes() == content

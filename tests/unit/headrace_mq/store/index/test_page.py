@@ -67,7 +67,7 @@ def test_a_page_that_is_cut_off_is_refused(length: int) -> None:
         IndexEntry(200, 150, 1, 1, -(1 << 31) - 1),
     ],
 )
-def test_what_is_too_far_from_the_first_batch_needs_a_page_of_its_own(entry: IndexEntry) -> None:
+def test_a_batch_too_far_from_the_first_one_needs_another_page(entry: IndexEntry) -> None:
     page = Page(0, 0, 0)
     assert page.add(IndexEntry(0, 150, 0, 1, 0))
     assert not page.add(entry)

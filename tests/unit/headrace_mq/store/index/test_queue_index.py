@@ -161,7 +161,7 @@ def test_a_dropped_batch_leaves_a_gap_and_nothing_else(
         assert places(index, offset, 1_000) == expected(model, offset, 1_000)
 
 
-def test_what_is_staged_is_ahead_of_what_is_visible() -> None:
+def test_staged_offsets_are_ahead_of_visible_ones() -> None:
     index = QueueIndex()
     index.tail = 30
     index.add(IndexEntry(0, 200, 0, 10, 0))

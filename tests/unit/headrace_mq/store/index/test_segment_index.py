@@ -107,7 +107,7 @@ async def test_an_index_of_another_segment_is_not_believed(
     assert filled.read_bytes() == good
 
 
-async def test_an_index_of_a_newer_version_is_made_anew(open_store: OpenStore, filled: Any) -> None:
+async def test_an_index_of_a_newer_version_is_rebuilt(open_store: OpenStore, filled: Any) -> None:
     good = filled.read_bytes()
     filled.write_bytes(good[:8] + b"\x63\0" + good[10:])
     store = open_store()

@@ -70,7 +70,7 @@ async def test_a_step_reads_about_as_much_as_it_may(open_store: OpenStore, files
     assert files.reads == reads
 
 
-async def test_what_was_not_read_is_unknown_and_what_is_being_written_is_known(
+async def test_keys_not_read_yet_are_unknown_and_keys_being_written_are_known(
     open_store: OpenStore,
 ) -> None:
     store = open_store()

@@ -63,14 +63,14 @@ HOSTILE = hostile_batches(QueueRef("t", 0))
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_reader_could_decode_is_refused_without_decoding_it(name: str) -> None:
+def test_a_batch_that_no_reader_could_decode_is_refused_without_decoding_it(name: str) -> None:
     batch = HOSTILE[name]
     with pytest.raises(InvalidBatch, match="no reader could decode the batch"):
         check_decodable(batch, read_header(batch))
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *UNSEEN])
-def test_what_was_let_in_is_undecodable_to_its_readers_and_nothing_else(name: str) -> None:
+def test_a_hostile_batch_that_was_accepted_is_only_undecodable_to_its_readers(name: str) -> None:
     batch = HOSTILE[name]
     with pytest.raises(UndecodableBatch):
         decode_columns(batch, read_header(batch))
@@ -90,7 +90,7 @@ def test_a_batch_that_was_damaged_on_the_way_is_to_be_sent_again() -> None:
     codec=st.sampled_from(sorted(CODECS)),
     born=st.booleans(),
 )
-def test_whatever_a_producer_makes_is_taken(
+def test_every_batch_of_a_producer_is_accepted(
     bodies: list[bytes], *, tagged: bool, codec: str, born: bool
 ) -> None:
     count = len(bodies)

@@ -41,7 +41,7 @@ def bodies(batches: list[Any] | None) -> list[bytes]:
     return [record.body for batch in batches for record in decode_records(batch)]
 
 
-async def test_what_no_memory_holds_is_read_in_a_thread_and_then_told(
+async def test_batches_not_in_memory_are_read_in_a_thread_and_then_reported(
     store: MessageStore, told: Told, make_batch: Any, files: Any
 ) -> None:
     await put(store, make_batch(b"a"), make_batch(b"b"))
@@ -65,7 +65,7 @@ async def test_what_no_memory_holds_is_read_in_a_thread_and_then_told(
     assert store.read_figures.disk_bytes_held == 0
 
 
-async def test_what_memory_holds_is_served_up_to_what_it_does_not(
+async def test_batches_in_memory_are_served_up_to_the_first_one_on_disk(
     store: MessageStore, told: Told, make_batch: Any, files: Any
 ) -> None:
     await put(store, make_batch(b"a"), make_batch(b"x" * 10_000, queue=1), make_batch(b"b"))
@@ -78,7 +78,7 @@ async def test_what_memory_holds_is_served_up_to_what_it_does_not(
     assert bodies(store.read_now(A, 1, 1 << 20)) == [b"b"]
 
 
-async def test_where_nobody_can_tell_what_memory_holds_reading_waits_and_says_so_once(
+async def test_reads_wait_and_log_it_once_if_the_system_cannot_say_what_memory_holds(
     store: MessageStore, make_batch: Any, files: Any
 ) -> None:
     # So far apart that they are not read in one go.
@@ -104,7 +104,7 @@ async def test_a_sector_that_cannot_be_read_costs_the_batch_it_is_in(
     assert [damage.position for damage in store.damage] == [second - 4_096]
 
 
-async def test_what_was_appended_since_the_disk_was_asked_comes_with_the_next_read(
+async def test_batches_appended_during_a_read_come_with_the_next_read(
     store: MessageStore, told: Told, make_batch: Any, files: Any
 ) -> None:
     await put(store, make_batch(b"a"))
@@ -118,7 +118,7 @@ async def test_what_was_appended_since_the_disk_was_asked_comes_with_the_next_re
     assert store.read_now(A, 1, 1 << 20) is None
 
 
-async def test_no_more_is_held_than_allowed_and_who_was_put_off_is_told(
+async def test_held_bytes_stay_below_the_limit_and_postponed_readers_get_a_call(
     store: MessageStore, told: Told, make_batch: Any, files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(store, make_batch(b"a" * 6_000), make_batch(b"b" * 6_000, queue=1))
@@ -135,7 +135,7 @@ async def test_no_more_is_held_than_allowed_and_who_was_put_off_is_told(
     assert bodies(store.read_now(B, 0, 1)) == [b"b" * 6_000]
 
 
-async def test_deleting_segments_waits_for_who_reads_them(
+async def test_deleting_segments_waits_for_their_readers(
     store: MessageStore, make_batch: Any, files: Any
 ) -> None:
     for _ in range(3):

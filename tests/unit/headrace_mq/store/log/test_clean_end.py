@@ -20,7 +20,9 @@ from headrace_mq.store.segment.checkpoint import write_checkpoint
 END = CleanEnd({"forever": 5}, [QueueEnd("orders", 1, "forever", 7)], {"forever": 3})
 
 
-def test_it_comes_back_as_it_was_and_a_missing_one_says_nothing(tmp_path: Path, files: Any) -> None:
+def test_a_clean_end_is_read_as_it_was_written_and_a_missing_one_is_empty(
+    tmp_path: Path, files: Any
+) -> None:
     assert read_clean_end(files, tmp_path / CHECKPOINT_NAME) is None
     assert read_either(files, tmp_path) == (CleanEnd(), [])
     write_both(files, tmp_path, END)
@@ -28,7 +30,9 @@ def test_it_comes_back_as_it_was_and_a_missing_one_says_nothing(tmp_path: Path, 
     assert read_either(files, tmp_path) == (END, [])
 
 
-def test_its_copy_counts_where_it_is_damaged_or_missing(tmp_path: Path, files: Any) -> None:
+def test_the_copy_counts_if_the_checkpoint_is_damaged_or_missing(
+    tmp_path: Path, files: Any
+) -> None:
     write_both(files, tmp_path, END)
     (tmp_path / CHECKPOINT_NAME).write_bytes(b"HRCHKPNT")
     found, damage = read_either(files, tmp_path)

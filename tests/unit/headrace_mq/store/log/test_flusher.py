@@ -105,7 +105,7 @@ async def in_thread(desk: Desk) -> None:
     desk.files.waiting.clear()
 
 
-async def test_what_is_staged_in_one_turn_is_one_group_with_one_sync(desk: Desk) -> None:
+async def test_batches_staged_in_one_turn_are_one_group_with_one_sync(desk: Desk) -> None:
     places = [desk.stage(data) for data in (b"a" * 100, b"b" * 50, b"c")]
     future = desk.flusher.durable()
     assert desk.flusher.durable() is future
@@ -205,7 +205,7 @@ async def test_readers_see_a_few_batches_before_senders_hear_of_them_and_many_be
     list(map(desk.stage, sent))
     future = desk.flusher.durable()
     seen: list[list[list[bytes]]] = []
-    future.tell_first(lambda _: seen.append([*desk.committed]))
+    future.call_first(lambda _: seen.append([*desk.committed]))
     await future
     assert seen == [[sent] if readers_first else []]
     assert desk.committed == [sent]
@@ -224,22 +224,22 @@ async def test_senders_hear_of_it_though_readers_could_not_be_told(desk: Desk) -
     assert reported == ["an owner's defect"]
 
 
-async def test_a_receiver_that_fails_keeps_nobody_from_the_rest(desk: Desk) -> None:
+async def test_a_failing_receiver_does_not_stop_the_other_waiters(desk: Desk) -> None:
     def receive(_: asyncio.Future[None]) -> None:
         raise RuntimeError("a receiver's defect")
 
     desk.stage(b"a")
     future = desk.flusher.durable()
-    future.tell_first(receive)
+    future.call_first(receive)
     with capture_logs() as logs:
         await future
     assert desk.committed == [[b"a"]]
-    assert [line["event"] for line in logs] == ["a receiver of what became durable failed"]
+    assert [line["event"] for line in logs] == ["a callback after a flush failed"]
     with pytest.raises(RuntimeError, match="defect"):
-        future.tell_first(receive)
+        future.call_first(receive)
 
 
-async def test_who_asks_while_a_group_is_written_waits_for_that_group(desk: Desk) -> None:
+async def test_a_waiter_during_a_write_waits_for_that_group(desk: Desk) -> None:
     desk.flusher._inline = False
     desk.files.gate.clear()
     desk.stage(b"a")
@@ -377,7 +377,7 @@ async def test_after_a_broken_write_or_sync_nothing_is_acknowledged_ever_again(
 
 
 @pytest.mark.parametrize("inline", [True, False])
-async def test_a_defect_while_writing_lets_nobody_wait_for_ever(desk: Desk, inline: bool) -> None:
+async def test_a_defect_while_writing_ends_every_waiter(desk: Desk, inline: bool) -> None:
     desk.flusher._inline = inline
     desk.files.write_error = ZeroDivisionError("a defect")
     desk.stage(b"a")
@@ -420,7 +420,7 @@ async def test_a_new_segment_that_cannot_be_synced_is_a_broken_disk(desk: Desk, 
         await desk.flusher.durable()
 
 
-async def test_a_failure_nobody_waits_for_is_no_warning(desk: Desk) -> None:
+async def test_a_failure_without_a_waiter_is_no_warning(desk: Desk) -> None:
     desk.files.sync_error = BROKEN
     desk.stage(b"a")
     desk.flusher.durable()

@@ -227,7 +227,7 @@ async def test_one_call_reads_a_bounded_part_of_what_is_not_indexed(
     assert size > 10 * FIND_WORK_BYTES
 
 
-async def test_what_is_indexed_is_found_without_reading_the_log(
+async def test_indexed_keys_are_found_without_reading_the_log(
     stacked: MessageStore, files: Any
 ) -> None:
     scanning = sum(1 for _ in calls(stacked, "key-150-3"))

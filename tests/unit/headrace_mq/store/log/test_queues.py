@@ -108,7 +108,7 @@ def test_a_queue_stays_in_its_log(
     queues: Queues, logs: dict[str, CommitLog], header: Callable[..., BatchHeader]
 ) -> None:
     staged(queues, Group(logs["forever"], 64_000, None), header(1))
-    with pytest.raises(InvalidArgument, match="kept 'forever'; its retention cannot become"):
+    with pytest.raises(InvalidArgument, match="retention 'forever', which cannot change"):
         queues.for_append(ORDERS, "transient")
 
 
@@ -220,7 +220,7 @@ async def test_the_bytes_of_stretches_are_where_these_say_in_one_file_after_the_
     try:
         offset, paths = 0, []
         while offset < store.range(ORDERS)[1]:
-            stretch = store.stretch_from(ORDERS, offset, MANY, 1_000)
+            stretch = store.file_range_from(ORDERS, offset, MANY, 1_000)
             assert stretch is not None
             content = stretch.path.read_bytes()
             for entry in stretch.entries:
@@ -242,10 +242,10 @@ async def test_a_stretch_ends_after_so_many_bytes_or_batches_and_begins_in_the_m
 ) -> None:
     store = await opened(tmp_path)
     try:
-        few = store.stretch_from(ORDERS, 5, MANY, 2)
+        few = store.file_range_from(ORDERS, 5, MANY, 2)
         assert few is not None
         assert [entry.base for entry in few.entries] == [4, 8]
-        small = store.stretch_from(ORDERS, 0, 1, 1_000)
+        small = store.file_range_from(ORDERS, 0, 1, 1_000)
         assert small is not None
         assert [entry.base for entry in small.entries] == [0]
     finally:
@@ -256,10 +256,10 @@ async def test_unknown_offsets_and_compacted_queues_have_no_stretch(tmp_path: Pa
     store = await opened(tmp_path / "plain")
     compacted = await opened(tmp_path / "compacted", retention="compact")
     try:
-        assert store.stretch_from(QueueRef("orders", 7), 0, MANY, 9) is None
-        assert store.stretch_from(ORDERS, 80, MANY, 9) is None
+        assert store.file_range_from(QueueRef("orders", 7), 0, MANY, 9) is None
+        assert store.file_range_from(ORDERS, 80, MANY, 9) is None
         assert compacted.range(ORDERS) == (0, 80)
-        assert compacted.stretch_from(ORDERS, 0, MANY, 9) is None
+        assert compacted.file_range_from(ORDERS, 0, MANY, 9) is None
     finally:
         await store.aclose()
         await compacted.aclose()

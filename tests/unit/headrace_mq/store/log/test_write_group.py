@@ -11,7 +11,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log import write_group as group
 from headrace_mq.store.log.commit_log import CommitLog
-from headrace_mq.store.log.write_group import Fresh, Group, Staged, fresh_of
+from headrace_mq.store.log.write_group import Group, NewBatch, Staged, only_batch
 from headrace_mq.store.segment.segment import MARK_BYTES
 
 
@@ -57,9 +57,9 @@ def test_one_batch_alone_is_at_hand_and_of_more_none_is(new_group: Group) -> Non
     batch = bytes(10)
     staged = add(new_group, batch)
     new_group.close_block()
-    assert fresh_of([new_group]) == Fresh(staged.queue, staged.entry.base, batch)
-    assert fresh_of([new_group, new_group]) is None
+    assert only_batch([new_group]) == NewBatch(staged.queue, staged.entry.base, batch)
+    assert only_batch([new_group, new_group]) is None
     add(new_group, batch)
     new_group.close_block()
-    assert fresh_of([new_group]) is None
-    assert fresh_of([]) is None
+    assert only_batch([new_group]) is None
+    assert only_batch([]) is None

@@ -95,7 +95,9 @@ def test_by_size_the_oldest_go_until_the_log_fits() -> None:
 
 
 @pytest.mark.parametrize(("consumed", "before"), [(0, 0), (9, 0), (10, 100), (29, 200)])
-def test_what_a_group_has_not_consumed_outlives_its_age(consumed: int, before: int) -> None:
+def test_messages_that_a_group_has_not_consumed_outlive_their_age(
+    consumed: int, before: int
+) -> None:
     log = log_of(START, START, START)
     assert delete_before(log, RULES, at(START + AGE), lambda _: consumed) == before
 
@@ -151,7 +153,7 @@ def test_an_old_segment_behind_a_young_one_stays() -> None:
     st.integers(0, YEAR), st.integers(0, 400), st.integers(1, 12), st.booleans(),
     st.integers(0, 4_000),
 )  # fmt: skip
-def test_whatever_the_rules_a_bounded_row_of_whole_sealed_segments_goes(
+def test_any_rules_delete_a_bounded_run_of_whole_sealed_segments(
     times: list[tuple[int, int]], now: int, reached: int, most: int, early: bool, size: int
 ) -> None:
     log = log_of(*[START + at for at, _ in times])

@@ -76,7 +76,7 @@ def test_a_machine_that_goes_on_from_an_older_state_makes_nothing_older() -> Non
     assert again.age_ms(LOG, Segment(0, 100)) == HOUR
 
 
-def test_what_was_not_kept_has_no_age() -> None:
+def test_the_end_of_the_active_segment_has_no_age_after_a_restart() -> None:
     timeline = Timeline(Reading(NOW, 0, "a"))
     timeline.note(LOG, [Segment(0, 100), Segment(100, 150, sealed=False)])
     timeline.observe(Reading(NOW, HOUR, "a"))

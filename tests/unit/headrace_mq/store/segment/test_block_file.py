@@ -89,7 +89,7 @@ def test_every_cut_and_every_flipped_bit_leaves_the_blocks_before_it(make: Make)
         assert len(loaded(make())) == (3 if at in pages else whole)
 
 
-def test_another_kind_or_another_version_is_made_anew(make: Make) -> None:
+def test_a_block_file_of_another_kind_or_version_is_rebuilt(make: Make) -> None:
     filled(make)
     for kind in (KIND._replace(version=2), KIND._replace(magic=b"HROTHERS")):
         file = make(kind)

@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)) * 40])
-def test_what_is_written_is_read(path: Path, files: Any, payload: bytes) -> None:
+def test_a_written_checkpoint_is_read_back(path: Path, files: Any, payload: bytes) -> None:
     write_checkpoint(files, path, b"older")
     write_checkpoint(files, path, payload)
     assert read_checkpoint(files, path) == payload

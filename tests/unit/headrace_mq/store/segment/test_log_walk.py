@@ -171,7 +171,7 @@ def test_a_damaged_batch_is_a_gap_that_knows_its_header(
     assert gaps[0].head.base_offset == 1
 
 
-def test_what_is_behind_the_last_entry_is_one_gap(
+def test_bytes_after_the_last_entry_are_one_gap(
     made: Segment, write: Callable[..., list[int]]
 ) -> None:
     places = write(b"a")
@@ -183,7 +183,7 @@ def test_what_is_behind_the_last_entry_is_one_gap(
     assert LogWalk(made, made.limit).has_bytes(places[-1])
 
 
-def test_a_sector_that_was_never_written_is_told_from_bytes(
+def test_a_sector_that_was_never_written_is_distinguished_from_bytes(
     made: Segment, write: Callable[..., list[int]]
 ) -> None:
     places = write(b"a", b"b" * 2_000, b"c")
@@ -199,7 +199,7 @@ def test_a_sector_that_was_never_written_is_told_from_bytes(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.integers(0, 2_999), max_size=4))
-def test_entries_and_gaps_cover_every_byte_whatever_is_damaged(
+def test_entries_and_gaps_cover_every_byte_of_a_damaged_segment(
     made: Segment, write: Callable[..., list[int]], flips: list[int]
 ) -> None:
     made.cut(BASE)

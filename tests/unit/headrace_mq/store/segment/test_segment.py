@@ -97,7 +97,7 @@ def test_a_small_write_brings_zeros_for_the_next_ones_and_nothing_brings_more(
     segment.close()
 
 
-def test_what_is_written_is_read_after_reopening(segment: Segment, files: Any) -> None:
+def test_written_batches_are_read_after_reopening(segment: Segment, files: Any) -> None:
     segment.write(BASE + 100, [b"ab", b"cd"])
     segment.sync()
     again = reopened(segment, files)

@@ -6,10 +6,10 @@ from headrace_mq.broker.handlers import admin as finding
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.client.group import membership
 from headrace_mq.client.group.rebalance import allocate
-from headrace_mq.testing.conformance.administration import AdministeringConformance
+from headrace_mq.testing.conformance.administration import AdminConformance
 from headrace_mq.testing.conformance.deployment import EmbeddedDeployment
 
-promises = AdministeringConformance()
+promises = AdminConformance()
 
 
 async def test_a_deleted_topic_whose_messages_come_back_is_noticed(

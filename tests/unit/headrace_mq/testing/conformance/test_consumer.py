@@ -5,10 +5,10 @@ import pytest
 from headrace_mq.broker.groups.offsets import Offsets
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.client.fetch.fetcher import Fetcher
-from headrace_mq.testing.conformance.consumer import ConsumingConformance
+from headrace_mq.testing.conformance.consumer import ConsumerConformance
 from headrace_mq.testing.conformance.deployment import EmbeddedDeployment
 
-promises = ConsumingConformance()
+promises = ConsumerConformance()
 
 
 @pytest.mark.parametrize(

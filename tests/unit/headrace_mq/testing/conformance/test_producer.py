@@ -8,10 +8,10 @@ from headrace_mq.broker.peers.producers import Producers
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.store.log.queues import Queues
 from headrace_mq.testing.conformance.deployment import EmbeddedDeployment
-from headrace_mq.testing.conformance.producer import SendingConformance
+from headrace_mq.testing.conformance.producer import ProducerConformance
 from headrace_mq.testing.simulated_disk import MountedFiles
 
-promises = SendingConformance()
+promises = ProducerConformance()
 
 
 @pytest.mark.parametrize(

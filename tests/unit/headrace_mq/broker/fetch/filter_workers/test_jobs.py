@@ -1,12 +1,12 @@
-"""What goes through the pipes of a sifting process."""
+"""The messages in the pipes of a filter worker."""
 
 from headrace_mq.broker.fetch.filter_workers.jobs import (
     LENGTH,
     READY,
     Job,
-    Sifted,
+    JobResult,
     decode_job,
-    decode_sifted,
+    decode_result,
     encoded,
 )
 from headrace_mq.protocol.bodies import Picked
@@ -28,9 +28,9 @@ def test_a_job_comes_out_as_it_went_in() -> None:
     assert decoded.entries[1].base == 11
 
 
-def test_what_was_found_comes_out_as_it_went_in() -> None:
-    found = Sifted(12, 1 << 20, 3, 400, [Picked("t", 3, 77, b"messages")], [4, 8])
-    assert decode_sifted(body(encoded(found))) == found
+def test_a_job_and_its_result_are_decoded_as_they_were_encoded() -> None:
+    found = JobResult(12, 1 << 20, 3, 400, [Picked("t", 3, 77, b"messages")], [4, 8])
+    assert decode_result(body(encoded(found))) == found
 
 
 def test_a_process_that_is_ready_says_nothing_else() -> None:

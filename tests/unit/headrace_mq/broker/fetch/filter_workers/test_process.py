@@ -1,4 +1,4 @@
-"""What a sifting process does with its jobs."""
+"""The jobs of a filter worker."""
 
 import io
 import os
@@ -13,13 +13,13 @@ from headrace_mq.broker.fetch.filter_workers.jobs import (
     LENGTH,
     READY,
     Job,
-    Sifted,
-    decode_sifted,
+    JobResult,
+    decode_result,
     encoded,
 )
-from headrace_mq.broker.fetch.filter_workers.process import READ_BYTES, serve, sift
+from headrace_mq.broker.fetch.filter_workers.process import READ_BYTES, run_job, serve
+from headrace_mq.protocol.filter.batch_filter import BatchFilter
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import Sieve
 from headrace_mq.store.message_store import MessageStore
 from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
     BATCHES,
@@ -34,72 +34,74 @@ PICKED = [base + 7 for base in range(0, END, RECORDS) if base != 5_000]
 
 
 def job(store: MessageStore, offset: int = 0, *, enough: int = MANY, picks: bool = True) -> Job:
-    stretch = store.stretch_from(QUEUE, offset, MANY, MANY)
+    stretch = store.file_range_from(QUEUE, offset, MANY, MANY)
     assert stretch is not None
     path, shift, entries = stretch
     return Job(RARE, picks, *QUEUE, str(path), shift, entries, enough)
 
 
-def offsets(sifted: Sifted) -> list[int]:
-    return [record.offset for one in sifted.picked for record in picked_records(one)]
+def offsets(result: JobResult) -> list[int]:
+    return [record.offset for one in result.picked for record in picked_records(one)]
 
 
-def test_all_that_is_wanted_is_found_and_a_wanted_batch_stays_whole(store: MessageStore) -> None:
+def test_a_job_finds_all_matches_and_leaves_matching_batches_whole(store: MessageStore) -> None:
     asked = job(store)
     # More than is read at a time, so that it is read in several pieces.
     size = sum(entry.length for entry in asked.entries)
     assert size > 2 * READ_BYTES
-    sifted = sift(asked, Sieve(RARE))
-    assert sifted.next == END
-    assert sifted.looked_bytes == size
-    assert sifted.count == len(PICKED) + RECORDS
-    assert sifted.wholes == [5_000]
-    assert offsets(sifted) == PICKED
+    result = run_job(asked, BatchFilter(RARE))
+    assert result.next == END
+    assert result.looked_bytes == size
+    assert result.count == len(PICKED) + RECORDS
+    assert result.wholes == [5_000]
+    assert offsets(result) == PICKED
 
 
-def test_it_ends_when_enough_is_found_and_the_next_job_goes_on_there(store: MessageStore) -> None:
+def test_a_job_ends_when_it_found_enough_and_the_next_one_goes_on_there(
+    store: MessageStore,
+) -> None:
     found, wholes, offset, jobs = list[int](), list[int](), 0, 0
     while offset < END:
-        sifted = sift(job(store, offset, enough=2_000), Sieve(RARE))
-        assert sifted.next > offset
-        found += offsets(sifted)
-        wholes += sifted.wholes
-        offset = sifted.next
+        result = run_job(job(store, offset, enough=2_000), BatchFilter(RARE))
+        assert result.next > offset
+        found += offsets(result)
+        wholes += result.wholes
+        offset = result.next
         jobs += 1
     assert (found, wholes) == (PICKED, [5_000])
     assert jobs > 5
 
 
 def test_without_picks_all_batches_with_something_wanted_are_whole(store: MessageStore) -> None:
-    sifted = sift(job(store, picks=False), Sieve(RARE))
-    assert sifted.picked == []
-    assert sifted.wholes == list(range(0, END, RECORDS))
+    result = run_job(job(store, picks=False), BatchFilter(RARE))
+    assert result.picked == []
+    assert result.wholes == list(range(0, END, RECORDS))
 
 
-def test_it_ends_before_a_batch_that_is_not_sound(store: MessageStore) -> None:
+def test_a_job_ends_before_a_damaged_batch(store: MessageStore) -> None:
     asked = job(store)
     bad = asked.entries[60]
     path = Path(asked.path)
     with path.open("r+b") as file:
         file.seek(bad.position + asked.shift + 500)
         file.write(b"\xff")
-    sifted = sift(asked, Sieve(RARE))
-    assert sifted.next == bad.base
-    assert offsets(sifted) == [offset for offset in PICKED if offset < bad.base]
+    result = run_job(asked, BatchFilter(RARE))
+    assert result.next == bad.base
+    assert offsets(result) == [offset for offset in PICKED if offset < bad.base]
 
 
-def test_it_ends_where_the_file_does(store: MessageStore, tmp_path: Path) -> None:
+def test_a_job_ends_at_the_end_of_the_file(store: MessageStore, tmp_path: Path) -> None:
     asked = job(store)
     last = asked.entries[80]
     cut = tmp_path / "cut"
     cut.write_bytes(Path(asked.path).read_bytes()[: last.position + asked.shift + 10])
-    sifted = sift(msgspec.structs.replace(asked, path=str(cut)), Sieve(RARE))
-    assert sifted.next == last.base
+    result = run_job(msgspec.structs.replace(asked, path=str(cut)), BatchFilter(RARE))
+    assert result.next == last.base
 
 
 def test_a_batch_of_another_queue_at_its_place_is_not_sound(store: MessageStore) -> None:
     asked = msgspec.structs.replace(job(store), queue_id=5)
-    assert sift(asked, Sieve(RARE)) == Sifted(0)
+    assert run_job(asked, BatchFilter(RARE)) == JobResult(0)
 
 
 def test_jobs_are_done_in_turn_and_a_file_that_is_gone_brings_nothing(store: MessageStore) -> None:
@@ -113,7 +115,7 @@ def test_jobs_are_done_in_turn_and_a_file_that_is_gone_brings_nothing(store: Mes
     while at < len(said):
         (length,) = LENGTH.unpack(said[at : at + LENGTH.size])
         at += LENGTH.size + length
-        found.append(decode_sifted(said[at - length : at]))
+        found.append(decode_result(said[at - length : at]))
     assert [one.next for one in found] == [END, 300]
 
 
@@ -131,7 +133,7 @@ def test_a_process_ends_with_its_pipes(store: MessageStore, reads: bool) -> None
             process.stdin.write(encoded(job(store)))
             process.stdin.close()
             (length,) = LENGTH.unpack(process.stdout.read(LENGTH.size))
-            assert decode_sifted(process.stdout.read(length)).next == END
+            assert decode_result(process.stdout.read(length)).next == END
         else:
             # Whoever asked is gone when there is an answer.
             process.stdout.close()

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.broker.fetch.filter_workers import ahead as ahead_module
-from headrace_mq.broker.fetch.filter_workers.ahead import (
+from headrace_mq.broker.fetch.filter_workers import read_ahead as ahead_module
+from headrace_mq.broker.fetch.filter_workers.jobs import Job, JobResult
+from headrace_mq.broker.fetch.filter_workers.read_ahead import (
     JOB_BYTES_MIN,
     WAITING_MAX,
-    Ahead,
-    WantedBacklog,
+    FilterRequest,
+    ReadAhead,
 )
-from headrace_mq.broker.fetch.filter_workers.jobs import Job, Sifted
 from headrace_mq.message import QueueRef
 from headrace_mq.store.message_store import MessageStore
 from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
@@ -24,14 +24,14 @@ from tests.unit.headrace_mq.broker.fetch.filter_workers.conftest import (
 )
 
 END = BATCHES * RECORDS
-FIRST = WantedBacklog(QUEUE, 0, RARE, picks=True)
+FIRST = FilterRequest(QUEUE, 0, RARE, picks=True)
 
 
-class Sifters:
+class FilterWorkers:
     """Processes whose answers the test gives."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Job, Future[Sifted | None]]] = []
+        self.jobs: list[tuple[Job, Future[JobResult | None]]] = []
         self.is_ready = self.at_hand = True
         self.starts = self.waiting = 0
         self.on_rest: Any = None
@@ -40,8 +40,8 @@ class Sifters:
         self.starts += not self.is_ready
         return self.is_ready
 
-    def submit(self, job: Job) -> "Future[Sifted | None]":
-        answer: Future[Sifted | None] = get_running_loop().create_future()
+    def submit(self, job: Job) -> "Future[JobResult | None]":
+        answer: Future[JobResult | None] = get_running_loop().create_future()
         self.jobs.append((job, answer))
         return answer
 
@@ -50,15 +50,15 @@ class Setting:
     """What a broker joins."""
 
     def __init__(self, store: MessageStore) -> None:
-        self.sifters = Sifters()
+        self.workers = FilterWorkers()
         self.told: list[QueueRef] = []
-        self.ahead = Ahead(store, self.sifters, self._arrived)  # type: ignore[arg-type]  # as far as it is asked
+        self.ahead = ReadAhead(store, self.workers, self._arrived)  # type: ignore[arg-type]  # as far as it is asked
 
     def _arrived(self, queues: Collection[QueueRef]) -> None:
         self.told += queues
 
-    async def answers(self, sifted: Sifted | None) -> None:
-        self.sifters.jobs[-1][1].set_result(sifted)
+    async def answers(self, result: JobResult | None) -> None:
+        self.workers.jobs[-1][1].set_result(result)
         await a_turn()
 
 
@@ -74,7 +74,7 @@ async def setting(store: MessageStore) -> Setting:
     return Setting(store)
 
 
-async def test_what_was_found_is_there_for_its_reader_once_and_the_next_job_begins(
+async def test_a_result_is_taken_once_and_then_the_next_job_begins(
     setting: Setting,
 ) -> None:
     ahead = setting.ahead
@@ -83,23 +83,23 @@ async def test_what_was_found_is_there_for_its_reader_once_and_the_next_job_begi
     assert ahead.is_coming(FIRST)
     # Whoever wants the same waits with it.
     assert ahead.ask(FIRST)
-    ((job, _),) = setting.sifters.jobs
+    ((job, _),) = setting.workers.jobs
     assert (job.condition, job.picks, job.topic, job.queue_id) == (RARE, True, *QUEUE)
     assert job.entries[0].base == 0
-    found = Sifted(6_000, 1 << 20, 60, 9_000)
+    found = JobResult(6_000, 1 << 20, 60, 9_000)
     await setting.answers(found)
     assert setting.told == [QUEUE]
     assert not ahead.is_coming(FIRST)
     assert ahead.ask(FIRST)
-    assert len(setting.sifters.jobs) == 1
+    assert len(setting.workers.jobs) == 1
     assert ahead.take(FIRST) == found
     assert ahead.take(FIRST) is None
     ahead.go_on(FIRST, found)
-    assert setting.sifters.jobs[1][0].entries[0].base == 6_000
+    assert setting.workers.jobs[1][0].entries[0].base == 6_000
     assert ahead.is_coming(FIRST._replace(offset=6_000))
 
 
-async def test_what_another_reader_wants_is_another_matter(setting: Setting) -> None:
+async def test_readers_with_different_filters_have_different_jobs(setting: Setting) -> None:
     assert setting.ahead.ask(FIRST)
     for other in (
         FIRST._replace(condition="_tag = 'usual'"),
@@ -108,63 +108,63 @@ async def test_what_another_reader_wants_is_another_matter(setting: Setting) -> 
     ):
         assert not setting.ahead.is_coming(other)
         assert setting.ahead.ask(other)
-    assert len(setting.sifters.jobs) == 4
+    assert len(setting.workers.jobs) == 4
 
 
-@pytest.mark.parametrize("sifted", [None, Sifted(0)])
-async def test_where_nothing_came_of_a_job_the_reader_is_told_and_finds_nothing(
-    setting: Setting, sifted: Sifted | None
+@pytest.mark.parametrize("result", [None, JobResult(0)])
+async def test_a_job_without_a_result_wakes_its_reader(
+    setting: Setting, result: JobResult | None
 ) -> None:
     assert setting.ahead.ask(FIRST)
-    await setting.answers(sifted)
+    await setting.answers(result)
     assert setting.told == [QUEUE]
     assert not setting.ahead.is_coming(FIRST)
     assert setting.ahead.take(FIRST) is None
 
 
-async def test_of_what_is_wanted_in_masses_no_more_is_asked_for(setting: Setting) -> None:
-    setting.ahead.go_on(FIRST, Sifted(100, 12_000, 90, 11_000))
-    assert setting.sifters.jobs == []
+async def test_a_filter_that_matches_much_starts_no_further_job(setting: Setting) -> None:
+    setting.ahead.go_on(FIRST, JobResult(100, 12_000, 90, 11_000))
+    assert setting.workers.jobs == []
 
 
-async def test_a_short_way_to_the_end_is_nobody_elses_work(
-    setting: Setting, store: MessageStore
-) -> None:
+async def test_a_short_backlog_starts_no_job(setting: Setting, store: MessageStore) -> None:
     few = END - 30 * RECORDS
-    stretch = store.stretch_from(QUEUE, few, 1 << 30, 1 << 30)
+    stretch = store.file_range_from(QUEUE, few, 1 << 30, 1 << 30)
     assert stretch is not None
     assert sum(entry.length for entry in stretch.entries) < JOB_BYTES_MIN
     assert not setting.ahead.ask(FIRST._replace(offset=few))
     assert not setting.ahead.ask(FIRST._replace(offset=END))
     assert not setting.ahead.ask(FIRST._replace(queue=QueueRef("t", 9)))
-    assert setting.sifters.jobs == []
+    assert setting.workers.jobs == []
 
 
-async def test_without_a_process_or_with_too_many_jobs_nobody_waits(setting: Setting) -> None:
-    sifters = setting.sifters
-    sifters.is_ready = False
+async def test_readers_do_not_wait_without_a_process_or_with_too_many_jobs(
+    setting: Setting,
+) -> None:
+    workers = setting.workers
+    workers.is_ready = False
     assert not setting.ahead.ask(FIRST)
-    assert sifters.starts == 1
+    assert workers.starts == 1
     # Not for so little, and not where none may be.
     assert not setting.ahead.ask(FIRST._replace(offset=END - RECORDS))
-    sifters.at_hand = False
+    workers.at_hand = False
     assert not setting.ahead.ask(FIRST)
-    assert sifters.starts == 1
-    sifters.is_ready, sifters.at_hand, sifters.waiting = True, True, WAITING_MAX
+    assert workers.starts == 1
+    workers.is_ready, workers.at_hand, workers.waiting = True, True, WAITING_MAX
     assert not setting.ahead.ask(FIRST)
-    assert sifters.jobs == []
+    assert workers.jobs == []
 
 
-async def test_what_nobody_comes_for_goes(
+async def test_results_that_no_reader_takes_are_dropped(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead_module, "HELD_BYTES_MAX", 25_000)
     wanted = [FIRST._replace(offset=offset) for offset in (0, 100, 200)]
     for one in wanted:
         assert setting.ahead.ask(one)
-        await setting.answers(Sifted(5_000, 1 << 20, 50, 10_000))
+        await setting.answers(JobResult(5_000, 1 << 20, 50, 10_000))
     # The oldest one had to.
     assert [setting.ahead.take(one) is None for one in wanted[:2]] == [True, False]
     # When all processes have ended nobody has read on for long.
-    setting.sifters.on_rest()
+    setting.workers.on_rest()
     assert setting.ahead.take(wanted[2]) is None

@@ -36,12 +36,12 @@ from headrace_mq.protocol.filter.numbers import NumberHeaders
 from headrace_mq.protocol.filter.picks import Pick, picked
 from headrace_mq.protocol.filter.places import NOBODY, Chosen, Payload, decode_payload, taken
 
-__all__ = ["BatchPart", "Selection", "Sieve", "selected_of"]
+__all__ = ["BatchFilter", "BatchPart", "Selection", "selected_of"]
 
-# A batch is passed on whole if more than one of so many records is selected: from there on picking
-# costs both sides more than to throw the others away.
+# If more than one of this many records matches, the batch is sent whole: picking would cost both sides more
+# than filtering again at the reader.
 _PICKED_SHARE_MIN = 2
-# What a picked message takes besides its texts and its body: four numbers and five lengths.
+# Bytes of a picked message besides its texts and its body: four numbers and five lengths.
 _PICK_BYTES_MAX = 64
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ _decode_deltas = msgspec.msgpack.Decoder(list[int]).decode
 
 
 class BatchPart(NamedTuple):
-    """What is left of a batch: the whole, or picks."""
+    """The matching part of a batch: the whole batch, or picked messages."""
 
     whole: Bytes | None
     picks: list[Pick] | None
@@ -65,11 +65,11 @@ class BatchPart(NamedTuple):
     size: int
 
 
-class Sieve:
-    """A filter, made ready for the batches of a log.
+class BatchFilter:
+    """A filter, compiled for stored batches.
 
     Args:
-        text: the condition, as `Filter` takes it; raises InvalidFilter as that does.
+        text: the condition, as for `Filter`; raises InvalidFilter like it.
 
     Attributes:
         wanted: the filter.
@@ -84,7 +84,7 @@ class Sieve:
         self.wanted = wanted = Filter(text)
         self._tag_bits = None if wanted.tags is None else sum({tag_bit(tag) for tag in wanted.tags})
         words = sorted(word.encode() for word in wanted.words or ())
-        # One word is looked for without a loop.
+        # A single word needs no loop.
         self._word = words[0] if len(words) == 1 else b""
         self._words = words if len(words) > 1 else []
         self._fields, kind = _asked(wanted.headers)
@@ -95,9 +95,9 @@ class Sieve:
         self._decode_headers: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(kind).decode
 
     def part_of(self, batch: Bytes, *, picks: bool) -> BatchPart | None:
-        """Returns what is left of a sound batch, None where nothing is.
+        """Returns the matching part of a sound batch; None if no message matches.
 
-        One that cannot be decoded is left whole, so that its reader tells of it.
+        Returns a batch that cannot be decoded as a whole, so that its reader reports it.
 
         Args:
             batch: the batch.
@@ -116,7 +116,7 @@ class Sieve:
             if picks and len(chosen.places) * _PICKED_SHARE_MIN <= header.count:
                 found = _picks(header, payload, chosen)
                 size = _size(found)
-                # So that an answer is never longer than the batches that it is made of.
+                # So an answer is never longer than its batches.
                 if size < header.length:
                     return BatchPart(None, found, len(found), size)
         except (MessageQueueError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -124,7 +124,7 @@ class Sieve:
         return BatchPart(batch, None, record_count(batch), len(batch))
 
     def _sparse_part(self, batch: Bytes, *, picks: bool) -> BatchPart | None:
-        """The same of what a compaction left, which is little."""
+        """Does the same for a sparse batch, which has few records."""
         chosen = selected_of(decode_records(batch), self.wanted)
         if not chosen:
             return None
@@ -135,7 +135,7 @@ class Sieve:
         return BatchPart(batch, None, len(chosen), len(batch))
 
     def _chosen(self, count: int, payload: Payload) -> Chosen:
-        """The places of the selected messages, and what is known of these."""
+        """Returns the places of the matching messages, and their headers if decoded."""
         wanted = self.wanted
         columns: list[_Column] = []
         if wanted.headers:
@@ -149,7 +149,7 @@ class Sieve:
                 if chosen is not None:
                     return chosen
             asked = _of(count, self._decode_headers(data))
-            # The rule is one header; without a call for each message that takes half the time.
+            # Most conditions name one header; without a call for each message this takes half the time.
             if self._is_single:
                 columns = [[one.h0 for one in asked]]
             else:
@@ -161,16 +161,16 @@ class Sieve:
 
 
 class Selection:
-    """What is selected of one queue, in offset order.
+    """The matches of one queue, in offset order.
 
     Args:
         queue: the queue.
 
     Attributes:
-        batches: those that are passed on whole.
-        picked: the other messages.
-        count: how many messages there are.
-        size: the bytes they take, at most.
+        batches: sent whole.
+        picked: the other matches.
+        count: the number of messages.
+        size: their bytes, at most.
     """
 
     __slots__ = ("_open", "_queue", "batches", "count", "picked", "size")
@@ -183,7 +183,7 @@ class Selection:
         self.count = self.size = 0
 
     def add(self, part: BatchPart) -> None:
-        """Takes what is left of a batch behind all others."""
+        """Adds the matching part of the next batch."""
         self.count += part.records
         self.size += part.size
         if part.picks is None:
@@ -194,14 +194,14 @@ class Selection:
             self._open += part.picks
 
     def close(self) -> None:
-        """Makes the last picks ready for the wire."""
+        """Encodes the last picks for the wire."""
         if self._open:
             self.picked.append(picked(self._queue, self._open))
             self._open = []
 
 
 def selected_of(records: Sequence[Record], wanted: Filter) -> list[Record]:
-    """The selected ones, in their order."""
+    """Returns the records that match, in their order."""
     places = wanted.places(
         len(records),
         [record.headers for record in records],
@@ -212,10 +212,10 @@ def selected_of(records: Sequence[Record], wanted: Filter) -> list[Record]:
 
 
 def _asked(headers: Sequence[str]) -> tuple[list[Callable[[Any], str | None]], Any]:
-    """How each header that is asked for is looked up, and as what a column of headers is decoded.
+    """Returns a lookup for each header of the condition, and the type that decodes a column of headers.
 
-    One object per message with these headers and nothing of the others: a quarter of the time that
-    dictionaries take where messages have four. A name that JSON would escape cannot be a field's.
+    The type has one object per message with only these headers: a quarter of the time of dictionaries if
+    messages have four headers. A name that JSON would escape cannot be a field.
     """
     if any(_UNUSUAL.search(name) for name in headers):
         return [methodcaller("get", name) for name in headers], _ALL_HEADERS
@@ -238,7 +238,7 @@ def _picks(header: BatchHeader, payload: Payload, chosen: Chosen) -> list[Pick]:
     places = chosen.places
     found = taken(payload, chosen, header.count)
     deltas = _of(header.count, _decode_deltas(payload.born_deltas))
-    # Made of tuples: a third of the time of calling it.
+    # Building named tuples as tuples takes a third of the time.
     return [
         _new(Pick, (base + place, *one, born + deltas[place] if deltas else born, stored, producer))
         for place, one in zip(places, found, strict=True)
@@ -259,7 +259,7 @@ def _pick_of(record: Record) -> Pick:
 
 
 def _size(picks: Sequence[Pick]) -> int:
-    """The bytes that picks take on the wire, at most; a character takes no more than four."""
+    """Returns the bytes of picks on the wire, at most; a character has up to four."""
     size = 0
     for one in picks:
         size += _PICK_BYTES_MAX + len(one.headers) + len(one.body)

@@ -18,12 +18,12 @@ from headrace_mq.protocol.batch import (
     unpacked,
 )
 from headrace_mq.protocol.batch import read_header as header_of
+from headrace_mq.protocol.filter.batch_filter import BatchFilter, Selection, selected_of
 from headrace_mq.protocol.filter.picks import picked_records
-from headrace_mq.protocol.filter.sieve import Selection, Sieve, selected_of
 from headrace_mq.protocol.sparse import thinned
 
 QUEUE = QueueRef("t", 3)
-RARE = Sieve("n = 1")
+RARE = BatchFilter("n = 1")
 
 
 def stored(
@@ -49,10 +49,10 @@ def stored(
     return bytes(batch)
 
 
-def gathered(sieve: Sieve, *batches: bytes) -> Selection:
+def gathered(batch_filter: BatchFilter, *batches: bytes) -> Selection:
     gathering = Selection(QUEUE)
     for batch in batches:
-        part = sieve.part_of(batch, picks=True)
+        part = batch_filter.part_of(batch, picks=True)
         if part is not None:
             gathering.add(part)
     gathering.close()
@@ -83,11 +83,11 @@ def test_every_selected_record_comes_as_it_was_stored(
         tags = ["odd" if place % 9 == 4 else "even" for place in range(len(numbers))]
         batches.append(stored(numbers, codec=codec, base=base, tags=tags))
         base += len(numbers)
-    sieve = Sieve(text)
+    batch_filter = BatchFilter(text)
     every = [record for batch in batches for record in decode_records(batch)]
     wanted = [r for r in every if Filter(text).selects(r.headers, r.key, r.tag)]
-    gathering = gathered(sieve, *batches)
-    assert records_of(gathering, sieve.wanted) == wanted
+    gathering = gathered(batch_filter, *batches)
+    assert records_of(gathering, batch_filter.wanted) == wanted
     assert gathering.count >= len(wanted)
 
 
@@ -127,12 +127,12 @@ def test_readers_that_know_no_picks_get_whole_batches() -> None:
 
 @pytest.mark.parametrize("text", ["n = 1", "n >= 0.5 AND n <= 1", "_tag = 'a'", "_key = 'k1'"])
 def test_picked_messages_keep_none_of_their_batch_in_memory(text: str) -> None:
-    sieve, numbers = Sieve(text), [9] * 499 + [1]
+    batch_filter, numbers = BatchFilter(text), [9] * 499 + [1]
     batches = [stored(numbers, tags=["b"] * 499 + ["a"], base=500 * number) for number in range(40)]
     gathering = Selection(QUEUE)
     tracemalloc.start()
     for batch in batches:
-        part = sieve.part_of(batch, picks=True)
+        part = batch_filter.part_of(batch, picks=True)
         assert part is not None
         gathering.add(part)
     held, _ = tracemalloc.get_traced_memory()
@@ -144,7 +144,7 @@ def test_picked_messages_keep_none_of_their_batch_in_memory(text: str) -> None:
 
 def test_picks_are_never_longer_than_the_batch_they_come_from() -> None:
     tiny = encode_batch(QUEUE, Columns([], ["a", "b"] * 8, [], [b""] * 16, []), born_first_ms=1)
-    part = Sieve("_tag = 'a'").part_of(bytes(tiny), picks=True)
+    part = BatchFilter("_tag = 'a'").part_of(bytes(tiny), picks=True)
     assert part is not None
     assert (part.whole, part.size) == (bytes(tiny), len(tiny))
     sent = gathered(RARE, *(stored([0] * 9 + [1], base=at) for at in range(0, 100, 10)))
@@ -160,7 +160,7 @@ def test_a_header_may_have_any_name(name: str) -> None:
     batch = encode_batch(QUEUE, Columns([], [], headers, [b"x" * 99] * 21, []), born_first_ms=1)
     quoted = '"' + name.replace('"', '""') + '"'
     for text in (f"{quoted} = 1", f"{quoted} = '1' AND h2 IS NULL"):
-        (picked,) = gathered(Sieve(text), bytes(batch)).picked
+        (picked,) = gathered(BatchFilter(text), bytes(batch)).picked
         assert [record.headers for record in picked_records(picked)] == [{name: "1"}]
 
 
@@ -168,8 +168,8 @@ def test_a_tag_that_no_record_has_is_seen_in_the_summary() -> None:
     batch = stored([1] * 4, tags=["a", "b", "a", "b"])
     unreadable = bytearray(batch)
     unreadable[-40:] = bytes(40)
-    assert Sieve("_tag = 'zz' AND n = 1").part_of(unreadable, picks=True) is None
-    assert gathered(Sieve("_tag IN ('a', 'b')"), batch).batches == [batch]
+    assert BatchFilter("_tag = 'zz' AND n = 1").part_of(unreadable, picks=True) is None
+    assert gathered(BatchFilter("_tag IN ('a', 'b')"), batch).batches == [batch]
 
 
 def test_records_that_a_compaction_left_are_selected_alike() -> None:
@@ -179,7 +179,7 @@ def test_records_that_a_compaction_left_are_selected_alike() -> None:
     left = bytes(thinned(batch, header, *decode_placed(batch, header), kept))
     gathering = gathered(RARE, left)
     assert [r.offset for r in records_of(gathering, RARE.wanted)] == [102, 123]
-    assert gathered(Sieve("n = 7"), left).count == 0
+    assert gathered(BatchFilter("n = 7"), left).count == 0
     whole = RARE.part_of(left, picks=False)
     assert whole is not None
     assert whole.whole == left

@@ -1,11 +1,11 @@
 """
-Lets a request that cannot wait ask the database.
+Lets a request handler query the database without waiting.
 
-The first time a request asks a question, the question goes to the database and `Coming` ends the request.
-When the answer is there, the dispatcher serves the whole request again, which finds it. So handlers need
-not wait, and only requests about the past take longer.
+The first call for a query starts it and raises `QueryPending`, which ends the request. When the result is there,
+the dispatcher runs the whole request again, and this time the call returns the result. So handlers never
+wait, and only requests for archived messages take longer.
 
-Used by `past`, which asks, and by the dispatcher, which catches `Coming`. It does not know what is asked.
+Used by `archive_reader`, which queries, and by the dispatcher, which catches `QueryPending`. It does not know what a query is.
 """
 
 import asyncio
@@ -15,27 +15,27 @@ from typing import Any, TypeVar
 
 from headrace_mq.errors import ArchiveUnavailable
 
-__all__ = ["RUNNING_MAX", "Coming", "Questions"]
+__all__ = ["RUNNING_MAX", "PendingQueries", "QueryPending"]
 
 T = TypeVar("T")
 
-# At a time; a request that asks more is refused and may come back.
+# Queries at a time; a request that starts one more is refused and may be repeated.
 RUNNING_MAX = 256
 
 
-class Coming(Exception):
-    """The answer comes: serve the request again when `answer` is done, or refuse it if it failed."""
+class QueryPending(Exception):
+    """The result is on its way: run the request again when `answer` is done; if it failed, refuse it."""
 
     def __init__(self, answer: "asyncio.Future[Any]") -> None:
         super().__init__()
         self.answer = answer
 
 
-class Questions:
-    """Questions on their way, and the last answers.
+class PendingQueries:
+    """The queries that are running, and the latest results.
 
     Args:
-        answers_max: answers that are kept: at least as many as one request may ask for.
+        answers_max: results kept; at least as many as one request may need.
     """
 
     def __init__(self, answers_max: int) -> None:
@@ -44,15 +44,15 @@ class Questions:
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
 
     def ask(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """Returns the answer to a question if it is there.
+        """Returns the result of a query if it is there, or else starts the query.
 
         Args:
-            key: the question; it has one answer for ever.
-            work: finds the answer.
+            key: names the query; its result never changes.
+            work: runs the query.
 
         Raises:
-            Coming: it is being asked for.
-            ArchiveUnavailable: too many others are.
+            QueryPending: the query is running.
+            ArchiveUnavailable: too many queries are running.
         """
         if key in self._answers:
             self._answers.move_to_end(key)
@@ -62,11 +62,11 @@ class Questions:
         if running is None:
             if len(self._running) >= RUNNING_MAX:
                 raise ArchiveUnavailable(
-                    f"{RUNNING_MAX} questions are being put to the archive; try again soon"
+                    f"{RUNNING_MAX} queries of the archive are running; try again soon"
                 )
             running = self._running[key] = asyncio.ensure_future(_awaited(work))
             running.add_done_callback(lambda done: self._ended(key, done))
-        raise Coming(running)
+        raise QueryPending(running)
 
     def _ended(self, key: Hashable, done: "asyncio.Task[Any]") -> None:
         self._running.pop(key, None)
@@ -77,7 +77,7 @@ class Questions:
             self._answers.popitem(last=False)
 
     async def aclose(self) -> None:
-        """Gives up what is being asked."""
+        """Cancels all queries."""
         running = list(self._running.values())
         for task in running:
             task.cancel()

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.archive.database import Keyed
-from headrace_mq.archive.past import Past
-from headrace_mq.archive.questions import Coming
+from headrace_mq.archive.archive_reader import ArchiveReader
+from headrace_mq.archive.database import KeySearch
+from headrace_mq.archive.pending_queries import QueryPending
 from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
@@ -20,32 +20,36 @@ def row(offset: int, **changed: Any) -> ArchivedRow:
 
 
 @pytest.fixture
-def past(shelf: Any) -> Past:
-    return Past(shelf, ArchiveSettings(url="postgresql://memory"))
+def past(shelf: Any) -> ArchiveReader:
+    return ArchiveReader(shelf, ArchiveSettings(url="postgresql://memory"))
 
 
 async def answered(ask: Callable[[], Any]) -> Any:
     while True:
         try:
             return ask()
-        except Coming as coming:
+        except QueryPending as coming:
             await coming.answer
 
 
-async def test_while_nothing_is_known_every_queue_begins_at_its_first_message(past: Past) -> None:
+async def test_while_nothing_is_known_every_queue_begins_at_its_first_message(
+    past: ArchiveReader,
+) -> None:
     assert past.first(QUEUE, 50) == 0
     past.know({})
     assert past.first(QUEUE, 50) == 50
 
 
-async def test_a_queue_begins_where_the_archive_does(past: Past) -> None:
+async def test_a_queue_begins_where_the_archive_does(past: ArchiveReader) -> None:
     past.know({QUEUE: 7})
     past.added({QUEUE: 30, QueueRef("new", 0): 4})
     assert past.first(QUEUE, 50) == 7
     assert past.first(QueueRef("new", 0), 9) == 4
 
 
-async def test_rows_that_somebody_deleted_are_no_longer_promised(past: Past, shelf: Any) -> None:
+async def test_the_first_offset_moves_up_when_rows_were_deleted(
+    past: ArchiveReader, shelf: Any
+) -> None:
     past.know({QUEUE: 0})
     arrived: list[object] = []
     past.on_arrived = arrived.append
@@ -59,7 +63,7 @@ async def test_rows_that_somebody_deleted_are_no_longer_promised(past: Past, she
 
 @pytest.mark.parametrize(("time_ms", "found"), [(0, 3), (104, 4), (105, 8), (108, 8), (109, None)])
 async def test_a_time_is_found_among_gaps(
-    past: Past, shelf: Any, time_ms: int, found: int | None
+    past: ArchiveReader, shelf: Any, time_ms: int, found: int | None
 ) -> None:
     for offset in (3, 4, 8):
         shelf.put(QUEUE, row(offset))
@@ -67,15 +71,17 @@ async def test_a_time_is_found_among_gaps(
     assert await answered(lambda: past.offset_at(QUEUE, time_ms, 10)) == found
 
 
-async def test_a_time_that_only_the_log_holds_is_left_to_it(past: Past, shelf: Any) -> None:
+async def test_a_time_that_only_the_log_holds_is_left_to_it(
+    past: ArchiveReader, shelf: Any
+) -> None:
     for offset in range(10):
         shelf.put(QUEUE, row(offset))
     past.know({QUEUE: 0})
     assert await answered(lambda: past.offset_at(QUEUE, 108, 8)) is None
 
 
-async def test_when_a_message_was_stored_is_unknown_while_the_database_is_away(
-    past: Past, shelf: Any
+async def test_the_append_time_is_unknown_while_the_database_is_away(
+    past: ArchiveReader, shelf: Any
 ) -> None:
     shelf.put(QUEUE, row(4))
     assert await answered(lambda: past.stored_at(QUEUE, 2)) == (4, 104)
@@ -84,11 +90,13 @@ async def test_when_a_message_was_stored_is_unknown_while_the_database_is_away(
     assert past.stored_at(QUEUE, 0) is None
 
 
-def keyed(**changed: Any) -> Keyed:
-    return Keyed("orders", "k", 0, 1_000, 0, 1_000, 3)._replace(**changed)
+def keyed(**changed: Any) -> KeySearch:
+    return KeySearch("orders", "k", 0, 1_000, 0, 1_000, 3)._replace(**changed)
 
 
-async def test_a_search_goes_on_behind_the_last_batch_that_fits(past: Past, shelf: Any) -> None:
+async def test_a_search_goes_on_behind_the_last_batch_that_fits(
+    past: ArchiveReader, shelf: Any
+) -> None:
     for offset in range(5):
         shelf.put(QUEUE, row(offset))
     found, more = await answered(lambda: past.keyed(keyed()))
@@ -100,7 +108,7 @@ async def test_a_search_goes_on_behind_the_last_batch_that_fits(past: Past, shel
 
 
 async def test_a_batch_with_more_of_a_key_than_an_answer_holds_comes_as_a_whole(
-    past: Past, shelf: Any
+    past: ArchiveReader, shelf: Any
 ) -> None:
     for offset in range(6):
         shelf.put(QUEUE, row(offset, log_position=40))

@@ -1,12 +1,12 @@
 """
-The processes that sift: started when there is work, given a job at a time, ended when there is none.
+The filter workers: processes that start when there is work, run one job at a time, and end when idle.
 
-    ready ──no──▶ one is started, the caller does it itself for now
+    ready ──no──▶ a process starts; the caller filters itself for now
       │ yes
       ▼
-    submit ─▶ the next process that is free ─▶ what came of it, or None
+    submit ─▶ the next free process ─▶ its result, or None
 
-Used by `ahead`, which has jobs; uses the operating system.
+Used by `read_ahead`, which has jobs; uses the operating system.
 """
 
 import asyncio
@@ -18,22 +18,28 @@ from contextlib import suppress
 import msgspec
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.broker.fetch.filter_workers.jobs import LENGTH, Job, Sifted, decode_sifted, encoded
+from headrace_mq.broker.fetch.filter_workers.jobs import (
+    LENGTH,
+    Job,
+    JobResult,
+    decode_result,
+    encoded,
+)
 
-__all__ = ["Sifters"]
+__all__ = ["FilterWorkers"]
 
-# A process that has nothing to do gives its memory, some 35 MiB, back after so long.
+# An idle process ends after this time and frees its memory, some 35 MiB.
 _IDLE_S = 30.0
-# A job is 4 MiB, some milliseconds' work; a disk that takes longer than this for them is no help.
+# A job is 4 MiB, some milliseconds of work. If a disk takes longer than this, workers do not help.
 _JOB_S_MAX = 10.0
 _START_S_MAX = 30.0
-# After a process that failed: what it died of is probably still there.
+# The pause after a process has failed: the cause is probably still there.
 _PAUSE_S = 30.0
-# A process ends with its input, which it sees when its job is done.
+# A process ends when its input closes; it notices after its current job.
 _END_S_MAX = 2.0
 
-# Finds this very package, wherever this process has it from, and nothing in the folder that the broker
-# happens to be started in.
+# Imports this very package from where this process has it, and nothing from the broker's current
+# directory.
 _START = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -41,21 +47,21 @@ from headrace_mq.broker.fetch.filter_workers.process import main
 main()
 """
 
-# The last one is that of event loops that start no processes.
+# Event loops that cannot start processes raise the last one.
 _FAILURES = (OSError, EOFError, TimeoutError, msgspec.DecodeError, NotImplementedError)
 
 _log = get_logger(__name__)
 
-_Asked = tuple[Job, "asyncio.Future[Sifted | None]"]
+_Asked = tuple[Job, "asyncio.Future[JobResult | None]"]
 
 
-class Sifters:
-    """Up to so many processes; used on one event loop.
+class FilterWorkers:
+    """Up to `processes_max` worker processes; used on one event loop.
 
     Args:
-        processes_max: how many run at a time, at least one.
-        job_s_max: seconds after which a process is given up that has not answered.
-        idle_s: seconds without a job after which one ends.
+        processes_max: the most processes at a time, at least one.
+        job_s_max: seconds that a job may take; then its process is killed.
+        idle_s: seconds without a job after which a process ends.
 
     Attributes:
         on_rest: called when the last process has ended.
@@ -77,28 +83,28 @@ class Sifters:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that take jobs, or will soon."""
+        """The ids of all running processes."""
         return sorted(self._processes)
 
     @property
     def waiting(self) -> int:
-        """Jobs that no process has begun."""
+        """The jobs that no process has begun."""
         return self._jobs.qsize()
 
     @property
     def at_hand(self) -> bool:
-        """Whether a process takes jobs now, or one may be started."""
+        """Whether a process accepts jobs now, or one may be started."""
         return self._ready > 0 or (not self._tasks and self._may_start())
 
     def ready(self) -> bool:
-        """Whether a process takes jobs now; where none does, one is started unless one has failed."""
+        """Whether a process accepts jobs now; if there is none, starts one unless one has just failed."""
         if not self._tasks:
             self._start()
         return self._ready > 0
 
-    def submit(self, job: Job) -> "asyncio.Future[Sifted | None]":
-        """Has a job done; None comes of it where its process fails."""
-        answer: asyncio.Future[Sifted | None] = asyncio.get_running_loop().create_future()
+    def submit(self, job: Job) -> "asyncio.Future[JobResult | None]":
+        """Runs a job in a process; returns a future of its result, or of None if the process fails."""
+        answer: asyncio.Future[JobResult | None] = asyncio.get_running_loop().create_future()
         if self._closed or not self._tasks:
             answer.set_result(None)
             return answer
@@ -108,7 +114,7 @@ class Sifters:
         return answer
 
     async def aclose(self) -> None:
-        """Ends all processes; what they have not done comes out as None."""
+        """Ends all processes; the result of their unfinished jobs is None."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -121,7 +127,7 @@ class Sifters:
     def _start(self) -> None:
         if not self._may_start():
             return
-        task = asyncio.get_running_loop().create_task(self._run(), name="sifting process")
+        task = asyncio.get_running_loop().create_task(self._run(), name="filter worker")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -134,10 +140,10 @@ class Sifters:
         self.on_rest()
 
     async def _run(self) -> None:
-        """One process from its start to its end."""
+        """Runs one process from its start to its end."""
         process = None
         try:
-            # In a session of its own: a terminal's Ctrl-C is for the broker, which ends it.
+            # In its own session: a terminal's Ctrl-C reaches only the broker, which ends the process.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-c", _START, *filter(None, sys.path),
                 stdin=PIPE, stdout=PIPE, start_new_session=True,
@@ -157,7 +163,7 @@ class Sifters:
                 error=str(error) or type(error).__name__,
             )
             if process is not None and process.returncode is None:
-                # It may stand still, and would not see the end of its input.
+                # It may hang, and would not notice that its input has closed.
                 process.kill()
         finally:
             if process is not None:
@@ -165,7 +171,7 @@ class Sifters:
                 del self._processes[process.pid]
 
     async def _work(self, process: Process) -> None:
-        """Gives a process one job after the other, until there has been none for a while."""
+        """Gives a process one job after the other, until it has been idle for a while."""
         while True:
             self._free += 1
             try:
@@ -175,30 +181,30 @@ class Sifters:
                 return
             finally:
                 self._free -= 1
-            sifted = None
+            result = None
             try:
                 assert process.stdin is not None, "it was started with a pipe"
                 process.stdin.write(encoded(job))
                 async with asyncio.timeout(self._job_s_max):
-                    sifted = decode_sifted(await _answer_of(process))
+                    result = decode_result(await _answer_of(process))
             finally:
-                _settle(answer, sifted)
+                _settle(answer, result)
 
 
-def _settle(answer: "asyncio.Future[Sifted | None]", sifted: Sifted | None) -> None:
+def _settle(answer: "asyncio.Future[JobResult | None]", result: JobResult | None) -> None:
     if not answer.done():
-        answer.set_result(sifted)
+        answer.set_result(result)
 
 
 async def _answer_of(process: Process) -> bytes:
-    """The next frame; raises EOFError where the process has ended."""
+    """Reads the next frame; raises EOFError if the process has ended."""
     assert process.stdout is not None, "it was started with a pipe"
     (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
     return await process.stdout.readexactly(length)
 
 
 async def _end(process: Process) -> None:
-    """Waits for the end of a process that has nothing to do any more."""
+    """Closes a process's input and waits for its end."""
     assert process.stdin is not None, "it was started with a pipe"
     process.stdin.close()
     try:
