@@ -63,7 +63,7 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
         rows.finish()
         versions, changes = rows.memory.take_changes()
         yield from batched(
-            rows_out(codec, changes),
+            rows_out(codec, changes.items()),
             (Record.known(VERSION, key, number=version) for key, version in versions.items()),
             rows.told(),
             left_out_records(left_out),
