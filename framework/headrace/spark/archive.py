@@ -231,7 +231,9 @@ def read_archived(
 
 
 def _messages_at_once(stored: pq.FileMetaData) -> int:
-    size: int = sum(stored.row_group(place).total_byte_size for place in range(stored.num_row_groups))
+    size: int = sum(
+        stored.row_group(place).total_byte_size for place in range(stored.num_row_groups)
+    )
     fitting: int = stored.num_rows * _BATCH_BYTES // max(size, 1)
     return max(1, min(_BATCH_MESSAGES, fitting))
 

@@ -40,6 +40,7 @@ __all__ = [
     "BASE",
     "BATCH_BYTES_MAX",
     "DELETED",
+    "FIRST",
     "MISSING",
     "QUEUE",
     "RECORD_ARROW_SCHEMA",
@@ -472,7 +473,7 @@ def batched(*records: Iterable[Record]) -> Batches:
     some: list[Record] = []
     size = 0
     for record in chain.from_iterable(records):
-        more = len(record.key) + len(record.data)
+        more = len(record[1]) + len(record[4])
         if some and (size + more > BATCH_BYTES_MAX or len(some) >= _BATCH_RECORDS):
             yield records_to_arrow(some)
             some, size = [], 0
