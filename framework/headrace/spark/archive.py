@@ -58,8 +58,10 @@ __all__ = [
 _PART: Final = "export-{:06}"
 _MANIFEST: Final = "export.json"
 _WRITING: Final = ".writing"
-# Messages read from a file at once: enough to make its fixed costs vanish, a few MB of memory.
+# Messages read from a file at once: enough to make its fixed costs vanish, a few MB of memory; and about
+# how many bytes of them, where they are large.
 _BATCH_MESSAGES: Final = 8_192
+_BATCH_BYTES: Final = 16 << 20
 
 
 class ArchiveFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +282,8 @@ def read_archived(
         try:
             with pq.ParquetFile(file.path) as parquet:
                 for batch in parquet.iter_batches(
-                    _BATCH_MESSAGES, columns=["offset", "key", "headers", "body", "stored_at"]
+                    _messages_at_once(parquet.metadata),
+                    columns=["offset", "key", "headers", "body", "stored_at"],
                 ):
                     yield from _moments(batch, piece)
         except (OSError, pa.ArrowException) as error:
@@ -288,6 +291,14 @@ def read_archived(
                 f"{file.path} cannot be read: {error}; every Spark executor has to see the folder of"
                 " exported events under the same path"
             ) from error
+
+
+def _messages_at_once(stored: pq.FileMetaData) -> int:
+    size: int = sum(
+        stored.row_group(place).total_byte_size for place in range(stored.num_row_groups)
+    )
+    fitting: int = stored.num_rows * _BATCH_BYTES // max(size, 1)
+    return max(1, min(_BATCH_MESSAGES, fitting))
 
 
 def after_archive(files: Sequence[ArchiveFile], piece: QueueSlice) -> QueueSlice | None:

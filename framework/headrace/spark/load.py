@@ -46,7 +46,7 @@ from headrace.spark.executor.fold import (
     ROW,
     VERSION,
     Record,
-    records_to_arrow,
+    batched,
 )
 from headrace.spark.job import Folded, in_two_queues
 from headrace.spark.result.copy import SHARES, Copying
@@ -59,8 +59,9 @@ from headrace.transports.base import QueueId
 
 __all__ = ["Loading", "read_base"]
 
-# Rows read from the database at once: large enough that its round trips vanish.
-_CHUNK_ROWS: Final = 10_000
+# Rows read from the database at once: enough that its round trips vanish, and few enough where each
+# has 100 KB.
+_CHUNK_ROWS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,20 +201,16 @@ async def read_base(
     columns = [target.table.c[name] for name in codec.columns]
     key = codec.columns.index(target.projection.key)
     async for rows in _pages(connection, columns, target.table.c[target.projection.key]):
-        yield (
-            BASE,
-            records_to_arrow(
-                [Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows]
-            ),
-        )
+        for batch in batched(
+            Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows
+        ):
+            yield BASE, batch
     known = projection_versions.c
     found = [known.aggregate_id, known.version]
     where = _of(projection_versions, target)
     async for rows in _pages(connection, found, known.aggregate_id, where):
-        yield (
-            VERSION,
-            records_to_arrow([Record.known(VERSION, row[0], number=row[1]) for row in rows]),
-        )
+        for batch in batched(Record.known(VERSION, row[0], number=row[1]) for row in rows):
+            yield VERSION, batch
 
 
 async def _load_fresh(

@@ -35,6 +35,10 @@ class Ended(DomainEvent):
     pass
 
 
+class Passed(DomainEvent):
+    """No projection reacts to it."""
+
+
 class Ledger(Aggregate):
     """Knows its events."""
 
@@ -48,6 +52,10 @@ class Ledger(Aggregate):
 
     @applies
     def _ended(self, event: Ended) -> None:
+        pass
+
+    @applies
+    def _passed(self, event: Passed) -> None:
         pass
 
 
@@ -161,6 +169,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         Booked=Booked,
         Noted=Noted,
         Ended=Ended,
+        Passed=Passed,
         stream=stream,
         rejection=rejection,
         now=NOW,

@@ -12,6 +12,7 @@ know a database.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
@@ -143,6 +144,11 @@ class OwnRows(Generic[R]):
         """Returns the last version of an aggregate that was taken, or learned; 0 for none."""
         cell = self._cells.get(aggregate_id)
         return cell.version if cell else 0
+
+    def some_rows(self, count: int) -> list[R]:
+        """Returns the rows of about so many aggregates, evenly out of all of them."""
+        cells = islice(self._cells.values(), 0, None, max(1, len(self._cells) // count))
+        return [cell.row for cell in cells if cell.row is not None]
 
     def take(self, told: Sequence[Told], start: int = 0) -> tuple[int, Gap | None]:
         """Takes and folds streams from a place on, in order, as far as no version is missing.

@@ -57,8 +57,6 @@ __all__ = ["ORDER", "PLACES", "export_events"]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
-# Events gathered before they are written, as for the data source.
-_BATCH_EVENTS: Final = 32_000
 _FINAL_TYPES: Final[Mapping[ColumnKind | None, pa.DataType]] = {
     ColumnKind.DECIMAL: pa.decimal128(38, DECIMAL_PLACES_MAX),
     ColumnKind.DATE: pa.date32(),
@@ -244,7 +242,7 @@ class _Typed:
 
             for messages in read_messages(plan, piece, doubts=self._doubts):
                 typed.take(piece.queue.topic, messages)
-                if typed.waiting >= _BATCH_EVENTS:
+                if typed.full:
                     for batch in typed.flush():
                         keep(batch)
             for batch in typed.finish():

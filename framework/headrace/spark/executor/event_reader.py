@@ -27,6 +27,7 @@ from headrace.serialization import JsonSerializer
 from headrace.spark.executor.decode import EventField, LightStream, StreamDecoder, to_plain
 from headrace.spark.executor.doubts import Doubts, find_in_store
 from headrace.spark.executor.fold import (
+    BATCH_BYTES_MAX,
     MISSING,
     QUEUE,
     TALLY,
@@ -64,7 +65,8 @@ UNDECODABLE = "does not decode"
 EVENT = "event"
 UNKNOWN = "unknown"
 
-# Events gathered before they become Arrow batches, as for the data source.
+# Events gathered before they become Arrow batches, as for the data source; or `BATCH_BYTES_MAX` of the
+# messages that they came in.
 _BATCH_EVENTS: Final = 32_000
 
 _ARROW_TYPES: Final[Mapping[ColumnKind | None, pa.DataType]] = {
@@ -186,7 +188,7 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
         meter = Meter(piece)
         for messages in read_messages(plan, piece, meter, doubts=doubts):
             typed.take(piece.queue.topic, messages)
-            if typed.waiting >= _BATCH_EVENTS:
+            if typed.full:
                 yield from typed.flush()
         yield from typed.finish(meter.told())
 
@@ -277,7 +279,12 @@ class TypedSlice:
         self._gate: Any = StreamGate(versions or {}, find=self._finding(find))
         self._gathered = [_Gathered() for _ in reading.types]
         self._unknown: dict[str, int] = {}
-        self._moment = self._turn = self.waiting = 0
+        self._moment = self._turn = self._waiting = self._waiting_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to flush what was gathered."""
+        return self._waiting >= _BATCH_EVENTS or self._waiting_bytes >= BATCH_BYTES_MAX
 
     def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
         """Takes messages in that the broker stored at one moment.
@@ -289,6 +296,7 @@ class TypedSlice:
             return
         # A clock that was set back does not change the order in a queue.
         self._moment = max(self._moment, messages[0].place.moment)
+        self._waiting_bytes += sum(len(message.body) for message in messages)
         taken = _Taken(topic, messages, [])
         self._pass(self._gate.admit(self._decoded(taken)), taken)
 
@@ -346,7 +354,7 @@ class TypedSlice:
                 self._leave_out(stream.aggregate_id, taken.sentence(place, error), error)
                 self._stopped.add(stream.aggregate_id)
                 for gathered in self._gathered:
-                    self.waiting -= gathered.drop(stream)
+                    self._waiting -= gathered.drop(stream)
 
     def _gather(self, stream: LightStream, moment: int) -> None:
         read, knows, places = self._decoder.read, self._decoder.knows, self._places
@@ -366,7 +374,7 @@ class TypedSlice:
                 gathered.moments.append(moment)
                 gathered.turns.append(turn)
                 gathered.values.append(values)
-                self.waiting += 1
+                self._waiting += 1
         self._turn = turn
 
     def flush(self) -> Batches:
@@ -375,7 +383,7 @@ class TypedSlice:
             if gathered.streams and self._reading.rows:
                 yield self._events_out(place, gathered)
             self._gathered[place] = _Gathered()
-        self.waiting = 0
+        self._waiting = self._waiting_bytes = 0
 
     def finish(self, measured: Iterable[tuple[str, int]] = ()) -> Batches:
         """Yields the rest, what the gate found, and what was measured of the queue."""

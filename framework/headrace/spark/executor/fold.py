@@ -15,13 +15,13 @@ It must not know a database of read models.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, groupby, islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import Touch, find_touches, fold, fold_streams
+from headrace.projections.definition.fold import fold_facts
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
 from headrace.spark.archive import after_archive, read_archived
@@ -30,6 +30,7 @@ from headrace.spark.executor.gate import StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
 from headrace.spark.executor.positions import read_share
+from headrace.spark.executor.touches import FoldedStream, KeyRows, Touches
 from headrace.spark.rows import RowCodec
 from headrace.subscriptions.foreign import stream_or_none
 from headrace_mq.spark.offsets import QueueSlice
@@ -37,7 +38,9 @@ from headrace_mq.spark.reader import read_columns
 
 __all__ = [
     "BASE",
+    "BATCH_BYTES_MAX",
     "DELETED",
+    "FIRST",
     "MISSING",
     "QUEUE",
     "RECORD_ARROW_SCHEMA",
@@ -72,7 +75,7 @@ UNREAD = "unread"  # aggregate id, from which offset on, a sentence
 QUEUE = "queue"  # a queue and what of it was measured, how much, -
 BASE = "base"  # key of the row before the tail, -, its values
 STREAM = "stream"  # aggregate id, -, the stream's body
-TOUCH = "touch"  # key of the row, which event of the stream and which rule, the stream's body
+TOUCH = "touch"  # key of the row, and the event for it as `touches` takes it
 
 RECORD_SCHEMA = (
     "kind string, key string, moment bigint, queue int, offset bigint, turn bigint,"
@@ -93,13 +96,9 @@ RECORD_ARROW_SCHEMA = pa.schema(
 
 # Records of one Arrow batch, as for the data source.
 _BATCH_RECORDS = 32_000
-# Events of one key folded in one go, so that a busy key does not have to fit into memory.
-_TOUCHES_AT_ONCE = 1_000
-
-# In the number of a touch: the event's place in its stream, then the rule's among those for it.
-_RULE_BITS = 16
-_RULE_MASK = (1 << _RULE_BITS) - 1
-
+# Bytes of an Arrow batch's keys and data, as for the data source: an Arrow array ends at 2 GiB, and each
+# batch is in memory in Python, in the pipe and in Java. A larger record goes alone.
+BATCH_BYTES_MAX: Final = 16 << 20
 Batches = Iterator[pa.RecordBatch]
 _new = tuple.__new__
 
@@ -154,10 +153,18 @@ class _Work:
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
         self._find = find_in_store(plan.event_store, self.serializer)
+        self.touches = Touches(self.serializer, self.projection)
         self.left_out = LeftOut()
 
-    def gate(self, versions: Mapping[str, int]) -> StreamGate:
-        return StreamGate(versions, find=self._find)
+    def gate(self, versions: Mapping[str, int]) -> Any:
+        """Returns a gate for streams as `decode` makes them."""
+        # It looks at aggregate, version and the number of events, which these have.
+        return StreamGate(versions, find=self._find_stored)
+
+    def _find_stored(self, aggregate_id: str, after: int, to: int) -> Sequence[Any]:
+        found = self._find(aggregate_id, after, to) if self._find else ()
+        encode, decode = self.serializer.encode_stream, self.touches.decode
+        return [decode(encode(each)) for each in found]
 
     def messages(
         self, piece: QueueSlice, meter: Meter | None = None, *, keyed: bool = False
@@ -165,12 +172,12 @@ class _Work:
         doubts = Doubts(self._plan, self.serializer, keyed=keyed)
         return read_messages(self._plan, piece, meter, doubts=doubts)
 
-    def decode(self, message: TopicMessage) -> EventStream | None:
+    def decode(self, message: TopicMessage) -> FoldedStream | None:
         topic = self._plan.slices[0].queue.topic
         queue = (topic, message.place.queue)
         offset = message.place.offset
         try:
-            stream = stream_or_none(self.serializer.decode_stream, message.body, queue, offset)
+            stream = stream_or_none(self.touches.decode, message.body, queue, offset)
         except (SerializationError, UnknownMessageType) as error:
             sentence = (
                 f"the event message at {topic}/{message.place.queue} offset {offset}"
@@ -318,10 +325,10 @@ def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
         for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
             own = _AggregateRecords(work, aggregate_id, records)
             gate = work.gate(own.versions)
-            decoded = map(work.decode, own.messages)
-            streams = gate.admit(stream for stream in decoded if stream is not None)
-            changes = fold_streams(work.projection, own.rows, streams + gate.finish())
-            yield from rows_out(work.codec, changes)
+            changes: dict[str, Any] = {}
+            for _, stream in _passed(work, gate, own.messages):
+                changes |= fold_facts(work.projection, own.rows | changes, stream.facts)
+            yield from rows_out(work.codec, changes.items())
             yield from _gate_out(gate)
         yield from left_out_records(work.left_out)
 
@@ -346,29 +353,21 @@ def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
 def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
     """Folds events sorted by key and place, onto base rows where there are; yields rows.
 
-    Versions and tallies that came along go on as they are.
+    Versions and tallies that came along go on as they are. Of each key there is one row in memory, and
+    of its events those of one batch.
     """
     work = _Work(plan)
-
-    def folded() -> Iterator[Record]:
-        for key, records in groupby(_records_in(batches), attrgetter("key")):
-            rows: dict[str, Any] = {}
-            changes: dict[str, Any] = {}
-            touches: list[Touch] = []
-            for record in records:
-                if record.kind == BASE:
-                    rows[key] = work.codec.row(record.data)
-                elif record.kind == TOUCH:
-                    touches.append(_touch_in(work, record))
-                else:
-                    yield record
-                if len(touches) >= _TOUCHES_AT_ONCE:
-                    changes = fold(work.projection, rows | changes, touches)
-                    touches = []
-            changes |= fold(work.projection, rows | changes, touches)
-            yield from rows_out(work.codec, changes)
-
-    yield from batched(folded())
+    rows = KeyRows(work.projection, work.touches, work.codec)
+    mine = pa.array([BASE, TOUCH])
+    for batch in batches:
+        touching = pc.is_in(batch["kind"], mine)
+        rest = batch.filter(pc.invert(touching))
+        if rest.num_rows:
+            yield rest
+        own = batch.filter(touching)
+        columns = (own[name].to_pylist() for name in ("key", "number", "data"))
+        yield from batched(rows_out(work.codec, rows.take(zip(*columns, strict=True))))
+    yield from batched(rows_out(work.codec, rows.finish()))
 
 
 class _AggregateRecords:
@@ -403,50 +402,39 @@ def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
             yield plan.slices[place]
 
 
-def _touches_out(
-    work: _Work, gate: StreamGate, messages: Iterable[TopicMessage]
-) -> Iterator[Record]:
-    turn = 0
+def _passed(
+    work: _Work, gate: Any, messages: Iterable[TopicMessage]
+) -> Iterator[tuple[EventPlace, FoldedStream]]:
+    """Yields the streams that pass a gate, each with the place of the message that let it pass."""
     last = FIRST
     for message in messages:
         last = message.place
         stream = work.decode(message)
-        if stream is None:
-            continue
-        for passed in gate.admit([stream]):
-            body = message.body if passed is stream else work.serializer.encode_stream(passed)
-            for touch in find_touches(work.projection, [passed]):
-                turn += 1
-                yield _touch_out(touch, last, turn, body)
+        if stream is not None:
+            for passed in gate.admit((stream,)):
+                yield last, passed
     for passed in gate.finish():
-        body = work.serializer.encode_stream(passed)
-        for touch in find_touches(work.projection, [passed]):
+        yield last, passed
+
+
+def _touches_out(work: _Work, gate: Any, messages: Iterable[TopicMessage]) -> Iterator[Record]:
+    turn = 0
+    find = work.touches.find
+    for (moment, queue, offset, _), stream in _passed(work, gate, messages):
+        for key, number, data in find(stream):
             turn += 1
-            yield _touch_out(touch, last, turn, body)
+            place = _new(EventPlace, (moment, queue, offset, turn))
+            yield _new(Record, (TOUCH, key, place, number, data))
 
 
-def _touch_out(touch: Touch, place: EventPlace, turn: int, body: bytes) -> Record:
-    number = touch.context.sequence << _RULE_BITS | touch.rule
-    return Record(TOUCH, touch.key, place._replace(turn=turn), number, body)
+def rows_out(codec: RowCodec[Any], rows: Iterable[tuple[str, Any]]) -> Iterator[Record]:
+    """Yields records of rows by key, and of those that are no more."""
+    for key, row in rows:
+        kind, data = (DELETED, b"") if row is None else (ROW, codec.encode(row))
+        yield _new(Record, (kind, key, FIRST, 0, data))
 
 
-def _touch_in(work: _Work, record: Record) -> Touch:
-    stream = work.serializer.decode_stream(record.data)
-    sequence, rule = record.number >> _RULE_BITS, record.number & _RULE_MASK
-    event, context = stream.contexts()[sequence - 1]
-    return Touch(record.key, event, context, rule)
-
-
-def rows_out(codec: RowCodec[Any], rows: Mapping[str, Any]) -> Iterator[Record]:
-    """Yields records of rows, and of those that are no more."""
-    for key, row in rows.items():
-        if row is None:
-            yield Record.known(DELETED, key)
-        else:
-            yield Record.known(ROW, key, data=codec.encode(row))
-
-
-def _gate_out(gate: StreamGate) -> Iterator[Record]:
+def _gate_out(gate: Any) -> Iterator[Record]:
     # A generator, so that the gate is asked after everything that went through it.
     for aggregate_id, version in gate.versions.items():
         yield Record.known(VERSION, aggregate_id, number=version)
@@ -478,9 +466,20 @@ def _records_in(batches: Batches) -> Iterator[Record]:
 
 
 def batched(*records: Iterable[Record]) -> Batches:
-    """Turns records into Arrow batches, from the first source to the last."""
-    waiting = chain.from_iterable(records)
-    while some := list(islice(waiting, _BATCH_RECORDS)):
+    """Turns records into Arrow batches, from the first source to the last.
+
+    A batch ends before it has more than `BATCH_BYTES_MAX` bytes; a larger record goes alone.
+    """
+    some: list[Record] = []
+    size = 0
+    for record in chain.from_iterable(records):
+        more = len(record[1]) + len(record[4])
+        if some and (size + more > BATCH_BYTES_MAX or len(some) >= _BATCH_RECORDS):
+            yield records_to_arrow(some)
+            some, size = [], 0
+        some.append(record)
+        size += more
+    if some:
         yield records_to_arrow(some)
 
 

@@ -79,6 +79,11 @@ class StreamGate:
         """Whether streams wait for earlier ones."""
         return bool(self._held)
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The aggregates of which streams wait for earlier ones."""
+        return frozenset(self._held)
+
     def learn(self, versions: Mapping[str, int]) -> None:
         """Takes in the last versions of aggregates whose streams did not come through here."""
         self._gate.learn(versions)

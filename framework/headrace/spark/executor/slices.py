@@ -2,14 +2,17 @@
 Slices of the topic folded whole, each in the Python process that reads it.
 
     read_portions ─▶ decode ─▶ the next version of its aggregate? ─▶ fold
-                                        └─ no: through the gate, with all that follows until it holds
-                                           nothing back
+                 │                      └─ no: through the gate, with all that follows until it holds
+                 │                         nothing back
+                 └─ more aggregates than memory holds: to the disk, and folded part by part
 
 Right where a row's events are all of one aggregate, and so in one queue. Used by Spark, which hands
 out slices; uses the readers of rebuilds without Spark. It must not know a database of read models.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace.projections.definition.projection import Projection
@@ -19,8 +22,11 @@ from headrace.rebuild.left_out import LeftOut
 from headrace.rebuild.local.memory import OwnRows
 from headrace.spark.executor.doubts import Doubts, find_in_store
 from headrace.spark.executor.fold import (
+    DELETED,
+    FIRST,
     MISSING,
     QUEUE,
+    ROW,
     TALLY,
     VERSION,
     Batches,
@@ -28,20 +34,30 @@ from headrace.spark.executor.fold import (
     batched,
     left_out_records,
     read_portions,
-    rows_out,
     slices_of,
 )
 from headrace.spark.executor.gate import FindStreams, StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
+from headrace.spark.executor.spill import State, StateSpill
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["fold_slices"]
+__all__ = ["STATE_BYTES_MAX", "fold_slices"]
 
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded.
 _PIECE_MAX: Final = 100
+# Bytes of rows and versions that a task holds, as far as they are estimated: with less than a million
+# aggregates in a queue nothing goes to the disk, and with more a task has about 1.5 GiB.
+STATE_BYTES_MAX: Final = 1 << 30
+# Of an aggregate besides its encoded row, measured; how many rows are encoded to estimate their size;
+# and after how many bytes of messages that is done.
+_CELL_BYTES: Final = 900
+_SAMPLE_ROWS: Final = 256
+_CHECK_BYTES: Final = 64 << 20
+
+_UNTOUCHED: Final = State("", 0, touched=False, row=None)
 
 _new = tuple.__new__
 
@@ -56,18 +72,123 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     find = find_in_store(plan.event_store, serializer)
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)
     for piece in slices_of(plan, batches):
-        meter, rows, left_out = Meter(piece), _Rows(projection, find), LeftOut()
-        for portion in _portions(plan, piece, meter, doubts):
-            for some in portion.pieces(_PIECE_MAX):
-                rows.take(left_out.decode(decoder, piece.queue, some, piece.start))
-        rows.finish()
-        versions, changes = rows.memory.take_changes()
+        meter, left_out = Meter(piece), LeftOut()
         yield from batched(
-            rows_out(codec, changes),
-            (Record.known(VERSION, key, number=version) for key, version in versions.items()),
-            rows.told(),
+            _fold(
+                _portions(plan, piece, meter, doubts),
+                lambda: _Rows(projection, find),
+                codec,
+                partial(_decode, left_out, decoder, piece),
+            ),
             left_out_records(left_out),
             (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
+        )
+
+
+def _decode(left_out: LeftOut, decoder: Decoder, piece: QueueSlice, portion: Portion) -> Decoded:
+    return left_out.decode(decoder, piece.queue, portion, piece.start)
+
+
+def _fold(
+    portions: Iterator[Portion],
+    make: Callable[[], "_Rows"],
+    codec: RowCodec[Any],
+    decode: Callable[[Portion], Decoded],
+    begun: Iterable[State] = (),
+    level: int = 0,
+) -> Iterator[Record]:
+    """Folds portions onto states; yields rows, versions and tallies.
+
+    Beyond `STATE_BYTES_MAX` the states, and all messages that come, go to the disk, in parts that are
+    folded in the same way, one after the other. Aggregates of which streams are held back stay.
+    """
+    rows = make()
+    states = _States(rows.memory, codec, begun)
+    kept: Collection[str] = ()
+    unchecked = 0
+    with ExitStack() as opened:
+        spill: StateSpill | None = None
+        for portion in portions:
+            mine = portion if spill is None else spill.add_messages(portion, but=kept)
+            for some in mine.pieces(_PIECE_MAX):
+                rows.take(decode(some))
+            unchecked += sum(map(len, portion.bodies))
+            if spill is None and unchecked >= _CHECK_BYTES:
+                unchecked = 0
+                if states.size() > STATE_BYTES_MAX:
+                    spill = opened.enter_context(closing(StateSpill(level)))
+                    kept = rows.held
+                    states.move(spill, but=kept)
+        rows.finish()
+        yield from _states_out(states.take())
+        yield from rows.told()
+        if spill is not None:
+            for before, messages in spill.parts():
+                yield from _fold(messages, make, codec, decode, before, level + 1)
+
+
+def _states_out(states: Iterable[State]) -> Iterator[Record]:
+    for key, version, touched, row in states:
+        if touched:
+            kind = DELETED if row is None else ROW
+            yield _new(Record, (kind, key, FIRST, 0, row or b""))
+        yield _new(Record, (VERSION, key, FIRST, version, b""))
+
+
+class _States:
+    """What memory holds of aggregates, and what is known of those that nothing has changed.
+
+    Args:
+        memory: folds.
+        codec: of its rows.
+        begun: states from before.
+    """
+
+    def __init__(self, memory: OwnRows[Any], codec: RowCodec[Any], begun: Iterable[State]) -> None:
+        self._memory = memory
+        self._codec = codec
+        self._begun: dict[str, State] = {}
+        self._learn(begun)
+
+    def size(self) -> int:
+        """Returns about how many bytes they take."""
+        some = self._memory.some_rows(_SAMPLE_ROWS)
+        row_bytes = sum(len(self._codec.encode(row)) for row in some) // max(len(some), 1)
+        return len(self._memory) * (_CELL_BYTES + row_bytes)
+
+    def take(self) -> Iterator[State]:
+        """Yields the state of every aggregate, and forgets which have changed."""
+        versions, rows = self._memory.take_changes()
+        begun, encode = self._begun, self._codec.encode
+        for key, version in versions.items():
+            _, _, touched, row = begun.pop(key, _UNTOUCHED)
+            if key in rows:
+                touched, row = True, None if rows[key] is None else encode(rows[key])
+            yield _new(State, (key, version, touched, row))
+        yield from self._begun.values()
+        self._begun = {}
+
+    def move(self, spill: StateSpill, *, but: Collection[str]) -> None:
+        """Moves all states but those of some aggregates to the disk."""
+        kept: list[State] = []
+        for state in self.take():
+            if state.aggregate_id in but:
+                kept.append(state)
+            else:
+                spill.add_state(state)
+        self._memory.clear()
+        self._learn(kept)
+
+    def _learn(self, states: Iterable[State]) -> None:
+        self._begun = {state.aggregate_id: state for state in states}
+        versions = {key: state.version for key, state in self._begun.items()}
+        self._memory.learn_versions(versions, versions)
+        decode = self._codec.row
+        self._memory.learn_rows(
+            {
+                key: None if state.row is None else decode(state.row)
+                for key, state in self._begun.items()
+            }
         )
 
 
@@ -108,6 +229,12 @@ class _Rows:
         # It looks at aggregate, version and the number of events, which offered streams have.
         self._gate: Any = StreamGate({}, find=self._find_offered)
         self._events = 0
+
+    @property
+    def held(self) -> Collection[str]:
+        """The aggregates of which streams are held back."""
+        held: Collection[str] = self._gate.held
+        return held
 
     def take(self, decoded: Decoded) -> None:
         """Folds streams, in order, or holds back what is too early."""

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from headrace.errors import ProjectionError
 from headrace.projections.tables.contents import Target
 from headrace.projections.tables.row_tables import build_table, physical_name
-from headrace.spark.executor.fold import BASE, VERSION, Batches, Record, records_to_arrow
+from headrace.spark.executor.fold import BASE, VERSION, Batches, Record, batched
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
 from headrace.spark.result.connection import TaskConnection
 from headrace.spark.rows import RowCodec
@@ -30,8 +30,8 @@ __all__ = ["Beginning", "Share", "plan_beginning", "read_shares"]
 
 # Of one share, 16 MiB at PostgreSQL's usual size of them: a second of a task.
 _BLOCKS: Final = 2_048
-# Rows fetched at once.
-_CHUNK_ROWS: Final = 10_000
+# Rows fetched at once: as many as the driver buffers, and few enough where each has 100 KB.
+_CHUNK_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +138,10 @@ def _read(base: Beginning, plan: FoldPlan, share: Share) -> Batches:
     with closing(own):
         pages = _pages(own, projection.name, share, wanted)
         while rows := own.run(_next(pages)):
-            yield records_to_arrow(
-                [Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows]
+            yield from batched(
+                (Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows)
                 if share.kind == BASE
-                else [Record.known(VERSION, row[0], number=row[1]) for row in rows]
+                else (Record.known(VERSION, row[0], number=row[1]) for row in rows)
             )
 
 

@@ -21,9 +21,9 @@ from headrace.spark.executor.fold import (
     RECORD_SCHEMA,
     TOUCH,
     Record,
+    batched,
     fold_aggregates,
     fold_keys,
-    records_to_arrow,
     route_aggregates,
 )
 from headrace.spark.executor.plan import FoldPlan
@@ -83,7 +83,7 @@ def _keys(frame: DataFrame) -> list[str]:
 
 
 def _frame(streams: DataFrame, records: list[Record]) -> DataFrame:
-    table = pa.Table.from_batches([records_to_arrow(records)], schema=RECORD_ARROW_SCHEMA)
+    table = pa.Table.from_batches(batched(records), schema=RECORD_ARROW_SCHEMA)
     return streams.sparkSession.createDataFrame(table, RECORD_SCHEMA)
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.errors import ProjectionError
+from headrace.spark import archive
 from headrace.spark.archive import (
     ExportedPart,
     after_archive,
@@ -127,6 +129,19 @@ def test_a_slice_is_read_without_rejections_and_by_moments(
     begin_ms = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1_000)
     for moment, some in read:
         assert {begin_ms + offset // 3 * 1_000 for offset, _, _ in some} == {moment}
+
+
+def test_large_messages_are_read_some_at_a_time(
+    write: WritePart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(0, 120)
+    files = files_of(tmp_path, TOPIC)
+    whole = [message for _, some in read_archived(files, piece(0, 120)) for message in some]
+    monkeypatch.setattr(archive, "_BATCH_BYTES", 1 << 10)
+    with pq.ParquetFile(files[0].path) as parquet:
+        assert 1 <= archive._messages_at_once(parquet.metadata) <= 30
+    read = [message for _, some in read_archived(files, piece(0, 120)) for message in some]
+    assert read == whole
 
 
 def test_a_file_that_is_not_there_is_an_error_that_says_what_to_do(

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import DamagedStream, ProjectionError
 from headrace.projections.definition.shape import ColumnKind
+from headrace.spark.executor import event_reader
 from headrace.spark.executor.decode import EventField
 from headrace.spark.executor.event_reader import EVENT, UNKNOWN, ChosenType, Reading, read_typed
 from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION
@@ -16,6 +17,9 @@ PARTNER = EventField(name="partner", kind=ColumnKind.TEXT)
 AMOUNT = EventField(name="amount", kind=ColumnKind.INTEGER)
 BOOKED = ChosenType(name="Booked", version=1, fields=(PARTNER, AMOUNT))
 NOTED = ChosenType(name="Noted", version=1, fields=(EventField(name="text", kind=ColumnKind.TEXT),))
+
+
+PLACE = pa.RecordBatch.from_pydict({"id": [0]})
 
 
 def read(plan: Any, reading: Reading) -> dict[str, list[dict[str, Any]]]:
@@ -45,6 +49,19 @@ def test_each_event_is_a_row_with_the_chosen_fields_of_its_type(
     ]  # fmt: skip
     assert found[VERSION] == [{"key": "a", "part": 1, "number": 2}]
     assert found[TALLY] == [{"key": "events", "part": 1, "number": 3}]
+
+
+def test_wide_events_come_in_bounded_batches(
+    ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_reader, "BATCH_BYTES_MAX", 1 << 20)
+    for number in range(60):
+        topic.publish(ledger.stream(f"a{number}", 1, ledger.Noted(text="n" * 70_000)), queue=0)
+    reading = Reading(types=(NOTED,), context=())
+    made = list(read_typed(make_plan("accounts", topic.slices()), reading, iter([PLACE])))
+    # What came last, three messages of this topic, may go beyond the bound.
+    assert max(batch.nbytes for batch in made) < (1 << 20) + 3 * 71_000
+    assert sum(batch["kind"].to_pylist().count(EVENT) for batch in made) == 60
 
 
 def test_a_version_comes_once_and_in_order_or_is_said_to_be_missing(

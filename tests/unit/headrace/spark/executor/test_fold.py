@@ -29,6 +29,7 @@ from headrace.spark.executor.fold import (
     UNREAD,
     VERSION,
     Record,
+    batched,
     fold_aggregates,
     fold_keys,
     read_slices,
@@ -229,19 +230,31 @@ def test_routing_sends_each_event_to_the_key_it_touches(
     assert made[TALLY] == {"events": 5}
 
 
-def test_a_busy_key_is_folded_in_parts(
-    ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
+def test_what_events_send_to_keys_grows_with_their_number_however_long_streams_are(
+    ledger: Any, topic: Any, make_plan: Any
 ) -> None:
-    monkeypatch.setattr(fold_module, "_TOUCHES_AT_ONCE", 4)
-    topic.publish(
-        *(
-            ledger.stream("a", version, ledger.Booked(partner="p", amount=version))
-            for version in range(1, 12)
-        )
-    )
+    def sent(events: int) -> int:
+        for queue in topic.bodies.values():
+            queue.clear()
+        for number in range(8):
+            booked = [ledger.Booked(partner=f"p{at}", amount=at) for at in range(events)]
+            topic.publish(ledger.stream(f"a{number}", 1, *booked))
+        plan = make_plan("partners", topic.slices())
+        batches = list(route_slices(plan, places(len(plan.slices))))
+        touches = sum(batch["kind"].to_pylist().count(TOUCH) for batch in batches)
+        assert touches == 8 * events
+        return sum(batch.nbytes for batch in batches)
+
+    assert sent(2_000) < 8.5 * sent(250)
+
+
+def test_a_busy_key_is_folded_over_many_batches(ledger: Any, topic: Any, make_plan: Any) -> None:
+    amounts = range(1, 301)
+    booked = [ledger.Booked(partner="p", amount=amount) for amount in amounts]
+    topic.publish(*(ledger.stream("a", at, each) for at, each in enumerate(booked, start=1)))
     plan = make_plan("partners", topic.slices())
     made = told(fold_keys(plan, shuffled(*route_slices(plan, places(1)))))
-    assert RowCodec(ledger.partners).row(made[ROW]["p"]).total == sum(range(1, 12))
+    assert RowCodec(ledger.partners).row(made[ROW]["p"]).total == sum(amounts)
 
 
 def test_a_tail_is_read_undecoded_and_folded_onto_base_rows_and_versions(
@@ -333,6 +346,39 @@ def test_a_tail_of_any_order_onto_any_base_is_the_whole_history_folded(
             rows.pop(key, None)
         wanted = {key: row for key, row in fold_streams(projection, {}, whole).items() if row}
         assert rows == wanted
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), max_size=60),
+    bytes_max=st.integers(1, 100),
+    records_max=st.integers(1, 10),
+)
+def test_batches_are_bounded_by_bytes_and_a_larger_record_goes_alone(
+    sizes: list[int], bytes_max: int, records_max: int
+) -> None:
+    made = [Record.known(ROW, f"{n}", data=b"x" * size) for n, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fold_module, "BATCH_BYTES_MAX", bytes_max)
+        patched.setattr(fold_module, "_BATCH_RECORDS", records_max)
+        batches = [batch.to_pylist() for batch in batched(made[:7], made[7:])]
+    for batch in batches:
+        size = sum(len(one["key"]) + len(one["data"]) for one in batch)
+        assert 1 <= len(batch) <= records_max
+        assert size <= bytes_max or len(batch) == 1
+    assert [one["key"] for batch in batches for one in batch] == [one.key for one in made]
+
+
+def test_wide_rows_leave_a_fold_in_bounded_batches(
+    ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_module, "BATCH_BYTES_MAX", 1 << 20)
+    for number in range(100):
+        booked = ledger.Booked(partner="p", amount=1)
+        topic.publish(ledger.stream(f"a{number}", 1, booked, ledger.Noted(text="n" * 70_000)))
+    plan = make_plan("accounts", topic.slices())
+    made = list(fold_slices(plan, places(len(plan.slices))))
+    assert sum(batch["kind"].to_pylist().count(ROW) for batch in made) == 100
+    assert max(batch.nbytes for batch in made) < 1.1 * (1 << 20)
 
 
 def test_an_executor_loads_no_database_driver_and_no_broker() -> None:
