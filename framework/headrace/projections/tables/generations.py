@@ -57,6 +57,7 @@ __all__ = [
     "lock_state_now",
     "reopen_shadow",
     "rollback",
+    "running",
     "set_paused",
     "switch",
 ]
@@ -197,7 +198,7 @@ async def begin_shadow(
             use are dropped.
 
     Raises:
-        RebuildRunning: another rebuild is under way and not stale.
+        RebuildRunning: another rebuild is under way, by what is stored, and not stale.
         ProjectionNotFound: the projection was never set up.
         ProjectionError: it has handlers, which would meet events a second time.
     """
@@ -210,10 +211,7 @@ async def begin_shadow(
     started_at = state.rebuild_started_at
     stale = timedelta(milliseconds=REBUILD_STALE_MS)
     if started_at is not None and now - started_at < stale:
-        raise RebuildRunning(
-            f"projection {state.name}: {state.rebuild_owner} has been rebuilding it since"
-            f" {started_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        raise running(state)
     tables = await connection.run_sync(_generation_tables, state.name)
     generation = max([*tables, *state.kept]) + 1
     finished = await find_finished(connection, state) if keep_finished else None
@@ -230,6 +228,14 @@ async def begin_shadow(
         rebuild_started_at=now,
     )
     return generation
+
+
+def running(state: ProjectionState) -> RebuildRunning:
+    """Returns the error that says who is rebuilding a projection."""
+    return RebuildRunning(
+        f"projection {state.name}: {state.rebuild_owner} has been rebuilding it since"
+        f" {state.rebuild_started_at:%Y-%m-%d %H:%M:%S} UTC; wait for it, or use --take-over"
+    )
 
 
 async def switch(

@@ -32,6 +32,7 @@ from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets, write_offsets, write_versions
 from headrace.projections.tables.generations import ProjectionState
 from headrace.projections.tables.reader import ProjectionReader
+from headrace.projections.tables.rebuild_locks import RebuildLocks
 from headrace.projections.tables.row_tables import build_table, physical_name
 from headrace.stores.database.engines import (
     EngineLimits,
@@ -67,6 +68,9 @@ class ReadModels:
         url: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
         clock: tells how old a rebuild is and how long a wait lasts.
         limits: of the connections.
+
+    Attributes:
+        locks: of the rebuilds that this object's owner runs.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class ReadModels:
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine.sync_engine, "invalidate", _roll_back)
         self._reading = autocommit(self._engine)
+        self.locks = RebuildLocks(self._engine)
         # The databases that no second connection can see, and PostgreSQL, have none.
         self._writer = _blocking_engine(url, limits)
         self._write_thread = ThreadPoolExecutor(1, "headrace-read-models")
@@ -400,6 +405,7 @@ class ReadModels:
     async def aclose(self) -> None:
         """Finishes what is under way and closes the connections."""
         await asyncio.to_thread(self._close_writer)
+        await self.locks.aclose()
         await self._engine.dispose()
 
     def _close_writer(self) -> None:
