@@ -27,7 +27,7 @@ from headrace.projections.batch_transaction import (
 )
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
-from headrace.projections.tables.comparison import Comparison, compare
+from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.left_out import LeftOut
@@ -42,6 +42,7 @@ __all__ = [
     "Means",
     "RebuildOutcome",
     "Shadow",
+    "accepts",
     "advance",
     "bring_live",
     "decode_around",
@@ -80,6 +81,7 @@ class RebuildOutcome:
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
     columns: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[str, tuple[tuple[str, Any, Any], ...]] = field(default_factory=dict)
     behind: int = 0
     ahead: int = 0
     switched: bool = False
@@ -127,7 +129,7 @@ async def bring_live(
     *,
     verify: bool,
     switch: bool,
-    accept: bool = False,
+    accept: int = False,
     mended: Collection[str] | None = None,
 ) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
@@ -140,7 +142,7 @@ async def bring_live(
         means: of catching up.
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it.
-        accept: differences do not speak against it.
+        accept: how many rows may differ; True: any number, False: none.
         mended: keys whose rows may differ; None: none may.
 
     Raises:
@@ -167,20 +169,39 @@ async def bring_live(
                 outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
                 outcome = replace(outcome, reason=OTHER_FIELDS)
-            if switch and (accept or not outcome.mismatches):
+            if switch and accepts(outcome, accept):
                 await generations.switch(
                     connection, shadow.projection, shadow.generation, shadow.owner
                 )
                 outcome = replace(outcome, switched=True)
-            return outcome if outcome.switched else keep(read_models, shadow, outcome)
+            return outcome if outcome.switched else keep(read_models, shadow, outcome, accept)
     raise ProjectionError(
         f"projection {name}: the live generation was ahead again after each of {_ROUNDS_MAX} rounds"
         " of catching up; run the rebuild when fewer events come in"
     )
 
 
-def keep(read_models: ReadModels, shadow: Shadow, outcome: RebuildOutcome) -> RebuildOutcome:
+def accepts(outcome: RebuildOutcome, accept: int) -> bool:
+    """Whether what was found does not speak against a switch.
+
+    Args:
+        outcome: of comparing.
+        accept: how many rows may differ; True: any number, also if nothing was compared or live rows
+            have events that the event store lacks. A number is kept only where rows were compared.
+    """
+    if accept is True:
+        return True
+    if accept and outcome.compared is None:
+        return False
+    return outcome.mismatches <= accept and not outcome.ahead
+
+
+def keep(
+    read_models: ReadModels, shadow: Shadow, outcome: RebuildOutcome, accept: int
+) -> RebuildOutcome:
     """Returns the outcome of a shadow that differs and is kept, with what can be done with it."""
+    if accept is not True and outcome.mismatches > accept > 0:
+        outcome = replace(outcome, reason=f"{outcome.reason}, more than the {accept} expected")
     if not (outcome.mismatches or outcome.ahead):
         return outcome
     name = shadow.projection.name
@@ -302,6 +323,10 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
         mismatches=found.mismatches,
         differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
         columns=found.columns,
+        samples={
+            name: tuple((one.key, _value(one.a, name), _value(one.b, name)) for one in differing)
+            for name, differing in found.samples.items()
+        },
         reason=f"{found.mismatches} of {found.rows} rows differ from the live ones"
         if found.mismatches
         else "",
@@ -310,6 +335,12 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
 
 def _values(row: Any) -> Any:
     return None if row is None else row.model_dump(mode="json")
+
+
+def _value(row: Any, column: str) -> Any:
+    """Returns what a report tells of a row: a column; all of one that the other side lacks."""
+    values = _values(row)
+    return values if values is None or column in {NO_A, NO_B} else values[column]
 
 
 def _ahead(ones: Mapping[QueueId, int], others: Mapping[QueueId, int]) -> dict[QueueId, int]:

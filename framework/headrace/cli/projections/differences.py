@@ -5,7 +5,7 @@ Used by `headrace projection rebuild` and `verify`.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -85,8 +85,14 @@ def _details(report: "RebuildReport") -> Iterator[str]:
     for column, count in sorted(report.columns.items()):
         # What is no column has a space: one side has no row.
         yield f"  {count:,} {'have' if ' ' in column else 'differ in'} {column}"
-    for key, live, rebuilt in report.differences:
-        yield f"  {key}: live {live}, rebuilt {rebuilt}"
+        for key, live, rebuilt in report.samples.get(column, ()):
+            yield f"    {key}: {_changed(live, rebuilt, of=column)}"
+
+
+def _changed(live: Any, rebuilt: Any, *, of: str) -> str:
+    if " " in of:
+        return f"live {live}" if rebuilt is None else f"rebuilt {rebuilt}"
+    return f"live {live!r}, rebuilt {rebuilt!r}"
 
 
 def _as_asked(report: "RebuildReport") -> str:

@@ -1,6 +1,7 @@
 """`headrace projection`: lists, rebuilds and verifies read models."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -84,6 +85,16 @@ Accept = Annotated[
     typer.Option(
         "--accept-differences",
         help="Switch even if rows differ, and report which ones; use it after a change of code.",
+    ),
+]
+Expect = Annotated[
+    int | None,
+    typer.Option(
+        "--expect-differences",
+        min=1,
+        metavar="MAX",
+        help="Switch if at most so many rows differ; otherwise, or if nothing could be compared, leave"
+        " the rebuilt table aside. Exit status 1 then.",
     ),
 ]
 Against = Annotated[
@@ -179,6 +190,7 @@ def rebuild(
     verify: Verify = True,
     switch: Switch = True,
     accept: Accept = False,
+    expect: Expect = None,
     no_broker: NoBroker = False,
     take_over: TakeOver = False,
     json: AsJson = False,
@@ -192,10 +204,10 @@ def rebuild(
     """Rebuild projections from the event topic or store, several in one pass. Exit status 1 on a mismatch."""
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
-    from headrace.rebuild.page import to_page
 
     configure_logs(log_format)
     _check_choices(engine, from_export, start, no_broker=no_broker)
+    _check_expected(expect, accept=accept, verify=verify)
     wanted = _wanted(start, only_keys)
     session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
@@ -209,7 +221,7 @@ def rebuild(
         "start": "offsets" if start == "offsets" else "zero",
         "verify": verify,
         "switch": switch,
-        "accept": accept,
+        "accept": accept or expect or False,
         "take_over": take_over,
     }
     if engine == "spark":
@@ -217,14 +229,9 @@ def rebuild(
     else:
         run = _here(app_path, choices, wanted)
     outcomes = run(names, quiet=json)
-    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
-    for report in reports:
-        show(report, json=json)
-    if page is not None:
-        page.write_text(to_page(reports), encoding="utf-8")
-    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
-    _tell_failures(failures, alone=len(outcomes) == 1)
-    unwished = [r for r in reports if (r.mismatches and not accept) or r.switched != switch]
+    reports = _tell(outcomes, json=json, page=page)
+    most = math.inf if accept else expect or 0
+    unwished = [r for r in reports if r.mismatches > most or r.switched != switch]
     sys.exit(1 if unwished else 0)
 
 
@@ -241,6 +248,15 @@ def _check_choices(engine: str, from_export: Path | None, start: str, *, no_brok
         raise typer.BadParameter(
             "the event topic is the broker's; without one, use --from store",
             param_hint="--no-broker",
+        )
+
+
+def _check_expected(expect: int | None, *, accept: bool, verify: bool) -> None:
+    if expect is not None and (accept or not verify):
+        raise typer.BadParameter(
+            "how many rows differ counts only where they are compared and a difference is not accepted;"
+            " leave --accept-differences and --no-verify out",
+            param_hint="--expect-differences",
         )
 
 
@@ -396,6 +412,20 @@ def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]")
         return outcomes
 
     return run
+
+
+def _tell(outcomes: "_Outcomes", *, json: bool, page: Path | None) -> "list[RebuildReport]":
+    """Prints what rebuilds have done, and returns it; ends the command if one has failed."""
+    from headrace.rebuild.page import to_page
+
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
+    for report in reports:
+        show(report, json=json)
+    if page is not None:
+        page.write_text(to_page(reports), encoding="utf-8")
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1)
+    return reports
 
 
 def _tell_failures(

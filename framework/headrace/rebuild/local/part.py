@@ -193,13 +193,13 @@ class Part:
         self._rows = await reader.count()
         self._phases.end()
 
-    async def bring_live(self, *, verify: bool, switch: bool, accept: bool = False) -> None:
+    async def bring_live(self, *, verify: bool, switch: bool, accept: int = False) -> None:
         """Catches up, compares and switches, each if asked, and reports.
 
         Args:
             verify: compare with the live rows.
             switch: put the result in place.
-            accept: even if rows differ.
+            accept: how many rows may differ; True: any number.
 
         Raises:
             ProjectionError: as `switch.bring_live`.
@@ -239,6 +239,7 @@ class Part:
             mismatches=outcome.mismatches,
             differences=outcome.differences,
             columns=dict(outcome.columns),
+            samples=dict(outcome.samples),
             behind=outcome.behind,
             ahead=outcome.ahead,
             switched=outcome.switched,

@@ -68,7 +68,8 @@ class Choices(TypedDict, total=False):
         verify: compare row for row with the live generation, at equal offsets or versions, before
             switching.
         switch: make the result live if nothing speaks against it.
-        accept: rows that differ do not speak against it.
+        accept: how many rows may differ; True: any number. Where a number is given and nothing could be
+            compared, the result does not go live.
         take_over: begin even if another rebuild seems to be running; its result is gone on with.
         live_wait_ms: how long to wait for a live generation that is behind; from the store, for one
             that stands still, of which a rebuild leaves the rows out that lack events.
@@ -83,7 +84,7 @@ class Choices(TypedDict, total=False):
     start: Literal["zero", "offsets"]
     verify: bool
     switch: bool
-    accept: bool
+    accept: int
     take_over: bool
     live_wait_ms: int
     messages_max: int
@@ -101,7 +102,7 @@ class _Chosen:
     start: Literal["zero", "offsets"] = "zero"
     verify: bool = True
     switch: bool = True
-    accept: bool = False
+    accept: int = False
     take_over: bool = False
     live_wait_ms: int = _LIVE_WAIT_MS
     messages_max: int = _MESSAGES_MAX

@@ -12,7 +12,15 @@ from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild import left_out as left_out_module
 from headrace.rebuild import switch as switch_module
-from headrace.rebuild.switch import Means, Shadow, advance, bring_live, release
+from headrace.rebuild.switch import (
+    Means,
+    RebuildOutcome,
+    Shadow,
+    accepts,
+    advance,
+    bring_live,
+    release,
+)
 from headrace.transports.base import Incoming, QueueId
 
 QUEUE = ("ledger.events", 0)
@@ -272,3 +280,20 @@ async def test_only_the_owner_can_release(read_models: ReadModels, ledger: Any) 
     async with read_models.begin() as connection:
         await release(connection, other)
     assert (await read_models.state("accounts")).rebuild_owner == "the test"
+
+
+@pytest.mark.parametrize(
+    ("found", "accepted"),
+    [
+        ({"compared": 9}, {False, 2, True}),
+        ({"compared": 9, "mismatches": 2}, {2, True}),
+        ({"compared": 9, "mismatches": 3}, {True}),
+        ({"compared": 9, "ahead": 1}, {True}),
+        ({}, {False, True}),
+    ],
+)
+def test_a_number_of_differences_is_accepted_where_it_is_known(
+    found: Any, accepted: set[int]
+) -> None:
+    outcome = RebuildOutcome(offsets={}, **found)
+    assert {each for each in (False, 2, True) if accepts(outcome, each)} == accepted

@@ -55,13 +55,13 @@ def garden(each: int) -> App:
     return app
 
 
-def sowing(version: int) -> EventStream:
+def sowing(version: int, bed: str = "b") -> EventStream:
     return EventStream(
         aggregate_type="Bed",
-        aggregate_id="b",
+        aggregate_id=bed,
         version=version,
-        command_id=f"c-{version}",
-        correlation_id=f"c-{version}",
+        command_id=f"{bed}-{version}",
+        correlation_id=f"{bed}-{version}",
         recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
         events=(Sown(seeds=version),),
     )
@@ -75,9 +75,9 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     monkeypatch.setitem(sys.modules, "unit_garden", module)
     urls = {name: f"sqlite:///{tmp_path / f'{name}.db'}" for name in ("event-store", "read-models")}
 
-    async def append(*versions: int) -> None:
+    async def append(*versions: int, bed: str = "b") -> None:
         store = await open_event_store(urls["event-store"], garden(1).serializer)
-        await store.append(list(map(sowing, versions)))
+        await store.append([sowing(version, bed) for version in versions])
         await store.aclose()
 
     def run_it(command: str, *options: str) -> Any:
@@ -86,7 +86,7 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
             given.append(f"--event-store={urls['event-store']}")
         return run("projection", command, "beds", *options, *given, "--app", "unit_garden:app")
 
-    run_it.append = lambda *versions: asyncio.run(append(*versions))  # type: ignore[attr-defined]  # as one
+    run_it.append = lambda *versions, **of: asyncio.run(append(*versions, **of))  # type: ignore[attr-defined]  # as one
     run_it.fold = lambda each: setattr(module, "app", garden(each))  # type: ignore[attr-defined]  # as one
     run_it.append(1, 2)  # type: ignore[attr-defined]  # as above
     return run_it
@@ -96,7 +96,7 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 def plants(tmp_path: Path) -> Any:
     def read() -> int:
         with closing(sqlite3.connect(tmp_path / "read-models.db")) as database:
-            ((found,),) = database.execute("SELECT plants FROM beds").fetchall()
+            ((found,),) = database.execute("SELECT plants FROM beds WHERE bed_id = 'b'").fetchall()
             return int(found)
 
     return read
@@ -116,7 +116,7 @@ def test_a_rebuild_with_differences_goes_live_by_a_second_command(
     for said in (
         "compared 1 rows with the live table: 1 differ",
         "  1 differ in plants",
-        "  b: live {'bed_id': 'b', 'plants': 3}, rebuilt {'bed_id': 'b', 'plants': 6}",
+        "    b: live 3, rebuilt 6",
         "not switched: 1 of 1 rows differ from the live ones",
         "beds__3",
         "`headrace projection switch beds`",
@@ -142,6 +142,25 @@ def test_accepted_differences_are_reported_and_go_live_at_once(
     assert (done.status, plants()) == (0, 6)
     assert "  1 differ in plants" in done.output
     assert "table beds__3 is live" in done.output
+
+
+def test_a_rebuild_with_as_many_differences_as_expected_goes_live_and_no_other(
+    projection: Any, plants: Any
+) -> None:
+    projection.append(1, bed="c")
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(2)
+    done = projection("rebuild", *STORE, "--expect-differences", "1")
+    assert (done.status, plants()) == (1, 3)
+    assert "not switched: 2 of 2 rows differ from the live ones, more than the 1 expected" in (
+        done.output
+    )
+    done = projection("rebuild", *STORE, "--expect-differences", "2")
+    assert (done.status, plants()) == (0, 6)
+    assert "  2 differ in plants" in done.output
+    for other in ("--accept-differences", "--no-verify"):
+        done = projection("rebuild", *STORE, "--expect-differences", "2", other)
+        assert done.status == 2
 
 
 def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: Any) -> None:

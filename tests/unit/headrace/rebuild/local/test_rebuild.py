@@ -439,6 +439,10 @@ async def test_differences_are_told_by_column_and_can_be_accepted(
     report = await replay()
     assert (report.switched, report.mismatches) == (False, 4)
     assert report.columns == {"balance": 3, "no live row": 1}
+    (key, row, rebuilt), *_ = report.samples["no live row"]
+    assert (key, row, rebuilt["account_id"]) == ("b", None, "b")
+    assert [key for key, _, _ in report.samples["balance"]] == ["a", "c", "d"]
+    assert {live for _, live, _ in report.samples["balance"]} == {1}
     assert "headrace projection switch accounts" in report.reason
     accepted = await replay(accept=True)
     assert (accepted.switched, accepted.mismatches, accepted.columns) == (True, 4, report.columns)
