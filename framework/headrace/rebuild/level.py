@@ -36,6 +36,7 @@ from headrace.rebuild.switch import (
     Means,
     RebuildOutcome,
     Shadow,
+    accepted,
     accepts,
     advance,
     bring_live,
@@ -120,14 +121,16 @@ async def bring_level(
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it; rows that differ because live
             lacks events do not.
-        accept: how many others may differ; True: any number, False: none.
+        accept: how many others may differ; True: any number, False: none, unless the live rows are of
+            another version.
 
     Raises:
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
     name = shadow.projection.name
     state = await read_models.state(name)
-    comparable = verify and state.fingerprint == shadow.projection.shape.fingerprint
+    comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
+    accept = accepted(accept, state.version, shadow)
     caught_up = 0
     for _ in range(_ROUNDS_MAX):
         ends = await origin.ends() if switch else {}

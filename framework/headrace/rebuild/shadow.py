@@ -140,7 +140,12 @@ class Building:
                     f"projection {name}: {parked} aggregates are parked; take them up with"
                     f" `headrace parked retry --processor projection:{name}` or skip, or start from zero"
                 )
-            if state.fingerprint != self._projection.shape.fingerprint:
+            if state.version != self._projection.version:
+                raise ProjectionError(
+                    f"projection {name}: the live rows are of version {state.version} and this code has"
+                    f" version {self._projection.version}, which folds all events; start from zero"
+                )
+            if state.fingerprint != self._projection.fingerprint:
                 raise ProjectionError(
                     f"projection {name}: the live rows have other fields than"
                     f" {self._projection.row.__name__} and cannot be built upon; start from zero"

@@ -42,6 +42,7 @@ __all__ = [
     "Means",
     "RebuildOutcome",
     "Shadow",
+    "accepted",
     "accepts",
     "advance",
     "bring_live",
@@ -59,6 +60,14 @@ Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
 _ROUNDS_MAX: Final = 50
 # Why nothing was compared where the columns have changed.
 OTHER_FIELDS: Final = "the live generation has other columns: nothing was compared"
+
+
+# The same where nothing folds the live rows any more.
+_NONE_RUNS: Final = (
+    "nothing was compared, because no service of version {version} brings the live rows up to date"
+)
+# How long live rows of another version are waited for: a service that folds them is soon done.
+_OTHER_VERSION_WAIT_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +151,8 @@ async def bring_live(
         means: of catching up.
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it.
-        accept: how many rows may differ; True: any number, False: none.
+        accept: how many rows may differ; True: any number, False: none, unless the live rows are of
+            another version.
         mended: keys whose rows may differ; None: none may.
 
     Raises:
@@ -150,12 +160,19 @@ async def bring_live(
     """
     name = shadow.projection.name
     state = await read_models.state(name)
-    comparable = state.fingerprint == shadow.projection.shape.fingerprint
-    must_be_level = verify and comparable
+    must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
+    not_compared = OTHER_FIELDS
+    accept = accepted(accept, state.version, shadow)
+    other_version = state.version != shadow.projection.version
+    if other_version:
+        means = replace(means, live_wait_ms=min(means.live_wait_ms, _OTHER_VERSION_WAIT_MS))
     caught_up = 0
     for _ in range(_ROUNDS_MAX):
         caught_up += await _catch_up(read_models, shadow, means)
-        if must_be_level and (late := await _wait_for_live(read_models, shadow, means)):
+        late = await _wait_for_live(read_models, shadow, means) if must_be_level else ""
+        if late and other_version and accepts(RebuildOutcome(offsets={}), accept):
+            must_be_level, not_compared = False, _NONE_RUNS.format(version=state.version)
+        elif late:
             offsets = await read_models.offsets(name, shadow.generation)
             return RebuildOutcome(caught_up=caught_up, offsets=offsets, reason=late)
         async with read_models.begin() as connection:
@@ -168,7 +185,7 @@ async def bring_live(
             if must_be_level:
                 outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
-                outcome = replace(outcome, reason=OTHER_FIELDS)
+                outcome = replace(outcome, reason=not_compared)
             if switch and accepts(outcome, accept):
                 await generations.switch(
                     connection, shadow.projection, shadow.generation, shadow.owner
@@ -179,6 +196,11 @@ async def bring_live(
         f"projection {name}: the live generation was ahead again after each of {_ROUNDS_MAX} rounds"
         " of catching up; run the rebuild when fewer events come in"
     )
+
+
+def accepted(accept: int, live_version: int, shadow: Shadow) -> int:
+    """Returns how many rows may differ: any number where the definition has another version."""
+    return accept or live_version != shadow.projection.version
 
 
 def accepts(outcome: RebuildOutcome, accept: int) -> bool:

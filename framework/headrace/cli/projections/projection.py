@@ -31,7 +31,9 @@ from headrace.cli.projections.differences import show, show_comparison
 from headrace.cli.queue.administration import milliseconds
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace.projections.definition.projection import Projection
     from headrace.projections.tables.generations import ProjectionState
+    from headrace.projections.tables.origins import GenerationOrigin
     from headrace.rebuild.local.partial_rebuild import Wanted
     from headrace.rebuild.report import RebuildReport
 
@@ -132,12 +134,13 @@ def list_projections(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
 ) -> None:
-    """List an application's projections: live generation, rows, and aggregates parked."""
+    """List an application's projections: live and other generations, rows, and aggregates parked."""
     from rich.console import Console
     from rich.table import Table
 
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables import generations
 
     app = load_app(app_path)
 
@@ -147,13 +150,17 @@ def list_projections(
             for name, projection in sorted(app.projections.items()):
                 await models.ensure(projection)
                 state = await models.state(name)
+                async with models.snapshot() as connection:
+                    others = await generations.find_all(connection, name)
                 rows.append(
                     {
                         "projection": name,
                         "generation": state.generation,
+                        "version": state.version,
                         "rows": await models.reader(projection).count(),
                         "parked": await models.parked(name),
-                        "state": _state_of(state),
+                        "state": _state_of(state, projection),
+                        "generations": [_told(state, *other) for other in sorted(others.items())],
                     }
                 )
             return rows
@@ -163,16 +170,34 @@ def list_projections(
         for row in found:
             typer.echo(dumps(row))
         return
-    table = Table("projection", "generation", "rows", "parked", "state", box=None)
+    table = Table("projection", "generation", "version", "rows", "parked", "state", box=None)
     for row in found:
+        others = [each for each in row.pop("generations") if each["is"] != "live"]
         table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
+        for each in others:
+            table.add_row("", str(each["generation"]), str(each["version"]), "", "", each["is"])
     Console().print(table)
 
 
-def _state_of(state: "ProjectionState") -> str:
+def _state_of(state: "ProjectionState", projection: "Projection[Any]") -> str:
     if state.paused_at is not None:
         return "paused"
+    if (obstacle := state.obstacle(projection)) is not None:
+        return f"waits: {obstacle}"
     return "live" if state.rebuild_generation is None else "live, being rebuilt"
+
+
+def _told(state: "ProjectionState", number: int, origin: "GenerationOrigin") -> dict[str, Any]:
+    """Returns the line about a generation that has a table."""
+    if origin.as_of is not None:
+        use = f"as of {origin.as_of}"
+    elif number == state.generation:
+        use = "live"
+    elif number == state.previous_generation:
+        use = "previous"
+    else:
+        use = "being built" if number == state.rebuild_generation else "kept"
+    return {"generation": number, "version": origin.version, "is": use}
 
 
 @commands.command()
@@ -231,7 +256,7 @@ def rebuild(
     outcomes = run(names, quiet=json)
     reports = _tell(outcomes, json=json, page=page)
     most = math.inf if accept else expect or 0
-    unwished = [r for r in reports if r.mismatches > most or r.switched != switch]
+    unwished = [r for r in reports if r.switched != switch or (r.mismatches > most and not switch)]
     sys.exit(1 if unwished else 0)
 
 

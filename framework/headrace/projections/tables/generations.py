@@ -21,7 +21,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.ddl import CreateTable, DropTable
 
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
-from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.projection import Projection, version_of
+from headrace.projections.tables.origins import (
+    GenerationOrigin,
+    check_origin,
+    forget_origin,
+    note_origin,
+    origin_of,
+    origins_of,
+)
 from headrace.projections.tables.row_tables import (
     build_table,
     create_view,
@@ -50,6 +58,7 @@ __all__ = [
     "drop_generation",
     "drop_leftovers",
     "ensure",
+    "find_all",
     "find_finished",
     "find_state",
     "is_set_up",
@@ -96,6 +105,25 @@ class ProjectionState:
     rebuild_owner: str | None
     rebuild_started_at: datetime | None
     paused_at: datetime | None
+
+    @property
+    def version(self) -> int:
+        """Of the definition that the live generation was built by."""
+        return version_of(self.fingerprint)
+
+    def obstacle(self, projection: Projection[Any]) -> str | None:
+        """Why a projection's events cannot be applied to the live generation now; None: they can."""
+        if self.paused_at is not None:
+            return "it is paused"
+        if self.version == projection.version:
+            return None
+        do = (
+            f"run `headrace projection rebuild {self.name}` with this code, which puts new rows in place"
+            if self.version < projection.version
+            else f"run the code of version {self.version}, or `headrace projection rollback {self.name}`"
+            " with this code"
+        )
+        return f"its rows are of version {self.version} and this code has version {projection.version}; {do}"
 
     @property
     def kept(self) -> frozenset[int]:
@@ -146,10 +174,10 @@ async def is_set_up(connection: AsyncConnection, projection: Projection[Any]) ->
 
 
 async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> None:
-    """Sets up generation 1 and the view unless they are there.
+    """Sets up generation 1 and the view unless they are there, of whichever version.
 
     Raises:
-        ProjectionError: the columns are no longer those of the live generation, or something else
+        ProjectionError: the version is the live one's, and the columns are no longer those of the live generation, or something else
             has the projection's name.
         DefinitionError: the name is one of Headrace's own tables.
     """
@@ -167,12 +195,14 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
         await connection.run_sync(_check_free, name, table.name)
         await connection.execute(CreateTable(table))
         await connection.execute(create_view(name, table))
+        origin = GenerationOrigin(version=projection.version)
+        await note_origin(connection, name, _FIRST_GENERATION, origin)
         return
     _check_columns(await lock_state(connection, name), projection)
 
 
 def _check_columns(state: ProjectionState, projection: Projection[Any]) -> None:
-    if state.fingerprint != fingerprint(projection):
+    if state.version == projection.version and state.fingerprint != fingerprint(projection):
         raise ProjectionError(
             f"projection {projection.name}: the fields of {projection.row.__name__} have changed;"
             f" run `headrace projection rebuild {projection.name}` to rebuild its table"
@@ -220,6 +250,9 @@ async def begin_shadow(
     )
     table = build_table(projection, physical_name(state.name, generation))
     await connection.execute(CreateTable(table))
+    await note_origin(
+        connection, state.name, generation, GenerationOrigin(version=projection.version)
+    )
     await _update(
         connection,
         state.name,
@@ -311,7 +344,8 @@ async def adopt_shadow(
     if (state.rebuild_generation, state.rebuild_owner) != (generation, before):
         return False
     table = build_table(projection, physical_name(state.name, generation))
-    if not await connection.run_sync(fits, table):
+    origin = await origin_of(connection, state.name, generation)
+    if origin.version != projection.version or not await connection.run_sync(fits, table):
         return False
     if connection.dialect.name == "postgresql":
         await drop_staging(connection, table.name)
@@ -327,6 +361,13 @@ async def find_finished(connection: AsyncConnection, state: ProjectionState) -> 
     tables = await connection.run_sync(_generation_tables, state.name)
     newest = max(tables, default=0)
     return newest if newest > max(state.kept) else None
+
+
+async def find_all(connection: AsyncConnection, name: str) -> dict[int, GenerationOrigin]:
+    """Returns all generations of a projection that have a table, and how each was built."""
+    tables = await connection.run_sync(_generation_tables, name)
+    origins = await origins_of(connection, name)
+    return {number: origins.get(number, GenerationOrigin()) for number in tables}
 
 
 async def reopen_shadow(
@@ -348,6 +389,7 @@ async def reopen_shadow(
             f"projection {name}: the rebuilt table {table.name} does not have the fields of"
             f" {projection.row.__name__}; run `headrace projection rebuild {name}`"
         )
+    await check_origin(connection, projection, generation)
     await _update(
         connection, name, rebuild_generation=generation, rebuild_owner=owner, rebuild_started_at=now
     )
@@ -391,9 +433,12 @@ async def _go_live(
 ) -> None:
     mark = fingerprint(projection)
     table = build_table(projection, physical_name(state.name, generation))
+    await check_origin(connection, projection, generation)
     # Replacing keeps the grants and the views that users put on top, but only PostgreSQL can, and
     # only where the columns stay.
-    replace = connection.dialect.name == "postgresql" and mark == state.fingerprint
+    replace = connection.dialect.name == "postgresql" and (
+        projection.has_columns_of(state.fingerprint)
+    )
     if not replace:
         await connection.execute(drop_view(state.name))
     await connection.execute(create_view(state.name, table, replace=replace))
@@ -419,6 +464,7 @@ async def _drop_others(
 
 
 async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
+    await forget_origin(connection, name, generation)
     for table in (projection_offsets, projection_versions, parked_rows, reader_marks):
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)

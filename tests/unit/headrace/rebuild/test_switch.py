@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
@@ -21,6 +22,7 @@ from headrace.rebuild.switch import (
     bring_live,
     release,
 )
+from headrace.stores.database.tables import projections
 from headrace.transports.base import Incoming, QueueId
 
 QUEUE = ("ledger.events", 0)
@@ -240,6 +242,23 @@ async def test_a_live_generation_that_stays_behind_is_not_compared(
     assert (outcome.switched, outcome.compared) == (False, None)
     assert "the live generation is behind the rebuilt one" in outcome.reason
     assert outcome.offsets == {QUEUE: 6}
+
+
+async def test_rows_of_another_version_differ_on_purpose_and_need_no_service_that_folds_them(
+    read_models: ReadModels, history: History, shadow: Shadow, ledger: Any
+) -> None:
+    """As of a definition that had been version 2."""
+    await history.apply(1, 2)
+    await history.apply(2, 6)
+    async with read_models.begin() as connection:
+        mark = f"2:{ledger.accounts.fingerprint}"[:64]
+        await connection.execute(update(projections).values(fingerprint=mark))
+    means, wishes = history.means, {"verify": True, "switch": True}
+    exact = await bring_live(read_models, shadow, means, **wishes, accept=5)
+    assert (exact.switched, exact.compared) == (False, None)
+    outcome = await bring_live(read_models, shadow, means, **wishes)
+    assert (outcome.switched, outcome.compared) == (True, None)
+    assert "no service of version 2 brings the live rows up to date" in outcome.reason
 
 
 async def test_without_verifying_a_shadow_that_is_ahead_is_switched(

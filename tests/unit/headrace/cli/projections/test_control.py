@@ -41,10 +41,10 @@ class Plants(BaseModel):
     plants: int
 
 
-def garden(each: int) -> App:
+def garden(each: int, version: int = 1) -> App:
     """Beds in which each seed becomes so many plants."""
     app = App("garden")
-    beds = Projection("beds", row=Plants, key="bed_id")
+    beds = Projection("beds", row=Plants, key="bed_id", version=version)
 
     @beds.fold
     def sown(row: Plants | None, event: Sown, context: EventContext) -> Plants:
@@ -87,7 +87,7 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
         return run("projection", command, "beds", *options, *given, "--app", "unit_garden:app")
 
     run_it.append = lambda *versions, **of: asyncio.run(append(*versions, **of))  # type: ignore[attr-defined]  # as one
-    run_it.fold = lambda each: setattr(module, "app", garden(each))  # type: ignore[attr-defined]  # as one
+    run_it.fold = lambda *of: setattr(module, "app", garden(*of))  # type: ignore[attr-defined]  # as one
     run_it.append(1, 2)  # type: ignore[attr-defined]  # as above
     return run_it
 
@@ -161,6 +161,40 @@ def test_a_rebuild_with_as_many_differences_as_expected_goes_live_and_no_other(
     for other in ("--accept-differences", "--no-verify"):
         done = projection("rebuild", *STORE, "--expect-differences", "2", other)
         assert done.status == 2
+
+
+def test_a_new_version_of_a_fold_is_rebuilt_and_goes_live(
+    projection: Any, plants: Any, run: Any, tmp_path: Path
+) -> None:
+    def listed() -> tuple[str, dict[int, tuple[int, str]]]:
+        url = f"sqlite:///{tmp_path / 'read-models.db'}"
+        done = run("projection", "list", "--json", "--read-models", url, "--app", "unit_garden:app")
+        (row,) = map(json.loads, done.output.splitlines())
+        return row["state"], {
+            each["generation"]: (each["version"], each["is"]) for each in row["generations"]
+        }
+
+    assert projection("rebuild", *STORE).status == 0
+    assert listed() == ("live", {1: (1, "previous"), 2: (1, "live")})
+    projection.fold(2, 2)
+    state, _ = listed()
+    assert state.startswith(
+        "waits: its rows are of version 1 and this code has version 2; run `hea"
+    )
+    done = projection("rebuild", *STORE, "--no-switch")
+    assert (done.status, plants()) == (1, 3)
+    assert "    b: live 3, rebuilt 6" in done.output
+    _, tables = listed()
+    assert tables == {1: (1, "previous"), 2: (1, "live"), 3: (2, "kept")}
+    assert projection("switch", "--no-broker").status == 0
+    assert listed() == ("live", {2: (1, "previous"), 3: (2, "live")})
+    assert plants() == 6
+    projection.fold(1, 1)
+    done = projection("rollback")
+    assert (done.status, plants(), listed()[0]) == (0, 3, "live")
+    projection.fold(3, 3)
+    done = projection("rebuild", *STORE)
+    assert (done.status, plants()) == (0, 9)
 
 
 def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: Any) -> None:
@@ -265,7 +299,8 @@ def test_a_projection_is_paused_and_resumed(shop: None, ask: Any) -> None:
     assert listed(ask)["state"] == "paused"
     assert ask("resume", "sales") == (0, "projection sales goes on\n")
     assert listed(ask) == {
-        "projection": "sales", "generation": 1, "rows": 3, "parked": 0, "state": "live"
+        "projection": "sales", "generation": 1, "rows": 3, "parked": 0, "state": "live",
+        "version": 1, "generations": [{"generation": 1, "version": 1, "is": "live"}],
     }  # fmt: skip
     with pytest.raises(ProjectionNotFound, match="it has: sales"):
         ask("pause", "others")
