@@ -13,13 +13,14 @@ from headrace._runtime.ids import new_id
 __all__ = ["Kind", "has_lock", "kind_of", "new_owner"]
 
 # What a shadow is filled from, which the end of its owner's name tells: the event topic; a copy of the
-# live rows, and then the topic; the event store; or it is finished and about to be put in place.
-Kind = Literal["topic", "copy", "store", "finished"]
+# live rows, and then the topic; the event store; or it is finished and about to be put in place; the
+# event topic up to a moment.
+Kind = Literal["topic", "copy", "store", "finished", "moment"]
 
 # The database keeps 64 characters: room for the process number and the random part.
 _HOST_CHARACTERS_MAX = 32
 _RANDOM_CHARACTERS = 12
-_KINDS: Final[tuple[Kind, ...]] = ("copy", "store", "finished")
+_KINDS: Final[tuple[Kind, ...]] = ("copy", "store", "finished", "moment")
 # Names of versions before, which held no lock, have a slash instead.
 _SEPARATOR: Final = ":"
 

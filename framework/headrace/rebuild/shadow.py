@@ -69,6 +69,7 @@ class Building:
         take_over: bool,
         adopt: bool = False,
         keep_finished: bool = False,
+        as_of: str | None = None,
     ) -> Shadow:
         """Takes a shadow to fill.
 
@@ -79,6 +80,7 @@ class Building:
                 columns fit.
             keep_finished: leave the table alone that an earlier rebuild has finished and not put in
                 place, until one comes that is to go live.
+            as_of: the moment that it is filled up to, as a person wrote it; None: it may go live.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
@@ -88,7 +90,7 @@ class Building:
             generation = await self._clear(owner, kind, take_over=take_over, adopt=adopt)
             if generation is None:
                 generation = await self._read_models.begin_shadow(
-                    self._projection, owner, keep_finished=keep_finished
+                    self._projection, owner, keep_finished=keep_finished, as_of=as_of
                 )
         return Shadow(projection=self._projection, generation=generation, owner=owner)
 
@@ -200,8 +202,8 @@ class Building:
         if not take_over and running is None:
             # Only its age tells.
             return None
-        # What was copied was not folded.
-        going_on = adopt and kind_of(other) == kind != "copy"
+        # What was copied was not folded; another moment may be another one.
+        going_on = adopt and kind_of(other) == kind and kind not in {"copy", "moment"}
         if going_on and await self._adopt(unfinished, other, owner):
             _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
             return unfinished

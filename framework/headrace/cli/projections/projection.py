@@ -28,6 +28,7 @@ from headrace.cli.options import (
 from headrace.cli.projections import control, status
 from headrace.cli.projections import follow as following
 from headrace.cli.projections.differences import show, show_comparison
+from headrace.cli.projections.wishes import AsOf, Expect, check_expected, moment_of
 from headrace.cli.queue.administration import milliseconds
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
@@ -55,6 +56,7 @@ commands.command()(control.resume)
 commands.command()(control.reset)
 commands.command()(control.switch)
 commands.command()(control.rollback)
+commands.command()(control.drop)
 
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
@@ -87,16 +89,6 @@ Accept = Annotated[
     typer.Option(
         "--accept-differences",
         help="Switch even if rows differ, and report which ones; use it after a change of code.",
-    ),
-]
-Expect = Annotated[
-    int | None,
-    typer.Option(
-        "--expect-differences",
-        min=1,
-        metavar="MAX",
-        help="Switch if at most so many rows differ; otherwise, or if nothing could be compared, leave"
-        " the rebuilt table aside. Exit status 1 then.",
     ),
 ]
 Against = Annotated[
@@ -216,6 +208,7 @@ def rebuild(
     switch: Switch = True,
     accept: Accept = False,
     expect: Expect = None,
+    as_of: AsOf = None,
     no_broker: NoBroker = False,
     take_over: TakeOver = False,
     json: AsJson = False,
@@ -232,7 +225,9 @@ def rebuild(
 
     configure_logs(log_format)
     _check_choices(engine, from_export, start, no_broker=no_broker)
-    _check_expected(expect, accept=accept, verify=verify)
+    check_expected(expect, accept=accept, verify=verify)
+    moment = moment_of(as_of, engine=engine, start=start, some=bool(only_keys))
+    switch = switch and moment is None
     wanted = _wanted(start, only_keys)
     session = _session_choices(engine, master, remote, conf)
     app = load_app(app_path)
@@ -252,7 +247,7 @@ def rebuild(
     if engine == "spark":
         run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
     else:
-        run = _here(app_path, choices, wanted)
+        run = _here(app_path, choices | {"as_of": moment}, wanted)
     outcomes = run(names, quiet=json)
     reports = _tell(outcomes, json=json, page=page)
     most = math.inf if accept else expect or 0
@@ -273,15 +268,6 @@ def _check_choices(engine: str, from_export: Path | None, start: str, *, no_brok
         raise typer.BadParameter(
             "the event topic is the broker's; without one, use --from store",
             param_hint="--no-broker",
-        )
-
-
-def _check_expected(expect: int | None, *, accept: bool, verify: bool) -> None:
-    if expect is not None and (accept or not verify):
-        raise typer.BadParameter(
-            "how many rows differ counts only where they are compared and a difference is not accepted;"
-            " leave --accept-differences and --no-verify out",
-            param_hint="--expect-differences",
         )
 
 

@@ -216,6 +216,7 @@ async def begin_shadow(
     now: datetime,
     *,
     keep_finished: bool = False,
+    as_of: str | None = None,
 ) -> int:
     """Creates the next generation's empty table and returns its number.
 
@@ -226,6 +227,7 @@ async def begin_shadow(
         now: since when.
         keep_finished: leave the newest table alone that a rebuild has finished; others that are not in
             use are dropped.
+        as_of: what a person asked for; the table will never go live, and no rebuild drops it.
 
     Raises:
         RebuildRunning: another rebuild is under way, by what is stored, and not stale.
@@ -250,9 +252,8 @@ async def begin_shadow(
     )
     table = build_table(projection, physical_name(state.name, generation))
     await connection.execute(CreateTable(table))
-    await note_origin(
-        connection, state.name, generation, GenerationOrigin(version=projection.version)
-    )
+    origin = GenerationOrigin(version=projection.version, as_of=as_of)
+    await note_origin(connection, state.name, generation, origin)
     await _update(
         connection,
         state.name,
@@ -358,8 +359,8 @@ async def find_finished(connection: AsyncConnection, state: ProjectionState) -> 
 
     Numbers only grow, and a rebuild gives its own up only with its table, or finished.
     """
-    tables = await connection.run_sync(_generation_tables, state.name)
-    newest = max(tables, default=0)
+    found = await find_all(connection, state.name)
+    newest = max((number for number, origin in found.items() if origin.as_of is None), default=0)
     return newest if newest > max(state.kept) else None
 
 
@@ -420,7 +421,7 @@ async def drop_generation(connection: AsyncConnection, name: str, generation: in
 
 
 async def drop_leftovers(connection: AsyncConnection, name: str) -> None:
-    """Drops every generation that is neither live, nor previous, nor being built."""
+    """Drops every generation that is neither live, nor previous, nor being built, nor as of a moment."""
     state = await lock_state(connection, name)
     await _drop_others(connection, name, state.kept)
 
@@ -458,8 +459,8 @@ async def _update(connection: AsyncConnection, name: str, **values: object) -> N
 async def _drop_others(
     connection: AsyncConnection, name: str, kept: frozenset[int | None] | frozenset[int]
 ) -> None:
-    for generation in await connection.run_sync(_generation_tables, name):
-        if generation not in kept:
+    for generation, origin in (await find_all(connection, name)).items():
+        if generation not in kept and origin.as_of is None:
             await _drop(connection, name, generation)
 
 

@@ -207,9 +207,7 @@ class ReadModels:
         name = projection.name if generation is None else physical_name(projection.name, generation)
         return ProjectionReader(self._reading, projection, self._table(projection, name))
 
-    async def begin_shadow(
-        self, projection: Projection[Any], owner: str, *, keep_finished: bool = False
-    ) -> int:
+    async def begin_shadow(self, projection: Projection[Any], owner: str, **choices: Any) -> int:
         """Creates an empty shadow table to rebuild into and returns its generation.
 
         Tables that no generation uses any more are dropped on the way.
@@ -217,14 +215,14 @@ class ReadModels:
         Args:
             projection: whose fields the table gets; they may differ from the live ones.
             owner: unique per rebuild, 64 characters at most.
-            keep_finished: but the newest one that a rebuild has finished.
+            choices: `keep_finished` and `as_of`, as of `generations.begin_shadow`.
 
         Raises:
             RebuildRunning: another rebuild began less than 6 hours ago and has not ended.
         """
         async with self.begin() as connection:
             return await generations.begin_shadow(
-                connection, projection, owner, self._clock.now(), keep_finished=keep_finished
+                connection, projection, owner, self._clock.now(), **choices
             )
 
     async def switch(self, projection: Projection[Any], generation: int, owner: str) -> None:

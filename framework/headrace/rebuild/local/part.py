@@ -218,6 +218,20 @@ class Part:
         self._phases.end()
         self.report = self._report(outcome)
 
+    async def set_aside(self, as_of: str) -> None:
+        """Leaves the result to be looked at, as of a moment, and reports.
+
+        Args:
+            as_of: which one, as a person wrote it.
+        """
+        self._phases.begin("switch")
+        number = self._shadow.generation
+        reason = f"the rows are as of {as_of}; they stay until `headrace projection drop {self.name} {number}`"
+        outcome = RebuildOutcome(offsets=dict(self._end), reason=reason)
+        await self._building.finish(self._shadow, outcome)
+        self._phases.end()
+        self.report = self._report(outcome)
+
     def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds

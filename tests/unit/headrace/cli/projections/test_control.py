@@ -197,6 +197,22 @@ def test_a_new_version_of_a_fold_is_rebuilt_and_goes_live(
     assert (done.status, plants()) == (0, 9)
 
 
+def test_a_table_that_is_not_live_is_dropped(projection: Any, run: Any, tmp_path: Path) -> None:
+    def drop(generation: int) -> Any:
+        url = f"sqlite:///{tmp_path / 'read-models.db'}"
+        given = ("--read-models", url, "--app", "unit_garden:app")
+        return run("projection", "drop", "beds", str(generation), *given)
+
+    assert projection("rebuild", *STORE).status == 0
+    done = drop(1)
+    assert (done.status, done.output) == (0, "generation 1 of projection beds is gone\n")
+    done = drop(1)
+    assert done.status == 2
+    assert "projection beds has the generations 2" in done.output
+    with pytest.raises(ProjectionError, match="generation 2 is in use"):
+        drop(2)
+
+
 def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: Any) -> None:
     done = projection("rebuild", *STORE, "--no-switch", "--no-verify")
     assert done.status == 0

@@ -15,7 +15,7 @@ from headrace.projections.tables.origins import (
 )
 
 
-async def test_what_is_noted_is_known_until_it_is_forgotten(read_models: Any) -> None:
+async def test_an_origin_is_known_until_it_is_forgotten(read_models: Any) -> None:
     later = GenerationOrigin(version=3, as_of="2026-01-31T14:00Z")
     async with read_models.begin() as connection:
         await note_origin(connection, "totals", 4, later)
@@ -26,7 +26,7 @@ async def test_what_is_noted_is_known_until_it_is_forgotten(read_models: Any) ->
         assert await origins_of(connection, "totals") == {}
 
 
-async def test_what_lacks_later_events_or_is_of_another_version_never_goes_live(
+async def test_a_table_that_lacks_events_or_is_of_another_version_never_goes_live(
     read_models: Any, totals: Any
 ) -> None:
     async with read_models.begin() as connection:
