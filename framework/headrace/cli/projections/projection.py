@@ -27,14 +27,16 @@ from headrace.cli.options import (
 )
 from headrace.cli.projections import control, status
 from headrace.cli.projections import follow as following
-from headrace.cli.projections.differences import show, show_comparison
-from headrace.cli.projections.wishes import AsOf, Expect, check_expected, moment_of
+from headrace.cli.projections.differences import show, show_comparison, show_forecast
+from headrace.cli.projections.wishes import AsOf, DryRun, Expect, check_expected, moment_of
 from headrace.cli.queue.administration import milliseconds
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace.app import App
     from headrace.projections.definition.projection import Projection
     from headrace.projections.tables.generations import ProjectionState
     from headrace.projections.tables.origins import GenerationOrigin
+    from headrace.rebuild.local.moment import Moment
     from headrace.rebuild.local.partial_rebuild import Wanted
     from headrace.rebuild.report import RebuildReport
 
@@ -209,6 +211,7 @@ def rebuild(
     accept: Accept = False,
     expect: Expect = None,
     as_of: AsOf = None,
+    dry_run: DryRun = False,
     no_broker: NoBroker = False,
     take_over: TakeOver = False,
     json: AsJson = False,
@@ -220,7 +223,6 @@ def rebuild(
     log_format: LogFormat = "console",
 ) -> None:
     """Rebuild projections from the event topic or store, several in one pass. Exit status 1 on a mismatch."""
-    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
 
     configure_logs(log_format)
@@ -230,9 +232,7 @@ def rebuild(
     switch = switch and moment is None
     wanted = _wanted(start, only_keys)
     session = _session_choices(engine, master, remote, conf)
-    app = load_app(app_path)
-    for name in names:
-        app.projection(name)
+    app = _application(app_path, names)
     choices: dict[str, Any] = {
         "broker": None if no_broker else broker,
         "read_models_url": read_models,
@@ -244,6 +244,8 @@ def rebuild(
         "accept": accept or expect or False,
         "take_over": take_over,
     }
+    if dry_run:
+        return _foretell(app, names, choices, moment, json=json)
     if engine == "spark":
         run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
     else:
@@ -251,8 +253,47 @@ def rebuild(
     outcomes = run(names, quiet=json)
     reports = _tell(outcomes, json=json, page=page)
     most = math.inf if accept else expect or 0
-    unwished = [r for r in reports if r.switched != switch or (r.mismatches > most and not switch)]
-    sys.exit(1 if unwished else 0)
+    sys.exit(0 if all(_as_wished(each, switch=switch, most=most) for each in reports) else 1)
+
+
+def _application(app_path: str, names: list[str]) -> "App":
+    """Returns the application; an error if it has no projection of a name."""
+    from headrace.app import load_app
+
+    app = load_app(app_path)
+    for name in names:
+        app.projection(name)
+    return app
+
+
+def _as_wished(report: "RebuildReport", *, switch: bool, most: float) -> bool:
+    """Whether the result is live if it was to be, and would be if it was not."""
+    return report.switched if switch else not report.switched and report.mismatches <= most
+
+
+def _foretell(
+    app: "App", names: list[str], choices: Mapping[str, Any], moment: "Moment | None", *, json: bool
+) -> None:
+    """Prints what rebuilds would do."""
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.rebuild.local.forecast import forecast
+    from headrace.rebuild.source import open_events
+
+    urls = (choices["broker"], choices["event_store_url"])
+    events = open_events(
+        app, choices["source"], urls, switch=False, live_wait_ms=0, messages_max=1_000
+    )
+
+    async def ask() -> None:
+        async with events as found, existing_read_models(choices["read_models_url"]) as models:
+            for name in dict.fromkeys(names):
+                onto_live = choices["start"] == "offsets"
+                told = await forecast(
+                    app, app.projection(name), found, models, onto_live=onto_live, as_of=moment
+                )
+                show_forecast(told, json=json, switch=choices["switch"])
+
+    asyncio.run(ask())
 
 
 def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
@@ -328,7 +369,6 @@ def verify(
     Builds each table again under another name, all in one pass, compares it with the live one at the
     same versions of its aggregates, and drops it. The live tables stay as they are.
     """
-    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.rebuild.check import drop_built
 
@@ -336,9 +376,7 @@ def verify(
     _check_engine(engine)
     if against not in {"store", "topic"}:
         raise typer.BadParameter("use 'store' or 'topic'", param_hint="--against")
-    app = load_app(app_path)
-    for name in names:
-        app.projection(name)
+    _application(app_path, names)
     choices: dict[str, Any] = {
         "broker": broker,
         "read_models_url": read_models,

@@ -14,7 +14,7 @@ from headrace.cli.queue.administration import milliseconds
 if TYPE_CHECKING:
     from headrace.rebuild.local.moment import Moment
 
-__all__ = ["AsOf", "Expect", "check_expected", "moment_of"]
+__all__ = ["AsOf", "DryRun", "Expect", "check_expected", "moment_of"]
 
 _OFFSETS: Final = re.compile(r"[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*")
 
@@ -26,6 +26,13 @@ Expect = Annotated[
         metavar="MAX",
         help="Switch if at most so many rows differ; otherwise, or if nothing could be compared, leave"
         " the rebuilt table aside. Exit status 1 then.",
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Tell what would be read and put in place, and about how long that takes; write nothing.",
     ),
 ]
 AsOf = Annotated[

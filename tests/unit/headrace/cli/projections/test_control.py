@@ -197,6 +197,25 @@ def test_a_new_version_of_a_fold_is_rebuilt_and_goes_live(
     assert (done.status, plants()) == (0, 9)
 
 
+def test_a_dry_run_tells_what_a_rebuild_would_do_and_does_nothing(
+    projection: Any, plants: Any
+) -> None:
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(2, 2)
+    done = projection("rebuild", *STORE, "--dry-run")
+    assert (done.status, plants()) == (0, 3)
+    assert "projection beds: 2 messages to read, about " in done.output
+    assert (
+        "live is generation 2 of version 1 with 1 rows; the new rows would be of version 2,"
+        " compared with them, and put in place"
+    ) in done.output
+    told = json.loads(projection("rebuild", *STORE, "--dry-run", "--json").output)
+    assert (sum(told["messages"].values()), told["sampled"]) == (2, 2)
+    kept = projection("rebuild", *STORE, "--dry-run", "--no-switch")
+    assert "and kept next to them" in kept.output
+    assert plants() == 3
+
+
 def test_a_table_that_is_not_live_is_dropped(projection: Any, run: Any, tmp_path: Path) -> None:
     def drop(generation: int) -> Any:
         url = f"sqlite:///{tmp_path / 'read-models.db'}"
