@@ -136,9 +136,17 @@ class RunningApp:
         self.read_only: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def read(self, projection: Projection[R]) -> "ProjectionReader[R]":
-        """Returns a typed reader over a projection's live table."""
-        return self.read_models.reader(self._projection(projection.name))
+    def read(
+        self, projection: Projection[R], *, generation: int | None = None
+    ) -> "ProjectionReader[R]":
+        """Returns a typed reader over a projection's live table, or over another generation's.
+
+        Args:
+            projection: one of the application's.
+            generation: of which `headrace projection list` shows the numbers; its rows must have the
+                projection's fields.
+        """
+        return self.read_models.reader(self._projection(projection.name), generation=generation)
 
     @property
     def processes(self) -> "Processes":

@@ -10,6 +10,7 @@ runner that has lost a queue finds other offsets than its own, writes nothing an
                                     times, then its aggregate is parked (see `poison`) and
                                     everything else goes on
     paused                          nothing is applied until it is resumed, here or elsewhere
+    live rows of another version    nothing is applied until a rebuild puts those of this one in place
     offsets fall back               found within `switch_check_ms`, and folded again: a database
                                     that takes another's place may lack its last batches
     anything else                   tried again as often, then FAILED: the projection stands
@@ -98,7 +99,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         batch_interval_ms: int = BATCH_INTERVAL_MS,
     ) -> None:
         self._projection = projection
-        group = projection_group(app_name, projection.name)
+        group = projection_group(app_name, projection.name, projection.version)
         self._read_models = read_models
         self._store = store
         self._serializer = serializer
@@ -243,7 +244,9 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         """Reads which generation to apply to and its offsets; forgets those of another generation."""
         name = self._projection.name
         if self._shadow is None:
-            await self._read_models.wait_for_resume(name, self._switch_check_ms, self._say_paused)
+            await self._read_models.wait_for_turn(
+                self._projection, self._switch_check_ms, self._say_waiting
+            )
             if self.status.state is ReaderState.PAUSED:
                 self.reader.report(ReaderState.RUNNING)
         generation = self._shadow or await self._read_models.generation(name)
@@ -254,14 +257,15 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         return offsets
 
     async def idle(self) -> bool:
-        """Whether another generation is live, it is paused, or its stored offsets fell back."""
+        """Whether another generation is live, it has to wait, or its stored offsets fell back."""
         if self._shadow is not None:
             return False
         if not self._generation:  # the subscription has not asked for offsets yet
             return False
         try:
             state = await self._read_models.state(self._projection.name)
-            if state.generation != self._generation or state.paused_at is not None:
+            obstacle = state.obstacle(self._projection)
+            if state.generation != self._generation or obstacle is not None:
                 return True
             stored = await self._read_models.offsets(self._projection.name, self._generation)
         except Exception as error:
@@ -359,9 +363,9 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         except Exception as error:
             raise _GivenUp(f"could not {what}: {error}") from error
 
-    def _say_paused(self) -> None:
-        self.reader.report(ReaderState.PAUSED)
-        log.info("projection paused", projection=self._projection.name)
+    def _say_waiting(self, why: str) -> None:
+        self.reader.report(ReaderState.PAUSED, why)
+        log.warning("projection waits", projection=self._projection.name, reason=why)
 
 
 def _readable(positions: Mapping[QueueId, int]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from headrace.rebuild.switch import (
     Means,
     RebuildOutcome,
     Shadow,
+    accepted,
+    accepts,
     advance,
     bring_live,
     decode_around,
@@ -106,7 +108,7 @@ async def bring_level(
     origin: Origin,
     verify: bool,
     switch: bool,
-    accept: bool = False,
+    accept: int = False,
 ) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
 
@@ -119,14 +121,16 @@ async def bring_level(
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it; rows that differ because live
             lacks events do not.
-        accept: nor do others.
+        accept: how many others may differ; True: any number, False: none, unless the live rows are of
+            another version.
 
     Raises:
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
     name = shadow.projection.name
     state = await read_models.state(name)
-    comparable = verify and state.fingerprint == shadow.projection.shape.fingerprint
+    comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
+    accept = accepted(accept, state.version, shadow)
     caught_up = 0
     for _ in range(_ROUNDS_MAX):
         ends = await origin.ends() if switch else {}
@@ -146,13 +150,13 @@ async def bring_level(
                 outcome = await level.compare(outcome, leaving_out=switch)
             elif verify:
                 outcome = replace(outcome, reason=OTHER_FIELDS)
-            if switch and (accept or not (outcome.mismatches or outcome.ahead)):
+            if switch and accepts(outcome, accept):
                 await _put_in_place(connection, level.ours, ends)
                 await generations.switch(
                     connection, shadow.projection, shadow.generation, shadow.owner
                 )
                 return replace(outcome, switched=True)
-            return keep(read_models, shadow, outcome)
+            return keep(read_models, shadow, outcome, accept)
     raise ProjectionError(
         f"projection {name}: more was stored in each of {_ROUNDS_MAX} rounds of catching up than can"
         " be folded while the live rows wait; run the rebuild when fewer events come in"

@@ -54,6 +54,9 @@ def _section(report: RebuildReport) -> Iterator[str]:
     if report.columns:
         yield "<h3>Rows that differ, by column</h3>"
         yield _table({name: f"{count:,}" for name, count in sorted(report.columns.items())})
+    for name, samples in sorted(report.samples.items()):
+        yield f"<h3>{escape(name)}: the first that differ</h3>"
+        yield _grid(("key", "live", "rebuilt"), samples)
     if report.differences:
         yield "<h3>The first rows that differ</h3>"
         rows = {key: f"live {live}, rebuilt {rebuilt}" for key, live, rebuilt in report.differences}
@@ -122,6 +125,14 @@ def _queues(report: RebuildReport) -> Iterator[str]:
 
 def _table(rows: Mapping[str, str]) -> str:
     lines = (f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows.items())
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [f"<tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>"]
+    for row in rows:
+        cells = ("" if value is None else str(value) for value in row)
+        lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
 

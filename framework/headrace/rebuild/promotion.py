@@ -98,6 +98,7 @@ async def promote(
 async def _keep(read_models: ReadModels, shadow: Shadow) -> None:
     async with read_models.begin() as connection:
         await release(connection, shadow)
+    await read_models.locks.release(shadow.owner)
 
 
 def _named(offsets: Mapping[QueueId, int]) -> dict[str, int]:

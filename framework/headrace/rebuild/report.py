@@ -45,6 +45,8 @@ class RebuildReport:
         differences: the first of them, as (key, live row, rebuilt row).
         columns: how many of them differ in each column; "no live row" and "no rebuilt row" count
             those that one side lacks.
+        samples: the first of them for each of those, as (key, live value, rebuilt value); the whole row
+            where one side has none.
         behind: aggregates that the event store has events of which the live rows lack.
         ahead: aggregates that the live rows have events of which the event store lacks.
         switched: whether the shadow is live now.
@@ -77,6 +79,7 @@ class RebuildReport:
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
     columns: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, tuple[tuple[str, Any, Any], ...]] = field(default_factory=dict)
     behind: int = 0
     ahead: int = 0
     switched: bool = False

@@ -28,7 +28,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild.owner import Kind, is_gone, kind_of, new_owner
+from headrace.rebuild.owner import Kind, has_lock, kind_of, new_owner
 from headrace.rebuild.switch import RebuildOutcome, Shadow, release
 from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits
@@ -69,6 +69,7 @@ class Building:
         take_over: bool,
         adopt: bool = False,
         keep_finished: bool = False,
+        as_of: str | None = None,
     ) -> Shadow:
         """Takes a shadow to fill.
 
@@ -79,24 +80,18 @@ class Building:
                 columns fit.
             keep_finished: leave the table alone that an earlier rebuild has finished and not put in
                 place, until one comes that is to go live.
+            as_of: the moment that it is filled up to, as a person wrote it; None: it may go live.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
         """
-        name, owner = self._projection.name, new_owner(kind)
-        state = await self._read_models.state(name)
-        other, unfinished = state.rebuild_owner, state.rebuild_generation
-        if unfinished is not None and other is not None and (take_over or is_gone(other)):
-            # What was copied was not folded.
-            going_on = adopt and kind_of(other) == kind != "copy"
-            if going_on and await self._adopt(unfinished, other, owner):
-                _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
-                return Shadow(projection=self._projection, generation=unfinished, owner=owner)
-            _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
-            await self._read_models.abandon_shadow(name, unfinished, other)
-        generation = await self._read_models.begin_shadow(
-            self._projection, owner, keep_finished=keep_finished
-        )
+        owner = new_owner(kind)
+        async with self._held(owner):
+            generation = await self._clear(owner, kind, take_over=take_over, adopt=adopt)
+            if generation is None:
+                generation = await self._read_models.begin_shadow(
+                    self._projection, owner, keep_finished=keep_finished, as_of=as_of
+                )
         return Shadow(projection=self._projection, generation=generation, owner=owner)
 
     async def reopen(self, *, take_over: bool) -> Shadow:
@@ -110,12 +105,14 @@ class Building:
             ProjectionError: there is no such shadow, or it has other fields.
         """
         name, owner = self._projection.name, new_owner("finished")
-        async with self._read_models.begin() as connection:
+        before = await self._read_models.state(name)
+        gone = take_over or await self._is_running(before.rebuild_owner) is False
+        async with self._held(owner), self._read_models.begin() as connection:
             state = await generations.lock_state(connection, name)
             other, generation = state.rebuild_owner, state.rebuild_generation
             if other is None or generation is None:
                 generation = await generations.find_finished(connection, state)
-            elif not (kind_of(other) == "finished" and (take_over or is_gone(other))):
+            elif not (kind_of(other) == "finished" and gone and other == before.rebuild_owner):
                 raise RebuildRunning(
                     f"projection {name}: {other} is rebuilding it; its table is not finished"
                 )
@@ -145,7 +142,12 @@ class Building:
                     f"projection {name}: {parked} aggregates are parked; take them up with"
                     f" `headrace parked retry --processor projection:{name}` or skip, or start from zero"
                 )
-            if state.fingerprint != self._projection.shape.fingerprint:
+            if state.version != self._projection.version:
+                raise ProjectionError(
+                    f"projection {name}: the live rows are of version {state.version} and this code has"
+                    f" version {self._projection.version}, which folds all events; start from zero"
+                )
+            if state.fingerprint != self._projection.fingerprint:
                 raise ProjectionError(
                     f"projection {name}: the live rows have other fields than"
                     f" {self._projection.row.__name__} and cannot be built upon; start from zero"
@@ -163,6 +165,8 @@ class Building:
             )
         except Exception:  # noqa: BLE001 - the error that ended the rebuild matters more
             _log.exception("a shadow could not be dropped; the next rebuild does it")
+        finally:
+            await self._read_models.locks.release(shadow.owner)
 
     @asynccontextmanager
     async def given_up_on_failure(self, shadow: Shadow) -> AsyncIterator[None]:
@@ -180,6 +184,48 @@ class Building:
                 await generations.drop_leftovers(connection, shadow.projection.name)
             else:
                 await release(connection, shadow)
+        await self._read_models.locks.release(shadow.owner)
+
+    async def _clear(self, owner: str, kind: Kind, *, take_over: bool, adopt: bool) -> int | None:
+        """Clears a dead rebuild away; returns its generation where the owner goes on with it.
+
+        Raises:
+            RebuildRunning: it is not dead.
+        """
+        state = await self._read_models.state(self._projection.name)
+        name, other, unfinished = state.name, state.rebuild_owner, state.rebuild_generation
+        if unfinished is None or other is None:
+            return None
+        running = await self._is_running(other)
+        if not take_over and running:
+            raise generations.running(state)
+        if not take_over and running is None:
+            # Only its age tells.
+            return None
+        # What was copied was not folded; another moment may be another one.
+        going_on = adopt and kind_of(other) == kind and kind not in {"copy", "moment"}
+        if going_on and await self._adopt(unfinished, other, owner):
+            _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
+            return unfinished
+        _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
+        await self._read_models.abandon_shadow(name, unfinished, other)
+        return None
+
+    async def _is_running(self, owner: str | None) -> bool | None:
+        """Whether an owner's rebuild still runs; None: it is of a version that held no lock."""
+        if owner is None or not has_lock(owner):
+            return None
+        return await self._read_models.locks.is_held(owner)
+
+    @asynccontextmanager
+    async def _held(self, owner: str) -> AsyncIterator[None]:
+        """Holds an owner's lock, from before others may read its name; not after an error."""
+        await self._read_models.locks.hold(owner)
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(self._read_models.locks.release(owner))
+            raise
 
     async def _adopt(self, generation: int, other: str, owner: str) -> bool:
         async with self._read_models.begin() as connection:

@@ -27,7 +27,7 @@ from headrace.projections.batch_transaction import (
 )
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
-from headrace.projections.tables.comparison import Comparison, compare
+from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.left_out import LeftOut
@@ -42,6 +42,8 @@ __all__ = [
     "Means",
     "RebuildOutcome",
     "Shadow",
+    "accepted",
+    "accepts",
     "advance",
     "bring_live",
     "decode_around",
@@ -58,6 +60,14 @@ Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
 _ROUNDS_MAX: Final = 50
 # Why nothing was compared where the columns have changed.
 OTHER_FIELDS: Final = "the live generation has other columns: nothing was compared"
+
+
+# The same where nothing folds the live rows any more.
+_NONE_RUNS: Final = (
+    "nothing was compared, because no service of version {version} brings the live rows up to date"
+)
+# How long live rows of another version are waited for: a service that folds them is soon done.
+_OTHER_VERSION_WAIT_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +90,7 @@ class RebuildOutcome:
     mismatches: int = 0
     differences: tuple[tuple[str, Any, Any], ...] = ()
     columns: Mapping[str, int] = field(default_factory=dict)
+    samples: Mapping[str, tuple[tuple[str, Any, Any], ...]] = field(default_factory=dict)
     behind: int = 0
     ahead: int = 0
     switched: bool = False
@@ -127,7 +138,7 @@ async def bring_live(
     *,
     verify: bool,
     switch: bool,
-    accept: bool = False,
+    accept: int = False,
     mended: Collection[str] | None = None,
 ) -> RebuildOutcome:
     """Brings a shadow level with the live generation, compares them, and switches if all is well.
@@ -140,7 +151,8 @@ async def bring_live(
         means: of catching up.
         verify: compare before switching.
         switch: make the shadow live if nothing speaks against it.
-        accept: differences do not speak against it.
+        accept: how many rows may differ; True: any number, False: none, unless the live rows are of
+            another version.
         mended: keys whose rows may differ; None: none may.
 
     Raises:
@@ -148,12 +160,19 @@ async def bring_live(
     """
     name = shadow.projection.name
     state = await read_models.state(name)
-    comparable = state.fingerprint == shadow.projection.shape.fingerprint
-    must_be_level = verify and comparable
+    must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
+    not_compared = OTHER_FIELDS
+    accept = accepted(accept, state.version, shadow)
+    other_version = state.version != shadow.projection.version
+    if other_version:
+        means = replace(means, live_wait_ms=min(means.live_wait_ms, _OTHER_VERSION_WAIT_MS))
     caught_up = 0
     for _ in range(_ROUNDS_MAX):
         caught_up += await _catch_up(read_models, shadow, means)
-        if must_be_level and (late := await _wait_for_live(read_models, shadow, means)):
+        late = await _wait_for_live(read_models, shadow, means) if must_be_level else ""
+        if late and other_version and accepts(RebuildOutcome(offsets={}), accept):
+            must_be_level, not_compared = False, _NONE_RUNS.format(version=state.version)
+        elif late:
             offsets = await read_models.offsets(name, shadow.generation)
             return RebuildOutcome(caught_up=caught_up, offsets=offsets, reason=late)
         async with read_models.begin() as connection:
@@ -166,21 +185,45 @@ async def bring_live(
             if must_be_level:
                 outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
             elif verify:
-                outcome = replace(outcome, reason=OTHER_FIELDS)
-            if switch and (accept or not outcome.mismatches):
+                outcome = replace(outcome, reason=not_compared)
+            if switch and accepts(outcome, accept):
                 await generations.switch(
                     connection, shadow.projection, shadow.generation, shadow.owner
                 )
                 outcome = replace(outcome, switched=True)
-            return outcome if outcome.switched else keep(read_models, shadow, outcome)
+            return outcome if outcome.switched else keep(read_models, shadow, outcome, accept)
     raise ProjectionError(
         f"projection {name}: the live generation was ahead again after each of {_ROUNDS_MAX} rounds"
         " of catching up; run the rebuild when fewer events come in"
     )
 
 
-def keep(read_models: ReadModels, shadow: Shadow, outcome: RebuildOutcome) -> RebuildOutcome:
+def accepted(accept: int, live_version: int, shadow: Shadow) -> int:
+    """Returns how many rows may differ: any number where the definition has another version."""
+    return accept or live_version != shadow.projection.version
+
+
+def accepts(outcome: RebuildOutcome, accept: int) -> bool:
+    """Whether what was found does not speak against a switch.
+
+    Args:
+        outcome: of comparing.
+        accept: how many rows may differ; True: any number, also if nothing was compared or live rows
+            have events that the event store lacks. A number is kept only where rows were compared.
+    """
+    if accept is True:
+        return True
+    if accept and outcome.compared is None:
+        return False
+    return outcome.mismatches <= accept and not outcome.ahead
+
+
+def keep(
+    read_models: ReadModels, shadow: Shadow, outcome: RebuildOutcome, accept: int
+) -> RebuildOutcome:
     """Returns the outcome of a shadow that differs and is kept, with what can be done with it."""
+    if accept is not True and outcome.mismatches > accept > 0:
+        outcome = replace(outcome, reason=f"{outcome.reason}, more than the {accept} expected")
     if not (outcome.mismatches or outcome.ahead):
         return outcome
     name = shadow.projection.name
@@ -302,6 +345,10 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
         mismatches=found.mismatches,
         differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
         columns=found.columns,
+        samples={
+            name: tuple((one.key, _value(one.a, name), _value(one.b, name)) for one in differing)
+            for name, differing in found.samples.items()
+        },
         reason=f"{found.mismatches} of {found.rows} rows differ from the live ones"
         if found.mismatches
         else "",
@@ -310,6 +357,12 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
 
 def _values(row: Any) -> Any:
     return None if row is None else row.model_dump(mode="json")
+
+
+def _value(row: Any, column: str) -> Any:
+    """Returns what a report tells of a row: a column; all of one that the other side lacks."""
+    values = _values(row)
+    return values if values is None or column in {NO_A, NO_B} else values[column]
 
 
 def _ahead(ones: Mapping[QueueId, int], others: Mapping[QueueId, int]) -> dict[QueueId, int]:

@@ -97,7 +97,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     export: str | Path | None = None,
     verify: bool = True,
     switch: bool = True,
-    accept: bool = False,
+    accept: int = False,
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
     connections_max: int = CONNECTIONS_MAX,
@@ -123,7 +123,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             broker. Executors have to see it under the same path.
         verify: compare row for row with the live generation, at equal offsets, before switching.
         switch: make the result live if nothing speaks against it.
-        accept: rows that differ do not speak against it.
+        accept: how many rows may differ; True: any number.
         take_over: begin even if another rebuild seems to be running; its result is lost.
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
@@ -184,7 +184,7 @@ class _Wishes(NamedTuple):
 
     verify: bool
     switch: bool
-    accept: bool
+    accept: int
 
 
 @asynccontextmanager
@@ -455,6 +455,7 @@ class _Work:
             mismatches=outcome.mismatches,
             differences=outcome.differences,
             columns=dict(outcome.columns),
+            samples=dict(outcome.samples),
             behind=outcome.behind,
             ahead=outcome.ahead,
             switched=outcome.switched,

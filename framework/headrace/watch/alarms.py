@@ -34,6 +34,7 @@ _FOREIGN: Final = "foreign messages"
 _LINEAGE: Final = "lineage"
 _DAMAGE: Final = "messages left out"
 _PAUSED: Final = "paused by an operator"
+_VERSION: Final = "version"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
         _COUNT: "alarm: commands or events wait that could not be handled",
@@ -41,6 +42,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         _FOREIGN: "alarm: a foreign program writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
+        _VERSION: "alarm: rows are of another version of the projection than this code",
         _PAUSED: "alarm: an operator has paused a consumer group at the broker",
     }
 )
@@ -58,9 +60,10 @@ class Alarm:
         kind: "letters": too many; "oldest letter": one is too old; "foreign messages": they came since
             this process began, and were passed over; "lineage": readers stand still, because the event
             store is another one, or an older one; "messages left out": nothing can decode them, or the
-            broker has lost them; "paused by an operator": the group is given no messages.
-        value: how many, or its age in ms.
-        bound: from which value on there is an alarm.
+            broker has lost them; "paused by an operator": the group is given no messages;
+            "version": the live rows are of another version than the code, which waits.
+        value: how many, or its age in ms; the version of the live rows.
+        bound: from which value on there is an alarm; the version of the code.
     """
 
     projection: str
@@ -93,6 +96,7 @@ class Alarms:
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
         refused: tells a topic, and whether its readers stand still; None: it is not known.
         commands: the commands that are parked; None: they are not looked at.
+        versions: of the definitions of projections, by name; None: they are not looked at.
         transport: tells how many messages of a topic were left out since the start, and which groups
             are paused; None: it is not asked.
     """
@@ -108,7 +112,9 @@ class Alarms:
         refused: Callable[[], tuple[str, bool]] | None = None,
         commands: CommandLetterStore | None = None,
         transport: Delivery | None = None,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
+        self._versions = versions or {}
         self._commands = commands
         self._transport = transport
         self._foreign = foreign
@@ -173,8 +179,8 @@ class Alarms:
         for topic, messages in damaged.items():
             name = f"topic:{topic}"
             found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
-        for name in await self._standing_still():
-            found[name, _PAUSED] = Alarm(projection=name, kind=_PAUSED, value=1, bound=1)
+        for alarm in (*await self._other_versions(), *await self._standing_still()):
+            found[alarm.projection, alarm.kind] = alarm
         for key, alarm in found.items():
             if key not in self._current:
                 log.warning(
@@ -188,15 +194,28 @@ class Alarms:
             log.info("alarm is over", projection=name, alarm=kind)
         self._current = found
 
-    async def _standing_still(self) -> list[str]:
-        """Returns the groups that an operator paused; the last known ones if the broker does not answer."""
+    async def _other_versions(self) -> list[Alarm]:
+        """Returns an alarm for each projection that waits for rows of its version."""
+        found = [
+            (name, (await self._read_models.state(name)).version, version)
+            for name, version in sorted(self._versions.items())
+        ]
+        return [
+            Alarm(projection=name, kind=_VERSION, value=live, bound=version)
+            for name, live, version in found
+            if live != version
+        ]
+
+    async def _standing_still(self) -> list[Alarm]:
+        """Returns one per group that an operator paused; the last ones if the broker does not answer."""
         if self._transport is None:
             return []
         try:
-            return [f"group:{group}" for group in await self._transport.paused()]
+            names = [f"group:{group}" for group in await self._transport.paused()]
         except Exception as error:  # noqa: BLE001 - the queue may be away; letters are looked at all the same
             log.debug("paused groups could not be asked for", error=repr(error))
-            return [name for name, kind in self._current if kind == _PAUSED]
+            return [alarm for alarm in self._current.values() if alarm.kind == _PAUSED]
+        return [Alarm(projection=name, kind=_PAUSED, value=1, bound=1) for name in names]
 
     async def _parked_commands(self) -> list[tuple[str, int, datetime]]:
         """Returns how many commands are parked or held, and since when the oldest; empty: none is."""

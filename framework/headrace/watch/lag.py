@@ -68,6 +68,8 @@ class ProjectionLag:
     Attributes:
         projection: its name.
         generation: the live one.
+        version: of the definition that the live generation was built by.
+        obstacle: why this code applies no events to it; None: it does.
         paused_at: since when it is paused, or None.
         group_paused: the consumer group that an operator has paused at the broker, or None.
         queues: of the event topic.
@@ -78,6 +80,8 @@ class ProjectionLag:
 
     projection: str
     generation: int
+    version: int
+    obstacle: str | None
     paused_at: datetime | None
     queues: tuple[QueueLag, ...]
     parked: tuple[ParkedKey, ...]
@@ -157,10 +161,12 @@ class Lags:
         numbers = {number: offset for (_, number), offset in offsets.items()}
         elsewhere = await self._elsewhere(name, state.generation, numbers)
         waiting = await self._transport.waiting(self._topic, {} if elsewhere else numbers)
-        group = projection_group(self._app_name, name)
+        group = projection_group(self._app_name, name, state.version)
         return ProjectionLag(
             projection=name,
             generation=state.generation,
+            version=state.version,
+            obstacle=state.obstacle(self._projections[name]),
             paused_at=state.paused_at,
             queues=tuple(
                 QueueLag(

@@ -84,6 +84,7 @@ class Watch:
             else lambda: (event_topic(app_name), lineage.refused is not None),
             commands=commands,
             transport=transport if lineage is None else lineage,
+            versions={name: each.version for name, each in projections.items()},
         )
         self._heart = Heart(
             app_name=app_name,

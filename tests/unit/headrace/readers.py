@@ -72,9 +72,9 @@ class Line(BaseModel):
     line_id: str
 
 
-def make_totals(name: str = "totals") -> Projection[Total]:
+def make_totals(name: str = "totals", version: int = 1) -> Projection[Total]:
     """A projection that counts every fold, so that a second application shows."""
-    totals = Projection(name, row=Total, key="counter_id")
+    totals = Projection(name, row=Total, key="counter_id", version=version)
 
     @totals.fold
     def added(row: Total | None, event: Added, context: EventContext) -> Total:
@@ -82,7 +82,7 @@ def make_totals(name: str = "totals") -> Projection[Total]:
             raise RuntimeError("this amount is not foldable")
         row = row or Total(counter_id=context.aggregate_id)
         return Total(
-            counter_id=row.counter_id, total=row.total + event.amount, folded=row.folded + 1
+            counter_id=row.counter_id, total=row.total + event.amount, folded=row.folded + version
         )
 
     @totals.fold

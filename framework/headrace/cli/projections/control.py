@@ -1,4 +1,4 @@
-"""`headrace projection pause|resume|reset|switch|rollback`: controls live projections."""
+"""`headrace projection pause|resume|reset|switch|rollback|drop`: controls live projections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from headrace.cli.options import (
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.projections.tables.read_models import ReadModels
 
-__all__ = ["pause", "reset", "resume", "rollback", "switch"]
+__all__ = ["drop", "pause", "reset", "resume", "rollback", "switch"]
 
 T = TypeVar("T")
 
@@ -145,6 +145,35 @@ def rollback(
             return await models.generation(name)
 
     typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")
+
+
+def drop(
+    name: Name,
+    generation: Annotated[int, typer.Argument(help="Of which `headrace projection list` tells.")],
+    *,
+    app_path: AppPath,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+) -> None:
+    """Drop a table of a projection that is not live: the previous one, one that was kept, one as of a moment."""
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables import generations
+
+    load_app(app_path).projection(name)
+
+    async def ask() -> None:
+        async with existing_read_models(read_models) as models:
+            async with models.snapshot() as connection:
+                there = await generations.find_all(connection, name)
+            if generation not in there:
+                raise typer.BadParameter(
+                    f"projection {name} has the generations {', '.join(map(str, there))}",
+                    param_hint="GENERATION",
+                )
+            await models.drop_generation(name, generation)
+
+    asyncio.run(ask())
+    typer.echo(f"generation {generation} of projection {name} is gone")
 
 
 def _place(text: str) -> tuple[int, int]:

@@ -5,14 +5,15 @@ Used by `headrace projection rebuild` and `verify`.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from headrace.rebuild.local.forecast import Forecast
     from headrace.rebuild.report import RebuildReport
 
-__all__ = ["show", "show_comparison"]
+__all__ = ["show", "show_comparison", "show_forecast"]
 
 
 def show(report: "RebuildReport", *, json: bool) -> None:
@@ -45,6 +46,35 @@ def show(report: "RebuildReport", *, json: bool) -> None:
             typer.echo(report.reason)
     else:
         typer.echo(f"not switched: {report.reason or _as_asked(report)}")
+
+
+def show_forecast(found: "Forecast", *, json: bool, switch: bool) -> None:
+    """Prints what a rebuild would do.
+
+    Args:
+        found: the forecast.
+        json: as a line of JSON.
+        switch: its result would go live.
+    """
+    if json:
+        typer.echo(found.to_json())
+        return
+    typer.echo(
+        f"projection {found.projection}: {sum(found.messages.values()):,} messages to read, about"
+        f" {found.bytes:,} bytes; about {found.seconds:,.1f} s of reading and folding in this process,"
+        f" and the rows are written besides ({found.sampled:,} messages took"
+        f" {found.sampled_seconds:,.2f} s)"
+    )
+    for queue, count in found.messages.items():
+        typer.echo(f"  {queue}: {count:,} messages")
+    typer.echo(
+        f"live is generation {found.generation} of version {found.version} with {found.rows:,} rows;"
+        f" the new rows would be of version {found.code_version},"
+        f" {'compared with them' if found.comparable else 'compared with nothing'}, and"
+        f" {'put in place' if switch else 'kept next to them'}"
+    )
+    if found.running:
+        typer.echo(f"it would be refused now: {found.running}")
 
 
 def _show_passed_over(report: "RebuildReport") -> None:
@@ -85,8 +115,14 @@ def _details(report: "RebuildReport") -> Iterator[str]:
     for column, count in sorted(report.columns.items()):
         # What is no column has a space: one side has no row.
         yield f"  {count:,} {'have' if ' ' in column else 'differ in'} {column}"
-    for key, live, rebuilt in report.differences:
-        yield f"  {key}: live {live}, rebuilt {rebuilt}"
+        for key, live, rebuilt in report.samples.get(column, ()):
+            yield f"    {key}: {_changed(live, rebuilt, of=column)}"
+
+
+def _changed(live: Any, rebuilt: Any, *, of: str) -> str:
+    if " " in of:
+        return f"live {live}" if rebuilt is None else f"rebuilt {rebuilt}"
+    return f"live {live!r}, rebuilt {rebuilt!r}"
 
 
 def _as_asked(report: "RebuildReport") -> str:

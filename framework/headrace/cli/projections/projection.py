@@ -1,6 +1,7 @@
 """`headrace projection`: lists, rebuilds and verifies read models."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -26,11 +27,16 @@ from headrace.cli.options import (
 )
 from headrace.cli.projections import control, status
 from headrace.cli.projections import follow as following
-from headrace.cli.projections.differences import show, show_comparison
+from headrace.cli.projections.differences import show, show_comparison, show_forecast
+from headrace.cli.projections.wishes import AsOf, DryRun, Expect, check_expected, moment_of
 from headrace.cli.queue.administration import milliseconds
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
+    from headrace.app import App
+    from headrace.projections.definition.projection import Projection
     from headrace.projections.tables.generations import ProjectionState
+    from headrace.projections.tables.origins import GenerationOrigin
+    from headrace.rebuild.local.moment import Moment
     from headrace.rebuild.local.partial_rebuild import Wanted
     from headrace.rebuild.report import RebuildReport
 
@@ -52,6 +58,7 @@ commands.command()(control.resume)
 commands.command()(control.reset)
 commands.command()(control.switch)
 commands.command()(control.rollback)
+commands.command()(control.drop)
 
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
@@ -125,12 +132,13 @@ def list_projections(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
 ) -> None:
-    """List an application's projections: live generation, rows, and aggregates parked."""
+    """List an application's projections: live and other generations, rows, and aggregates parked."""
     from rich.console import Console
     from rich.table import Table
 
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables import generations
 
     app = load_app(app_path)
 
@@ -140,13 +148,17 @@ def list_projections(
             for name, projection in sorted(app.projections.items()):
                 await models.ensure(projection)
                 state = await models.state(name)
+                async with models.snapshot() as connection:
+                    others = await generations.find_all(connection, name)
                 rows.append(
                     {
                         "projection": name,
                         "generation": state.generation,
+                        "version": state.version,
                         "rows": await models.reader(projection).count(),
                         "parked": await models.parked(name),
-                        "state": _state_of(state),
+                        "state": _state_of(state, projection),
+                        "generations": [_told(state, *other) for other in sorted(others.items())],
                     }
                 )
             return rows
@@ -156,16 +168,34 @@ def list_projections(
         for row in found:
             typer.echo(dumps(row))
         return
-    table = Table("projection", "generation", "rows", "parked", "state", box=None)
+    table = Table("projection", "generation", "version", "rows", "parked", "state", box=None)
     for row in found:
+        others = [each for each in row.pop("generations") if each["is"] != "live"]
         table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
+        for each in others:
+            table.add_row("", str(each["generation"]), str(each["version"]), "", "", each["is"])
     Console().print(table)
 
 
-def _state_of(state: "ProjectionState") -> str:
+def _state_of(state: "ProjectionState", projection: "Projection[Any]") -> str:
     if state.paused_at is not None:
         return "paused"
+    if (obstacle := state.obstacle(projection)) is not None:
+        return f"waits: {obstacle}"
     return "live" if state.rebuild_generation is None else "live, being rebuilt"
+
+
+def _told(state: "ProjectionState", number: int, origin: "GenerationOrigin") -> dict[str, Any]:
+    """Returns the line about a generation that has a table."""
+    if origin.as_of is not None:
+        use = f"as of {origin.as_of}"
+    elif number == state.generation:
+        use = "live"
+    elif number == state.previous_generation:
+        use = "previous"
+    else:
+        use = "being built" if number == state.rebuild_generation else "kept"
+    return {"generation": number, "version": origin.version, "is": use}
 
 
 @commands.command()
@@ -183,6 +213,9 @@ def rebuild(
     verify: Verify = True,
     switch: Switch = True,
     accept: Accept = False,
+    expect: Expect = None,
+    as_of: AsOf = None,
+    dry_run: DryRun = False,
     no_broker: NoBroker = False,
     take_over: TakeOver = False,
     json: AsJson = False,
@@ -194,17 +227,16 @@ def rebuild(
     log_format: LogFormat = "console",
 ) -> None:
     """Rebuild projections from the event topic or store, several in one pass. Exit status 1 on a mismatch."""
-    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
-    from headrace.rebuild.page import to_page
 
     configure_logs(log_format)
     _check_choices(engine, from_export, start, no_broker=no_broker)
+    check_expected(expect, accept=accept, verify=verify)
+    moment = moment_of(as_of, engine=engine, start=start, some=bool(only_keys))
+    switch = switch and moment is None
     wanted = _wanted(start, only_keys)
     session = _session_choices(engine, master, remote, conf)
-    app = load_app(app_path)
-    for name in names:
-        app.projection(name)
+    app = _application(app_path, names)
     choices: dict[str, Any] = {
         "broker": None if no_broker else broker,
         "read_models_url": read_models,
@@ -213,23 +245,59 @@ def rebuild(
         "start": "offsets" if start == "offsets" else "zero",
         "verify": verify,
         "switch": switch,
-        "accept": accept,
+        "accept": accept or expect or False,
         "take_over": take_over,
     }
+    if dry_run:
+        return _foretell(app, names, choices, moment, json=json)
     if engine == "spark":
         run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
     else:
-        run = _here(app_path, choices, wanted, from_export)
+        run = _here(app_path, choices | {"as_of": moment}, wanted, from_export)
     outcomes = run(names, quiet=json)
-    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
-    for report in reports:
-        show(report, json=json)
-    if page is not None:
-        page.write_text(to_page(reports), encoding="utf-8")
-    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
-    _tell_failures(failures, alone=len(outcomes) == 1)
-    unwished = [r for r in reports if (r.mismatches and not accept) or r.switched != switch]
-    sys.exit(1 if unwished else 0)
+    reports = _tell(outcomes, json=json, page=page)
+    most = math.inf if accept else expect or 0
+    sys.exit(0 if all(_as_wished(each, switch=switch, most=most) for each in reports) else 1)
+
+
+def _application(app_path: str, names: list[str]) -> "App":
+    """Returns the application; an error if it has no projection of a name."""
+    from headrace.app import load_app
+
+    app = load_app(app_path)
+    for name in names:
+        app.projection(name)
+    return app
+
+
+def _as_wished(report: "RebuildReport", *, switch: bool, most: float) -> bool:
+    """Whether the result is live if it was to be, and would be if it was not."""
+    return report.switched if switch else not report.switched and report.mismatches <= most
+
+
+def _foretell(
+    app: "App", names: list[str], choices: Mapping[str, Any], moment: "Moment | None", *, json: bool
+) -> None:
+    """Prints what rebuilds would do."""
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.rebuild.local.forecast import forecast
+    from headrace.rebuild.source import open_events
+
+    urls = (choices["broker"], choices["event_store_url"])
+    events = open_events(
+        app, choices["source"], urls, switch=False, live_wait_ms=0, messages_max=1_000
+    )
+
+    async def ask() -> None:
+        async with events as found, existing_read_models(choices["read_models_url"]) as models:
+            for name in dict.fromkeys(names):
+                onto_live = choices["start"] == "offsets"
+                told = await forecast(
+                    app, app.projection(name), found, models, onto_live=onto_live, as_of=moment
+                )
+                show_forecast(told, json=json, switch=choices["switch"])
+
+    asyncio.run(ask())
 
 
 def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
@@ -313,7 +381,6 @@ def verify(
     Builds each table again under another name, all in one pass, compares it with the live one at the
     same versions of its aggregates, and drops it. The live tables stay as they are.
     """
-    from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.rebuild.check import drop_built
 
@@ -321,9 +388,7 @@ def verify(
     _check_engine(engine)
     if against not in {"store", "topic"}:
         raise typer.BadParameter("use 'store' or 'topic'", param_hint="--against")
-    app = load_app(app_path)
-    for name in names:
-        app.projection(name)
+    _application(app_path, names)
     choices: dict[str, Any] = {
         "broker": broker,
         "read_models_url": read_models,
@@ -376,7 +441,10 @@ def _here(
     if export is not None:
         from headrace.spark.columns.rebuild import rebuild_together as rebuild_from_files
 
-        return _together(partial(rebuild_from_files, app_path, export=export, **choices))
+        as_of, others = choices["as_of"], {key: choices[key] for key in choices if key != "as_of"}
+        if as_of is not None:
+            raise typer.BadParameter("'columns' reads all that was exported", param_hint="--as-of")
+        return _together(partial(rebuild_from_files, app_path, export=export, **others))
     return _together(partial(rebuild_together, app_path, **choices))
 
 
@@ -425,6 +493,20 @@ def _one_by_one(rebuilding: "Callable[..., Coroutine[Any, Any, RebuildReport]]")
         return outcomes
 
     return run
+
+
+def _tell(outcomes: "_Outcomes", *, json: bool, page: Path | None) -> "list[RebuildReport]":
+    """Prints what rebuilds have done, and returns it; ends the command if one has failed."""
+    from headrace.rebuild.page import to_page
+
+    reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
+    for report in reports:
+        show(report, json=json)
+    if page is not None:
+        page.write_text(to_page(reports), encoding="utf-8")
+    failures = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    _tell_failures(failures, alone=len(outcomes) == 1)
+    return reports
 
 
 def _tell_failures(

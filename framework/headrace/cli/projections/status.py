@@ -70,7 +70,8 @@ def _show(lags: "list[ProjectionLag]") -> None:
 
     table = Table("projection", "queue", "next", "end", "behind", "for", "state", box=None)
     for lag in lags:
-        state = lag.elsewhere or ("live" if lag.paused_at is None else "paused")
+        waits = "paused" if lag.paused_at is not None else lag.obstacle and f"waits: {lag.obstacle}"
+        state = lag.elsewhere or waits or "live"
         if lag.group_paused is not None:
             group = shlex.quote(lag.group_paused)
             state = f"{state}, paused by an operator: headrace group set {group} --consume on"

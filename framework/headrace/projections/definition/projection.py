@@ -26,7 +26,7 @@ from headrace.projections.definition.shape import RowShape
 from headrace.projections.definition.summaries import Summary
 from headrace.subscriptions.handler_match import nearest
 
-__all__ = ["Projection", "projection_group"]
+__all__ = ["Projection", "projection_group", "version_of"]
 
 R = TypeVar("R", bound=BaseModel)
 Fold = TypeVar("Fold", bound=Callable[..., Any])
@@ -34,6 +34,9 @@ Fold = TypeVar("Fold", bound=Callable[..., Any])
 # 40: PostgreSQL's 63 bytes less what tables and groups append. No `__`: it parts the name from the
 # number of a generation.
 _NAME = re.compile(r"(?!.*__)[a-z][a-z0-9_]{0,39}")
+_VERSION_MAX = 999
+# What the database keeps.
+_FINGERPRINT_CHARACTERS = 64
 _FOLD_ARGUMENTS = {3, 4}
 _HANDLER_ARGUMENTS = {3}
 
@@ -49,12 +52,25 @@ class Projection(Generic[R]):
         key_of: which rows an event touches, where a fold does not say otherwise: a field of the
             event by name, a term such as `day("context.recorded_at")`, or a function of the event,
             or of event and context, that returns a key or several. The aggregate's id by default.
+        version: raise it when a fold is corrected: rows of one version are never folded by another,
+            and stay readable until a rebuild has put the new ones in place. 1 to 999.
+
+    Attributes:
+        fingerprint: the same as long as version and columns are; 64 characters at most.
 
     Raises:
-        DefinitionError: the name, key or row model is unusable; the sentence says why.
+        DefinitionError: the version, name, key or row model is unusable; the sentence says why.
     """
 
-    def __init__(self, name: str, *, row: type[R], key: str, key_of: KeyOf | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        row: type[R],
+        key: str,
+        key_of: KeyOf | None = None,
+        version: int = 1,
+    ) -> None:
         if not _NAME.fullmatch(name):
             raise DefinitionError(
                 f"projection {name!r}: begin with a letter and use lower-case letters a to z,"
@@ -68,10 +84,17 @@ class Projection(Generic[R]):
             raise DefinitionError(
                 f"projection {name}: key={key!r} must name a field of {row.__name__} of type str"
             )
+        if type(version) is not int or not 1 <= version <= _VERSION_MAX:
+            raise DefinitionError(
+                f"projection {name}: version={version!r} must be a number from 1 to {_VERSION_MAX}"
+            )
         self.name = name
+        self.version = version
         self.row = row
         self.key = key
         self.shape = RowShape(name, row)
+        mark = "" if version == 1 else f"{version}:"
+        self.fingerprint = f"{mark}{self.shape.fingerprint}"[:_FINGERPRINT_CHARACTERS]
         self._key_of = as_key(key_of)
         self._rules: dict[type[DomainEvent], list[Rule[R]]] = {}
         self._handlers: dict[type[DomainEvent], list[Callable[..., None]]] = {}
@@ -177,6 +200,10 @@ class Projection(Generic[R]):
         self._compiled.clear()
         return handler
 
+    def has_columns_of(self, fingerprint: str) -> bool:
+        """Whether rows with a fingerprint have this projection's columns, of any version."""
+        return self.shape.fingerprint.startswith(fingerprint.rpartition(":")[2])
+
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
         """The event types that it was given something for; of a base class, no subclasses."""
@@ -275,6 +302,16 @@ class Projection(Generic[R]):
         return f"<Projection {self.name!r}>"
 
 
-def projection_group(app_name: str, name: str) -> str:
-    """The consumer group in which the runners of a projection share the event topic."""
-    return f"{app_name}.projection.{name}"
+def version_of(fingerprint: str) -> int:
+    """Returns the version of a projection that a fingerprint is of."""
+    version, colon, _ = fingerprint.partition(":")
+    return int(version) if colon else 1
+
+
+def projection_group(app_name: str, name: str, version: int = 1) -> str:
+    """The consumer group in which the runners of a projection's version share the event topic.
+
+    Those of another version are in one of their own: they wait, and must hold no queue meanwhile.
+    """
+    group = f"{app_name}.projection.{name}"
+    return group if version == 1 else f"{group}.v{version}"

@@ -1,37 +1,54 @@
 """
 Compares two generations of a projection row for row, in one consistent view of the database.
 
-    the database joins both by key ─▶ rows of which a column differs ─▶ compared again as row models
+    the database joins both by key ─▶ how many rows differ, and in which columns ─▶ the first of them
 
-Equal rows never leave the database: comparing a million takes seconds, and the live projection waits that
-long. Python decides about the rows that the database calls different, because 1.0 and 1.00 are equal
-numbers and two texts on SQLite. Neither generation has to fit into memory.
+Counting is the database's work and rows stay there, however many differ: of a million, seconds. Only
+samples come here. What the database calls different the row models call different, too: numbers on
+SQLite, where 1.0 and 1.00 are two texts, are compared as numbers.
 
 Used by rebuilds, before they switch. It writes nothing.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import FromClause, Select, Table, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    Select,
+    Table,
+    Text,
+    and_,
+    case,
+    false,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    type_coerce,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.row_tables import row_of
+from headrace.projections.tables.row_tables import ExactDecimal, row_of
+from headrace.projections.tables.statements import is_among, listed
 
 __all__ = ["NO_A", "NO_B", "Comparison", "Difference", "compare", "compare_on"]
 
 R = TypeVar("R", bound=BaseModel)
 
-# Enough to see what kind of difference it is.
+# Enough to see what kind of difference it is: of all, and of each column.
 _DIFFERENCES_MAX: Final = 20
-# Different rows that are fetched at a time.
-_FETCHED: Final = 1_000
+_SAMPLES_MAX: Final = 5
+# Rows that are looked through for samples of each column, before a column without one is asked for.
+_LOOKED_THROUGH_MAX: Final = 200
 # Stand for a column where one of the generations has no row; the first one is the live one.
 NO_A: Final = "no live row"
 NO_B: Final = "no rebuilt row"
@@ -45,6 +62,14 @@ class Difference(Generic[R]):
     a: R | None
     b: R | None
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that differ; NO_A or NO_B."""
+        a, b = self.a, self.b
+        if a is None or b is None:
+            return [NO_A if a is None else NO_B]
+        return [name for name in type(a).model_fields if getattr(a, name) != getattr(b, name)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Generic[R]):
@@ -56,6 +81,7 @@ class Comparison(Generic[R]):
         expected: how many of those differ.
         differences: the first of them in key order.
         columns: how many of the mismatches differ in each column, or are NO_A or NO_B.
+        samples: some of them for each of those.
         same_offsets: whether both have read every queue equally far; if not, differences say
             nothing about the folds.
     """
@@ -65,6 +91,7 @@ class Comparison(Generic[R]):
     expected: int
     differences: tuple[Difference[R], ...]
     columns: Mapping[str, int]
+    samples: Mapping[str, tuple[Difference[R], ...]] = field(default_factory=dict)
     same_offsets: bool
 
 
@@ -113,76 +140,142 @@ async def compare_on(
         tables: the two.
         expected: keys whose rows may differ; they are reported separately.
     """
-    live, rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
-    only_rebuilt = as_expected = mismatches = 0
-    differences: list[Difference[R]] = []
-    columns: Counter[str] = Counter()
-    for statement in (_of_live(projection, live, rebuilt), _of_rebuilt(projection, live, rebuilt)):
-        samples: list[Difference[R]] = []
-        async for key, a, b in _rows(connection, projection, statement):
-            only_rebuilt += a is None
-            if a == b:
-                continue
-            if key in expected:
-                as_expected += 1
-                continue
-            mismatches += 1
-            columns.update(_differing(projection.row, a, b))
-            if len(samples) < _DIFFERENCES_MAX:
-                samples.append(Difference(key=key, a=a, b=b))
-        differences += samples
-    differences.sort(key=lambda difference: difference.key)
+    sides = _Sides(projection, tables, connection.dialect, expected)
+    mismatches, as_expected, only_rebuilt, columns = await sides.count(connection)
+    only_new = columns.get(NO_A, 0)
+    there_are = (mismatches - only_new, only_new)
+    looked_through = await sides.find(connection, there_are, _LOOKED_THROUGH_MAX)
+    samples = {}
+    for name in columns:
+        found = [each for each in looked_through if name in each.columns]
+        if not found:
+            there_are = (0, columns[name]) if name == NO_A else (columns[name], 0)
+            found = await sides.find(connection, there_are, _SAMPLES_MAX, kind=name)
+        samples[name] = tuple(found[:_SAMPLES_MAX])
     counted = await connection.scalar(select(func.count()).select_from(tables[0]))
     return Comparison(
         rows=(counted or 0) + only_rebuilt,
         mismatches=mismatches,
         expected=as_expected,
-        differences=tuple(differences[:_DIFFERENCES_MAX]),
-        columns=dict(columns),
+        differences=tuple(looked_through[:_DIFFERENCES_MAX]),
+        columns=columns,
+        samples=samples,
         same_offsets=True,
     )
 
 
-def _differing(row: type[BaseModel], a: BaseModel | None, b: BaseModel | None) -> list[str]:
-    if a is None or b is None:
-        return [NO_A if a is None else NO_B]
-    return [name for name in row.model_fields if getattr(a, name) != getattr(b, name)]
+class _Sides(Generic[R]):
+    """Both tables joined by key, and the keys that may differ.
+
+    Attributes:
+        kinds: by name of a column, or NO_A or NO_B, when two rows differ in that.
+    """
+
+    def __init__(
+        self,
+        projection: Projection[R],
+        tables: tuple[Table, Table],
+        dialect: Dialect,
+        expected: Collection[str],
+    ) -> None:
+        self._projection = projection
+        self._live, self._rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
+        self._arguments = listed(dialect, expected) if expected else {}
+        live, rebuilt = self._live.c[projection.key], self._rebuilt.c[projection.key]
+        both = and_(live.is_not(None), rebuilt.is_not(None))
+        differ = {
+            name: _comparable(a, dialect).is_distinct_from(_comparable(b, dialect))
+            for (name, a), b in zip(self._live.c.items(), self._rebuilt.c, strict=True)
+            if name != projection.key
+        }
+        self._differs = tuple(differ.values())
+        self.kinds = {name: and_(both, each) for name, each in differ.items()}
+        self.kinds |= {NO_A: live.is_(None), NO_B: rebuilt.is_(None)}
+        key = func.coalesce(live, rebuilt)
+        self._expected = is_among(key, dialect) if expected else false()
+
+    async def count(self, connection: AsyncConnection) -> tuple[int, int, int, dict[str, int]]:
+        """Counts rows that differ and may not, those that may, and those that only the second has.
+
+        Returns:
+            The three, and how many of the first differ in each of `kinds` where any does.
+        """
+        flags = [case((self._expected, 1), else_=0).label("expected")]
+        flags += [
+            case((kind, 1), else_=0).label(f"kind_{place}")
+            for place, kind in enumerate(self.kinds.values())
+        ]
+        halves = (each.with_only_columns(*flags).order_by(None) for each in self._halves())
+        found = union_all(*halves).subquery()
+        sums = [func.sum(each) for each in list(found.c)[1:]]
+        query = select(found.c.expected, func.count(), *sums).group_by(found.c.expected)
+        rows, only_rebuilt = [0, 0], 0
+        columns: dict[str, int] = {}
+        for as_expected, count, *by_kind in await connection.execute(query, self._arguments):
+            kinds = dict(zip(self.kinds, by_kind, strict=True))
+            rows[as_expected] = count
+            only_rebuilt += kinds[NO_A]
+            if not as_expected:
+                columns = {name: number for name, number in kinds.items() if number}
+        return rows[0], rows[1], only_rebuilt, columns
+
+    async def find(
+        self,
+        connection: AsyncConnection,
+        there_are: tuple[int, int],
+        rows_max: int,
+        *,
+        kind: str | None = None,
+    ) -> list[Difference[R]]:
+        """Returns the first rows in key order that differ and may not, of a kind or of any.
+
+        Args:
+            connection: to read on.
+            there_are: how many of these have a live row, and have none: reading ends at the last.
+            rows_max: how many to return at most.
+            kind: in what they differ.
+        """
+        found: list[Difference[R]] = []
+        for half, rows in zip(self._halves(), there_are, strict=True):
+            if rows:
+                query = half.where(not_(self._expected)).limit(min(rows, rows_max))
+                if kind is not None:
+                    query = query.where(self.kinds[kind])
+                found += [each async for each in self._differences(connection, query)]
+        return sorted(found, key=lambda difference: difference.key)[:rows_max]
+
+    def _halves(self) -> tuple[Select[Any], Select[Any]]:
+        """Selects the live rows that are not rebuilt, or differently; and rows that are not live."""
+        live, rebuilt, key = self._live, self._rebuilt, self._projection.key
+        same = live.c[key] == rebuilt.c[key]
+        columns = select(*live.c, *rebuilt.c)
+        return (
+            columns.select_from(live.outerjoin(rebuilt, same))
+            .where(or_(*self._differs, self.kinds[NO_B]))
+            .order_by(live.c[key]),
+            columns.select_from(rebuilt.outerjoin(live, same))
+            .where(live.c[key].is_(None))
+            .order_by(rebuilt.c[key]),
+        )
+
+    async def _differences(
+        self, connection: AsyncConnection, query: Select[Any]
+    ) -> AsyncIterator[Difference[R]]:
+        names = [each.name for each in self._projection.shape.fields]
+        for values in await connection.execute(query, self._arguments):
+            a = _row(self._projection, dict(zip(names, values[: len(names)], strict=True)))
+            b = _row(self._projection, dict(zip(names, values[len(names) :], strict=True)))
+            yield Difference(key=getattr(a or b, self._projection.key), a=a, b=b)
 
 
-def _of_live(projection: Projection[Any], live: FromClause, rebuilt: FromClause) -> Select[Any]:
-    """Selects the live rows that are not rebuilt, or differently, and what they are rebuilt as."""
-    key = projection.key
-    differs = [column.is_distinct_from(rebuilt.c[column.name]) for column in live.c]
-    return (
-        select(*live.c, *rebuilt.c)
-        .select_from(live.outerjoin(rebuilt, live.c[key] == rebuilt.c[key]))
-        .where(or_(*differs))
-        .order_by(live.c[key])
-    )
-
-
-def _of_rebuilt(projection: Projection[Any], live: FromClause, rebuilt: FromClause) -> Select[Any]:
-    """Selects the rebuilt rows that have no live one; its columns are null."""
-    key = projection.key
-    return (
-        select(*live.c, *rebuilt.c)
-        .select_from(rebuilt.outerjoin(live, live.c[key] == rebuilt.c[key]))
-        .where(live.c[key].is_(None))
-        .order_by(rebuilt.c[key])
-    )
-
-
-async def _rows(
-    connection: AsyncConnection, projection: Projection[R], statement: Select[Any]
-) -> AsyncIterator[tuple[str, R | None, R | None]]:
-    """Yields the key, the live and the rebuilt row of each result."""
-    result = await connection.stream(statement.execution_options(yield_per=_FETCHED))
-    names = [field.name for field in projection.shape.fields]
-    async for fetched in result.partitions():
-        for values in fetched:
-            a = _row(projection, dict(zip(names, values[: len(names)], strict=True)))
-            b = _row(projection, dict(zip(names, values[len(names) :], strict=True)))
-            yield getattr(a or b, projection.key), a, b
+def _comparable(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
+    """Returns what is the same of equal values: SQLite keeps numbers as text, with every digit."""
+    if dialect.name != "sqlite" or not isinstance(column.type, ExactDecimal):
+        return column
+    text = type_coerce(column, Text)
+    short = func.rtrim(func.rtrim(text, "0"), ".")
+    number = case((func.instr(text, ".") > 0, short), else_=text)
+    return case((number == "-0", literal("0")), else_=number)
 
 
 def _row(projection: Projection[R], values: Mapping[str, Any]) -> R | None:

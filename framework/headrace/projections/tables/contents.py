@@ -92,7 +92,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switched:
-    """Nothing was written: this generation is live, and not the batch's, or it is paused."""
+    """Nothing was written: this generation is live, and not the batch's, or it is paused.
+
+    Or it is of another version of the projection's definition.
+    """
 
     generation: int
 
@@ -129,7 +132,9 @@ def lock(
     name, generation = target.projection.name, target.generation
     state = lock_state_now(connection, name)
     if generation == state.generation:
-        if state.fingerprint != target.projection.shape.fingerprint:
+        if state.version != target.projection.version:
+            return Switched(generation=generation)
+        if state.fingerprint != target.projection.fingerprint:
             raise OtherFields(
                 f"projection {name}: generation {generation} was built with other fields than"
                 f" {target.projection.row.__name__} has here; run the code it was built with"
@@ -252,7 +257,7 @@ def replace_offsets(
     PostgreSQL only. Where not, it returns False, and the transaction has to be rolled back.
     """
     together = Together(
-        place={**place_of(target), "fingerprint": target.projection.shape.fingerprint},
+        place={**place_of(target), "fingerprint": target.projection.fingerprint},
         rows=[values_of(row) for row in changes.values() if row is not None],
         gone=[key for key, row in changes.items() if row is None],
         versions=versions,

@@ -21,7 +21,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.ddl import CreateTable, DropTable
 
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
-from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.projection import Projection, version_of
+from headrace.projections.tables.origins import (
+    GenerationOrigin,
+    check_origin,
+    forget_origin,
+    note_origin,
+    origin_of,
+    origins_of,
+)
 from headrace.projections.tables.row_tables import (
     build_table,
     create_view,
@@ -50,6 +58,7 @@ __all__ = [
     "drop_generation",
     "drop_leftovers",
     "ensure",
+    "find_all",
     "find_finished",
     "find_state",
     "is_set_up",
@@ -57,6 +66,7 @@ __all__ = [
     "lock_state_now",
     "reopen_shadow",
     "rollback",
+    "running",
     "set_paused",
     "switch",
 ]
@@ -95,6 +105,25 @@ class ProjectionState:
     rebuild_owner: str | None
     rebuild_started_at: datetime | None
     paused_at: datetime | None
+
+    @property
+    def version(self) -> int:
+        """Of the definition that the live generation was built by."""
+        return version_of(self.fingerprint)
+
+    def obstacle(self, projection: Projection[Any]) -> str | None:
+        """Why a projection's events cannot be applied to the live generation now; None: they can."""
+        if self.paused_at is not None:
+            return "it is paused"
+        if self.version == projection.version:
+            return None
+        do = (
+            f"run `headrace projection rebuild {self.name}` with this code, which puts new rows in place"
+            if self.version < projection.version
+            else f"run the code of version {self.version}, or `headrace projection rollback {self.name}`"
+            " with this code"
+        )
+        return f"its rows are of version {self.version} and this code has version {projection.version}; {do}"
 
     @property
     def kept(self) -> frozenset[int]:
@@ -145,10 +174,10 @@ async def is_set_up(connection: AsyncConnection, projection: Projection[Any]) ->
 
 
 async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> None:
-    """Sets up generation 1 and the view unless they are there.
+    """Sets up generation 1 and the view unless they are there, of whichever version.
 
     Raises:
-        ProjectionError: the columns are no longer those of the live generation, or something else
+        ProjectionError: the version is the live one's, and the columns are no longer those of the live generation, or something else
             has the projection's name.
         DefinitionError: the name is one of Headrace's own tables.
     """
@@ -166,12 +195,14 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
         await connection.run_sync(_check_free, name, table.name)
         await connection.execute(CreateTable(table))
         await connection.execute(create_view(name, table))
+        origin = GenerationOrigin(version=projection.version)
+        await note_origin(connection, name, _FIRST_GENERATION, origin)
         return
     _check_columns(await lock_state(connection, name), projection)
 
 
 def _check_columns(state: ProjectionState, projection: Projection[Any]) -> None:
-    if state.fingerprint != fingerprint(projection):
+    if state.version == projection.version and state.fingerprint != fingerprint(projection):
         raise ProjectionError(
             f"projection {projection.name}: the fields of {projection.row.__name__} have changed;"
             f" run `headrace projection rebuild {projection.name}` to rebuild its table"
@@ -185,6 +216,7 @@ async def begin_shadow(
     now: datetime,
     *,
     keep_finished: bool = False,
+    as_of: str | None = None,
 ) -> int:
     """Creates the next generation's empty table and returns its number.
 
@@ -195,9 +227,10 @@ async def begin_shadow(
         now: since when.
         keep_finished: leave the newest table alone that a rebuild has finished; others that are not in
             use are dropped.
+        as_of: what a person asked for; the table will never go live, and no rebuild drops it.
 
     Raises:
-        RebuildRunning: another rebuild is under way and not stale.
+        RebuildRunning: another rebuild is under way, by what is stored, and not stale.
         ProjectionNotFound: the projection was never set up.
         ProjectionError: it has handlers, which would meet events a second time.
     """
@@ -210,10 +243,7 @@ async def begin_shadow(
     started_at = state.rebuild_started_at
     stale = timedelta(milliseconds=REBUILD_STALE_MS)
     if started_at is not None and now - started_at < stale:
-        raise RebuildRunning(
-            f"projection {state.name}: {state.rebuild_owner} has been rebuilding it since"
-            f" {started_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        raise running(state)
     tables = await connection.run_sync(_generation_tables, state.name)
     generation = max([*tables, *state.kept]) + 1
     finished = await find_finished(connection, state) if keep_finished else None
@@ -222,6 +252,8 @@ async def begin_shadow(
     )
     table = build_table(projection, physical_name(state.name, generation))
     await connection.execute(CreateTable(table))
+    origin = GenerationOrigin(version=projection.version, as_of=as_of)
+    await note_origin(connection, state.name, generation, origin)
     await _update(
         connection,
         state.name,
@@ -230,6 +262,14 @@ async def begin_shadow(
         rebuild_started_at=now,
     )
     return generation
+
+
+def running(state: ProjectionState) -> RebuildRunning:
+    """Returns the error that says who is rebuilding a projection."""
+    return RebuildRunning(
+        f"projection {state.name}: {state.rebuild_owner} has been rebuilding it since"
+        f" {state.rebuild_started_at:%Y-%m-%d %H:%M:%S} UTC; wait for it, or use --take-over"
+    )
 
 
 async def switch(
@@ -305,7 +345,8 @@ async def adopt_shadow(
     if (state.rebuild_generation, state.rebuild_owner) != (generation, before):
         return False
     table = build_table(projection, physical_name(state.name, generation))
-    if not await connection.run_sync(fits, table):
+    origin = await origin_of(connection, state.name, generation)
+    if origin.version != projection.version or not await connection.run_sync(fits, table):
         return False
     if connection.dialect.name == "postgresql":
         await drop_staging(connection, table.name)
@@ -318,9 +359,16 @@ async def find_finished(connection: AsyncConnection, state: ProjectionState) -> 
 
     Numbers only grow, and a rebuild gives its own up only with its table, or finished.
     """
-    tables = await connection.run_sync(_generation_tables, state.name)
-    newest = max(tables, default=0)
+    found = await find_all(connection, state.name)
+    newest = max((number for number, origin in found.items() if origin.as_of is None), default=0)
     return newest if newest > max(state.kept) else None
+
+
+async def find_all(connection: AsyncConnection, name: str) -> dict[int, GenerationOrigin]:
+    """Returns all generations of a projection that have a table, and how each was built."""
+    tables = await connection.run_sync(_generation_tables, name)
+    origins = await origins_of(connection, name)
+    return {number: origins.get(number, GenerationOrigin()) for number in tables}
 
 
 async def reopen_shadow(
@@ -342,6 +390,7 @@ async def reopen_shadow(
             f"projection {name}: the rebuilt table {table.name} does not have the fields of"
             f" {projection.row.__name__}; run `headrace projection rebuild {name}`"
         )
+    await check_origin(connection, projection, generation)
     await _update(
         connection, name, rebuild_generation=generation, rebuild_owner=owner, rebuild_started_at=now
     )
@@ -372,7 +421,7 @@ async def drop_generation(connection: AsyncConnection, name: str, generation: in
 
 
 async def drop_leftovers(connection: AsyncConnection, name: str) -> None:
-    """Drops every generation that is neither live, nor previous, nor being built."""
+    """Drops every generation that is neither live, nor previous, nor being built, nor as of a moment."""
     state = await lock_state(connection, name)
     await _drop_others(connection, name, state.kept)
 
@@ -385,9 +434,12 @@ async def _go_live(
 ) -> None:
     mark = fingerprint(projection)
     table = build_table(projection, physical_name(state.name, generation))
+    await check_origin(connection, projection, generation)
     # Replacing keeps the grants and the views that users put on top, but only PostgreSQL can, and
     # only where the columns stay.
-    replace = connection.dialect.name == "postgresql" and mark == state.fingerprint
+    replace = connection.dialect.name == "postgresql" and (
+        projection.has_columns_of(state.fingerprint)
+    )
     if not replace:
         await connection.execute(drop_view(state.name))
     await connection.execute(create_view(state.name, table, replace=replace))
@@ -407,12 +459,13 @@ async def _update(connection: AsyncConnection, name: str, **values: object) -> N
 async def _drop_others(
     connection: AsyncConnection, name: str, kept: frozenset[int | None] | frozenset[int]
 ) -> None:
-    for generation in await connection.run_sync(_generation_tables, name):
-        if generation not in kept:
+    for generation, origin in (await find_all(connection, name)).items():
+        if generation not in kept and origin.as_of is None:
             await _drop(connection, name, generation)
 
 
 async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
+    await forget_origin(connection, name, generation)
     for table in (projection_offsets, projection_versions, parked_rows, reader_marks):
         await connection.execute(
             delete(table).where(table.c.name == name, table.c.generation == generation)

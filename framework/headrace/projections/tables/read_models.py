@@ -32,6 +32,7 @@ from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets, write_offsets, write_versions
 from headrace.projections.tables.generations import ProjectionState
 from headrace.projections.tables.reader import ProjectionReader
+from headrace.projections.tables.rebuild_locks import RebuildLocks
 from headrace.projections.tables.row_tables import build_table, physical_name
 from headrace.stores.database.engines import (
     EngineLimits,
@@ -67,6 +68,9 @@ class ReadModels:
         url: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
         clock: tells how old a rebuild is and how long a wait lasts.
         limits: of the connections.
+
+    Attributes:
+        locks: of the rebuilds that this object's owner runs.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class ReadModels:
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine.sync_engine, "invalidate", _roll_back)
         self._reading = autocommit(self._engine)
+        self.locks = RebuildLocks(self._engine)
         # The databases that no second connection can see, and PostgreSQL, have none.
         self._writer = _blocking_engine(url, limits)
         self._write_thread = ThreadPoolExecutor(1, "headrace-read-models")
@@ -202,9 +207,7 @@ class ReadModels:
         name = projection.name if generation is None else physical_name(projection.name, generation)
         return ProjectionReader(self._reading, projection, self._table(projection, name))
 
-    async def begin_shadow(
-        self, projection: Projection[Any], owner: str, *, keep_finished: bool = False
-    ) -> int:
+    async def begin_shadow(self, projection: Projection[Any], owner: str, **choices: Any) -> int:
         """Creates an empty shadow table to rebuild into and returns its generation.
 
         Tables that no generation uses any more are dropped on the way.
@@ -212,14 +215,14 @@ class ReadModels:
         Args:
             projection: whose fields the table gets; they may differ from the live ones.
             owner: unique per rebuild, 64 characters at most.
-            keep_finished: but the newest one that a rebuild has finished.
+            choices: `keep_finished` and `as_of`, as of `generations.begin_shadow`.
 
         Raises:
             RebuildRunning: another rebuild began less than 6 hours ago and has not ended.
         """
         async with self.begin() as connection:
             return await generations.begin_shadow(
-                connection, projection, owner, self._clock.now(), keep_finished=keep_finished
+                connection, projection, owner, self._clock.now(), **choices
             )
 
     async def switch(self, projection: Projection[Any], generation: int, owner: str) -> None:
@@ -269,13 +272,14 @@ class ReadModels:
         async with self.begin() as connection:
             await generations.set_paused(connection, name, None)
 
-    async def wait_for_resume(self, name: str, check_ms: int, on_pause: Callable[[], None]) -> None:
-        """Returns when a projection is not paused; calls `on_pause` once if it has to wait."""
-        told = False
-        while (await self.state(name)).paused_at is not None:
-            if not told:
-                on_pause()
-            told = True
+    async def wait_for_turn(
+        self, projection: Projection[Any], check_ms: int, on_wait: Callable[[str], None]
+    ) -> None:
+        """Returns when a projection is not paused and live rows are of its version; says why it waits."""
+        told = None
+        while (why := (await self.state(projection.name)).obstacle(projection)) is not None:
+            if why != told:
+                on_wait(told := why)
             await asyncio.sleep(check_ms / 1_000)
 
     async def reset(
@@ -400,6 +404,7 @@ class ReadModels:
     async def aclose(self) -> None:
         """Finishes what is under way and closes the connections."""
         await asyncio.to_thread(self._close_writer)
+        await self.locks.aclose()
         await self._engine.dispose()
 
     def _close_writer(self) -> None:

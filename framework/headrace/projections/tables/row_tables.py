@@ -112,8 +112,8 @@ def build_table(projection: Projection[Any], table_name: str) -> Table:
 
 
 def fingerprint(projection: Projection[Any]) -> str:
-    """The same as long as the columns are the same; 64 characters."""
-    return projection.shape.fingerprint
+    """The same as long as version and columns are the same; 64 characters at most."""
+    return projection.fingerprint
 
 
 def values_of(row: BaseModel) -> dict[str, Any]:

@@ -48,6 +48,7 @@ __all__ = [
     "Together",
     "copy_into",
     "delete_by",
+    "is_among",
     "listed",
     "offsets_of",
     "rows_among",
@@ -68,7 +69,7 @@ _AMONG: Final = "among"
 
 
 def listed(dialect: Dialect, values: Collection[str]) -> dict[str, Any]:
-    """Returns values as the argument that `rows_among` and `versions_among` take."""
+    """Returns values as the argument that `is_among` and the queries of it take."""
     many = list(values)
     return {_AMONG: json.dumps(many) if dialect.name == "sqlite" else many}
 
@@ -176,7 +177,7 @@ def rows_among(table: Table, key: str, dialect: Dialect) -> Select[Any]:
     return _once(
         table,
         f"rows {dialect.name}",
-        lambda: select(table).where(_is_among(table.c[key], dialect)),
+        lambda: select(table).where(is_among(table.c[key], dialect)),
     )
 
 
@@ -190,7 +191,7 @@ def versions_among(dialect: Dialect) -> CompoundSelect[Any]:
         return select(table.c.aggregate_id, version).where(
             table.c.name == bindparam("name"),
             table.c.generation == bindparam("generation"),
-            _is_among(table.c.aggregate_id, dialect),
+            is_among(table.c.aggregate_id, dialect),
         )
 
     return _once(
@@ -360,8 +361,8 @@ def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:
     return postgresql.ARRAY(item, dimensions=1)
 
 
-def _is_among(column: ColumnElement[str], dialect: Dialect) -> ColumnElement[bool]:
-    # One argument for any number of values, so that there is one statement to compile.
+def is_among(column: ColumnElement[str], dialect: Dialect) -> ColumnElement[bool]:
+    """Returns whether a column has one of the values `listed`: one argument for any number of them."""
     if dialect.name == "sqlite":
         values = func.json_each(bindparam(_AMONG, type_=Text)).table_valued("value")
         return column.in_(select(values.c.value))

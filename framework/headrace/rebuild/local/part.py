@@ -226,13 +226,13 @@ class Part:
         self._rows = await reader.count()
         self._phases.end()
 
-    async def bring_live(self, *, verify: bool, switch: bool, accept: bool = False) -> None:
+    async def bring_live(self, *, verify: bool, switch: bool, accept: int = False) -> None:
         """Catches up, compares and switches, each if asked, and reports.
 
         Args:
             verify: compare with the live rows.
             switch: put the result in place.
-            accept: even if rows differ.
+            accept: how many rows may differ; True: any number.
 
         Raises:
             ProjectionError: as `switch.bring_live`.
@@ -247,6 +247,20 @@ class Part:
             switch=switch,
             accept=accept,
         )
+        await self._building.finish(self._shadow, outcome)
+        self._phases.end()
+        self.report = self._report(outcome)
+
+    async def set_aside(self, as_of: str) -> None:
+        """Leaves the result to be looked at, as of a moment, and reports.
+
+        Args:
+            as_of: which one, as a person wrote it.
+        """
+        self._phases.begin("switch")
+        number = self._shadow.generation
+        reason = f"the rows are as of {as_of}; they stay until `headrace projection drop {self.name} {number}`"
+        outcome = RebuildOutcome(offsets=dict(self._end), reason=reason)
         await self._building.finish(self._shadow, outcome)
         self._phases.end()
         self.report = self._report(outcome)
@@ -275,6 +289,7 @@ class Part:
             mismatches=outcome.mismatches,
             differences=outcome.differences,
             columns=dict(outcome.columns),
+            samples=dict(outcome.samples),
             behind=outcome.behind,
             ahead=outcome.ahead,
             switched=outcome.switched,

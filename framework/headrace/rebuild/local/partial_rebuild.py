@@ -107,7 +107,7 @@ class Mending:
         verify: bool,
         switch: bool,
         take_over: bool,
-        accept: bool = False,
+        accept: int = False,
     ) -> RebuildReport:
         """Rebuilds the rows and puts them in place.
 
@@ -116,7 +116,7 @@ class Mending:
             verify: compare with the live rows, at equal offsets; no others may differ.
             switch: make the result live if nothing speaks against it.
             take_over: begin even if another rebuild seems to be running; its result is lost.
-            accept: others that differ do not speak against it.
+            accept: how many others may differ; True: any number.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
@@ -286,6 +286,7 @@ class Mending:
             mismatches=outcome.mismatches,
             differences=outcome.differences,
             columns=dict(outcome.columns),
+            samples=dict(outcome.samples),
             switched=outcome.switched,
             reason=outcome.reason,
             seconds=seconds | {"total": round(total, 3)},

@@ -11,7 +11,7 @@ Spark.
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.decode import Decoder, Undecodable, context_read
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
+from headrace.rebuild.local.moment import Moment, ranges_before
 from headrace.rebuild.local.part import Base, Part
 from headrace.rebuild.local.partial_rebuild import Mending, Refolded, Wanted
 from headrace.rebuild.local.refold import refold
@@ -68,7 +69,9 @@ class Choices(TypedDict, total=False):
         verify: compare row for row with the live generation, at equal offsets or versions, before
             switching.
         switch: make the result live if nothing speaks against it.
-        accept: rows that differ do not speak against it.
+        as_of: build a table of the events before a moment, which never goes live; from the topic alone.
+        accept: how many rows may differ; True: any number. Where a number is given and nothing could be
+            compared, the result does not go live.
         take_over: begin even if another rebuild seems to be running; its result is gone on with.
         live_wait_ms: how long to wait for a live generation that is behind; from the store, for one
             that stands still, of which a rebuild leaves the rows out that lack events.
@@ -83,7 +86,8 @@ class Choices(TypedDict, total=False):
     start: Literal["zero", "offsets"]
     verify: bool
     switch: bool
-    accept: bool
+    accept: int
+    as_of: Moment | None
     take_over: bool
     live_wait_ms: int
     messages_max: int
@@ -101,7 +105,8 @@ class _Chosen:
     start: Literal["zero", "offsets"] = "zero"
     verify: bool = True
     switch: bool = True
-    accept: bool = False
+    accept: int = False
+    as_of: Moment | None = None
     take_over: bool = False
     live_wait_ms: int = _LIVE_WAIT_MS
     messages_max: int = _MESSAGES_MAX
@@ -113,6 +118,8 @@ class _Chosen:
         """What shadows are filled from."""
         if self.base is not None:
             return "export"
+        if self.as_of is not None:
+            return "moment"
         if self.source == "store":
             return "store"
         return "copy" if self.start == "offsets" else "topic"
@@ -200,9 +207,13 @@ async def rebuild_together(
                 outcomes[projection.name] = error
         with _rarely_collecting():
             decoding = (application.serializer, found.means.left_out)
-            await _replay(found.events, _going_on(parts), decoding, chosen.messages_max)
+            ranges = partial(_ranges, found, chosen.as_of)
+            await _replay(found.events, _going_on(parts), decoding, chosen.messages_max, ranges)
         for part in _going_on(parts):
             async with part.attempt():
+                if chosen.as_of is not None:
+                    await part.set_aside(chosen.as_of.text)
+                    continue
                 await part.bring_live(
                     verify=chosen.verify, switch=chosen.switch, accept=chosen.accept
                 )
@@ -278,7 +289,11 @@ async def _begin(
     phases.begin("begin")
     building = Building(read_models, projection)
     shadow = await building.begin(
-        chosen.kind, take_over=chosen.take_over, adopt=True, keep_finished=not chosen.switch
+        chosen.kind,
+        take_over=chosen.take_over,
+        adopt=True,
+        keep_finished=not chosen.switch or chosen.as_of is not None,
+        as_of=None if chosen.as_of is None else chosen.as_of.text,
     )
     part = part_of(shadow)
     if chosen.kind == "copy":
@@ -290,20 +305,29 @@ async def _begin(
     return part
 
 
+async def _ranges(found: Opened, as_of: Moment | None) -> Mapping[QueueId, tuple[int, int]]:
+    ranges = await found.events.ranges()
+    if as_of is None:
+        return ranges
+    assert found.topic is not None, "a moment is one of the topic"
+    return await ranges_before(found.topic, as_of, ranges)
+
+
 async def _replay(
     events: Events,
     parts: Sequence[Part],
     decoding: tuple[JsonSerializer, LeftOut],
     messages_max: int,
+    ranges_of: Callable[[], Awaitable[Mapping[QueueId, tuple[int, int]]]],
 ) -> None:
-    """Folds events for all parts, from where each stands to where they end now."""
+    """Folds events for all parts, from where each stands to where they end now, or at a moment."""
     serializer, left_out = decoding
     if not parts:
         return
     for part in parts:
         part.begin("capture")
     try:
-        ranges = await events.ranges()
+        ranges = await ranges_of()
     except Exception as error:  # noqa: BLE001 - it is what ended each of them
         for part in parts:
             await part.fail(error)

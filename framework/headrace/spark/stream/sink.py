@@ -200,11 +200,11 @@ class ProjectionSink:
             ProjectionError: the live generation has other fields than the projection.
         """
         name = self.projection.name
-        paused = partial(_log.info, "projection paused", projection=name)
-        await self.unless_stopped(self.read_models.wait_for_resume(name, _RESUME_CHECK_MS, paused))
+        turn = self.read_models.wait_for_turn(self.projection, _RESUME_CHECK_MS, self._say_waiting)
+        await self.unless_stopped(turn)
         state = await self.read_models.state(name)
         target = self.read_models.target(self.projection, state.generation)
-        if state.fingerprint != self.projection.shape.fingerprint:
+        if state.fingerprint != self.projection.fingerprint:
             raise OtherFields(
                 f"projection {name}: generation {state.generation} was built with other fields than"
                 f" {self.projection.row.__name__} has here; rebuild it, or run the code it was"
@@ -212,6 +212,9 @@ class ProjectionSink:
             )
         offsets, letters = await self.read_models.transact(partial(_find_place, target=target))
         return _Place(target=target, offsets=offsets, letters=letters)
+
+    def _say_waiting(self, why: str) -> None:
+        _log.warning("projection waits", projection=self.projection.name, reason=why)
 
     def take(self, batch: Messages, loop: asyncio.AbstractEventLoop) -> AppliedBatch:
         """Applies what is new of a batch; blocks, in a thread that is not the loop's.

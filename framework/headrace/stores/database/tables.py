@@ -5,6 +5,7 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     store_identity       one row: which event store this is
     snapshots            the newest snapshot of each aggregate that has one
     projections          which generation of each projection is read, and who rebuilds it
+    projection_generations  by which version of its definition each generation was built
     projection_offsets   how far each projection generation has read each queue
     projection_versions  the last version of each aggregate that a projection generation has folded
     parked               commands and events that could not be handled, and what waits behind them
@@ -53,6 +54,7 @@ __all__ = [
     "process_journal",
     "process_versions",
     "processes",
+    "projection_generations",
     "projection_offsets",
     "projection_versions",
     "projections",
@@ -147,6 +149,17 @@ projections = Table(
     Column("rebuild_owner", String(64)),
     Column("rebuild_started_at", UtcDateTime),
     Column("paused_at", UtcDateTime),
+)
+
+projection_generations = Table(
+    "projection_generations",
+    metadata,
+    Column("name", String(40), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    # A time or offsets, as a person wrote them; NULL: all events.
+    Column("as_of", Text),
+    PrimaryKeyConstraint("name", "generation"),
 )
 
 projection_offsets = Table(

@@ -197,6 +197,17 @@ async def test_code_with_other_fields_than_the_live_generation_is_refused(
         await apply(None, domain.stream("a", 1))
 
 
+async def test_code_of_another_version_than_the_live_generation_writes_nothing(
+    models: Any, totals: Any, apply: Any, domain: Any
+) -> None:
+    await apply(None, domain.stream("a", 1))
+    other = f"2:{totals.fingerprint}"[:64]
+    async with models.begin() as connection:
+        await connection.execute(update(projections).values(fingerprint=other))
+    assert await apply(1, domain.stream("a", 2)) == Switched(generation=1)
+    assert await rows(models, totals) == {"a": (1, 1)}
+
+
 async def test_more_aggregates_and_rows_than_one_list_binds(
     models: Any, totals: Any, apply: Any, domain: Any
 ) -> None:

@@ -1,54 +1,30 @@
-"""An owner's name tells whether its process has ended."""
+"""An owner's name tells what its shadow is filled from, and whether it holds a lock."""
 
-import os
-import subprocess
-import sys
 from typing import get_args
 
 import pytest
 
 from headrace.rebuild import owner
-from headrace.rebuild.owner import Kind, is_gone, kind_of, new_owner
+from headrace.rebuild.owner import Kind, has_lock, kind_of, new_owner
 
 
-def test_names_are_unique_short_and_of_a_living_process() -> None:
+def test_names_are_unique_and_fit_into_their_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner.socket, "gethostname", lambda: "host:" * 20)
+    monkeypatch.setattr(owner.os, "getpid", lambda: 1 << 22)
     first, second = new_owner(), new_owner("finished")
     assert first != second
     assert max(len(first), len(second)) <= 64
-    assert not is_gone(first)
-    assert not is_gone(second)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_name_tells_what_a_shadow_is_filled_from(kind: Kind) -> None:
     assert kind_of(new_owner(kind)) == kind
+    assert has_lock(new_owner(kind))
 
 
-def test_an_owner_whose_process_has_ended_is_gone() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from headrace.rebuild.owner import new_owner; print(new_owner())",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
+def test_names_of_versions_that_held_no_lock_are_known() -> None:
+    assert (kind_of("vm/1/91e45886a921/store"), has_lock("vm/1/91e45886a921/store")) == (
+        "store",
+        False,
     )
-    assert is_gone(done.stdout.strip())
-
-
-def test_of_another_machine_nothing_can_be_known(monkeypatch) -> None:  # type: ignore[no-untyped-def]  # pytest's fixture
-    name = new_owner()
-    monkeypatch.setattr(owner.socket, "gethostname", lambda: "elsewhere")
-    assert not is_gone(name)
-    assert not is_gone("somebody")
-    assert not is_gone(f"elsewhere/{1 << 80}/x")
-
-
-def test_a_process_of_another_user_is_alive(monkeypatch) -> None:  # type: ignore[no-untyped-def]  # pytest's fixture
-    def refuse(pid: int, signal: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", refuse)
-    assert not is_gone(new_owner())
+    assert kind_of("vm/1/91e45886a921") == "topic"

@@ -24,6 +24,7 @@ REPORT = RebuildReport(
     mismatches=1,
     source="store",
     columns={"balance": 1},
+    samples={"balance": (("<c&d>", 3, 4),)},
     behind=12,
     ahead=13,
     differences=(("<a&b>", {"balance": 1}, None),),
@@ -65,6 +66,7 @@ def test_every_figure_of_a_report_is_there() -> None:
         assert figure in page.text, figure
     assert "not switched: 1 of 7 rows differ" in page.text
     assert "<a&b>" in page.text
+    assert "\n".join(["key", "live", "rebuilt", "<c&d>", "3", "4"]) in page.text
     told = page.text.split("\n")
     for name, figure in (
         ("folded", "the event store"),

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import ProjectionError
+from headrace.errors import ProjectionError, RebuildRunning
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild import shadow as building_module
 from headrace.rebuild.check import check
 from headrace.rebuild.local.rebuild import rebuild
 from headrace.rebuild.promotion import promote
+from headrace.rebuild.shadow import Building
 from headrace.rebuild.stored_events import STORE
 from headrace.stores.base import EventStore
 
@@ -88,11 +88,12 @@ async def test_a_shadow_built_from_the_topic_needs_the_broker(
 
 
 async def test_a_shadow_whose_switch_was_killed_is_taken_up_again(
-    choices: dict[str, Any], stored: list[Any], read_models: ReadModels, ledger: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    choices: dict[str, Any], stored: list[Any], read_models: ReadModels, ledger: Any
+) -> None:
     await rebuild(ledger.path, "accounts", verify=False, switch=False, **choices)
-    building = building_module.Building(read_models, ledger.accounts)
+    building = Building(read_models, ledger.accounts)
     await building.reopen(take_over=False)
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    with pytest.raises(RebuildRunning, match="its table is not finished"):
+        await promote(ledger.path, "accounts", **choices)
+    await read_models.locks.aclose()
     assert (await promote(ledger.path, "accounts", **choices)).switched

@@ -10,7 +10,6 @@ from headrace.projections.batch_transaction import Batch, apply_batch
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.contents import store_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild import shadow as building_module
 from headrace.rebuild.local import rebuild as replay_module
 from headrace.rebuild.local import rows_in_memory as gathering_module
 from headrace.rebuild.local.rebuild import rebuild
@@ -142,7 +141,6 @@ async def test_from_the_store_a_rebuild_that_was_killed_goes_on_where_it_stood(
         patched.setattr(gathering_module, "store_offsets", dying)
         with pytest.raises(Killed):
             await from_store()
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
     await event_store.append([ledger.stream("g", 1, ledger.Booked(partner="p", amount=1))])
     report = await from_store()
     (begun,) = report.start_offsets.values()

@@ -10,7 +10,6 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild import shadow as building_module
 from headrace.rebuild.shadow import Building, open_read_models, open_truth
 from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.stores.open import open_event_store
@@ -32,22 +31,23 @@ async def test_a_rebuild_that_runs_refuses_the_next_one_unless_that_takes_over(
 
 
 async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
-    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+    building: Building, read_models: ReadModels
 ) -> None:
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: owner == "the test")
-    adopted = await building.begin(take_over=False, adopt=True)
+    adopted = await building.begin(take_over=True, adopt=True)
     assert adopted.generation == 2
     assert (await read_models.state("accounts")).rebuild_owner == adopted.owner
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    with pytest.raises(RebuildRunning, match="has been rebuilding it since"):
+        await building.begin(take_over=False)
+    await read_models.locks.aclose()
     fresh = await building.begin(take_over=False)
     assert fresh.generation != 2 or fresh.owner != adopted.owner
 
 
 async def test_what_may_hold_copied_rows_is_not_gone_on_with(
-    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+    building: Building, read_models: ReadModels
 ) -> None:
     await building.begin("copy", take_over=True)
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    await read_models.locks.aclose()
     fresh = await building.begin("copy", take_over=False, adopt=True)
     assert (await read_models.state("accounts")).rebuild_owner == fresh.owner
     copied = await building.begin("copy", take_over=True)
@@ -56,15 +56,16 @@ async def test_what_may_hold_copied_rows_is_not_gone_on_with(
 
 @pytest.mark.parametrize("kind", ["topic", "store"])
 async def test_what_was_filled_from_elsewhere_is_not_gone_on_with(
-    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch, kind: Any
+    building: Building, read_models: ReadModels, kind: Any
 ) -> None:
     begun = await building.begin(kind, take_over=True)
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    await read_models.locks.aclose()
     same = await building.begin(kind, take_over=False, adopt=True)
     assert same.generation == begun.generation
     async with read_models.begin() as connection:
         target = read_models.target(same.projection, same.generation)
         await write_offsets(connection, target, {("ledger.events", 0): 5})
+    await read_models.locks.aclose()
     other = await building.begin(
         "store" if kind == "topic" else "topic", take_over=False, adopt=True
     )
@@ -72,7 +73,7 @@ async def test_what_was_filled_from_elsewhere_is_not_gone_on_with(
 
 
 async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
-    building: Building, read_models: ReadModels, monkeypatch: pytest.MonkeyPatch
+    building: Building, read_models: ReadModels
 ) -> None:
     with pytest.raises(RebuildRunning, match="not finished"):
         await building.reopen(take_over=True)
@@ -83,7 +84,7 @@ async def test_only_a_finished_shadow_is_taken_up_again_and_by_one(
     with pytest.raises(RebuildRunning):
         await building.reopen(take_over=False)
     assert (await building.reopen(take_over=True)).generation == shadow.generation
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    await read_models.locks.aclose()
     last = await building.reopen(take_over=False)
     await building.give_up(last)
     with pytest.raises(ProjectionError, match="no rebuilt table that was kept"):
@@ -131,9 +132,10 @@ async def test_a_finished_shadow_with_other_columns_is_not_taken_up(
 
 
 async def test_a_shadow_with_other_columns_is_not_gone_on_with(
-    read_models: ReadModels, ledger: Any, monkeypatch: pytest.MonkeyPatch
+    read_models: ReadModels, ledger: Any
 ) -> None:
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
+    await Building(read_models, ledger.accounts).begin(take_over=True)
+    await read_models.locks.aclose()
     changed = Projection("accounts", row=ledger.Partner, key="partner")
     shadow = await Building(read_models, changed).begin(take_over=False, adopt=True)
     async with read_models.begin() as connection:

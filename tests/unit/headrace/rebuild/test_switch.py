@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
@@ -12,7 +13,16 @@ from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild import left_out as left_out_module
 from headrace.rebuild import switch as switch_module
-from headrace.rebuild.switch import Means, Shadow, advance, bring_live, release
+from headrace.rebuild.switch import (
+    Means,
+    RebuildOutcome,
+    Shadow,
+    accepts,
+    advance,
+    bring_live,
+    release,
+)
+from headrace.stores.database.tables import projections
 from headrace.transports.base import Incoming, QueueId
 
 QUEUE = ("ledger.events", 0)
@@ -234,6 +244,23 @@ async def test_a_live_generation_that_stays_behind_is_not_compared(
     assert outcome.offsets == {QUEUE: 6}
 
 
+async def test_rows_of_another_version_differ_on_purpose_and_need_no_service_that_folds_them(
+    read_models: ReadModels, history: History, shadow: Shadow, ledger: Any
+) -> None:
+    """As of a definition that had been version 2."""
+    await history.apply(1, 2)
+    await history.apply(2, 6)
+    async with read_models.begin() as connection:
+        mark = f"2:{ledger.accounts.fingerprint}"[:64]
+        await connection.execute(update(projections).values(fingerprint=mark))
+    means, wishes = history.means, {"verify": True, "switch": True}
+    exact = await bring_live(read_models, shadow, means, **wishes, accept=5)
+    assert (exact.switched, exact.compared) == (False, None)
+    outcome = await bring_live(read_models, shadow, means, **wishes)
+    assert (outcome.switched, outcome.compared) == (True, None)
+    assert "no service of version 2 brings the live rows up to date" in outcome.reason
+
+
 async def test_without_verifying_a_shadow_that_is_ahead_is_switched(
     read_models: ReadModels, history: History, shadow: Shadow
 ) -> None:
@@ -272,3 +299,20 @@ async def test_only_the_owner_can_release(read_models: ReadModels, ledger: Any) 
     async with read_models.begin() as connection:
         await release(connection, other)
     assert (await read_models.state("accounts")).rebuild_owner == "the test"
+
+
+@pytest.mark.parametrize(
+    ("found", "accepted"),
+    [
+        ({"compared": 9}, {False, 2, True}),
+        ({"compared": 9, "mismatches": 2}, {2, True}),
+        ({"compared": 9, "mismatches": 3}, {True}),
+        ({"compared": 9, "ahead": 1}, {True}),
+        ({}, {False, True}),
+    ],
+)
+def test_a_number_of_differences_is_accepted_where_it_is_known(
+    found: Any, accepted: set[int]
+) -> None:
+    outcome = RebuildOutcome(offsets={}, **found)
+    assert {each for each in (False, 2, True) if accepts(outcome, each)} == accepted

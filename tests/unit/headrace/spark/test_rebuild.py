@@ -13,8 +13,8 @@ import pytest
 
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild import shadow as building_module
 from headrace.rebuild.local.partial_rebuild import Wanted
+from headrace.rebuild.shadow import Building
 from headrace.spark import rebuild as rebuild_module
 from headrace.spark import session
 from headrace.spark.load import Loading
@@ -194,13 +194,14 @@ async def test_a_failure_that_keeps_the_shadow_from_being_dropped_does_not_hide_
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
 
 
-async def test_a_rebuild_under_way_is_in_the_way_unless_its_process_is_gone(
-    ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_rebuild_under_way_is_in_the_way_until_its_lock_is_free(
+    ledger: Any, live: Any, spark: Any
 ) -> None:
-    await live.read_models.begin_shadow(ledger.accounts, "elsewhere/1/x")
-    with pytest.raises(RebuildRunning, match="elsewhere/1/x has been rebuilding it since"):
+    other = ReadModels(live.url)
+    owner = (await Building(other, ledger.accounts).begin(take_over=False)).owner
+    with pytest.raises(RebuildRunning, match=f"{owner} has been rebuilding it since"):
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: owner == "elsewhere/1/x")
+    await other.aclose()
     report = await rebuild(
         ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
     )

@@ -21,6 +21,7 @@ from headrace.testing.conformance.letters import letter
 from headrace.transports.base import Incoming
 from headrace.transports.local import LocalTransport
 from headrace.watch.alarms import Alarm, Alarms
+from tests.unit.headrace.readers import make_totals
 
 SETTINGS = Settings(letters_alarm_count=2, letters_alarm_age_ms=60_000, alarm_check_ms=1)
 
@@ -288,3 +289,20 @@ async def test_a_group_that_an_operator_paused_is_an_alarm_also_while_the_queue_
         assert alarms.current == expected
     told = [(each["log_level"], each.get("projection")) for each in logs if "alarm" in each]
     assert told == [("warning", "group:shop.commands"), ("info", "group:shop.commands")]
+
+
+async def test_rows_of_another_version_are_an_alarm_until_they_are_rebuilt(
+    totals: Any, read_models: Any, logs: Any
+) -> None:
+    await read_models.ensure(totals)
+    second = make_totals(version=2)
+    alarms = Alarms(
+        projections=["totals"], read_models=read_models, settings=SETTINGS, versions={"totals": 2}
+    )
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="totals", kind="version", value=1, bound=2),)
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    await read_models.begin_shadow(second, "me")
+    await read_models.switch(second, 2, "me")
+    await alarms.look()
+    assert alarms.current == ()

@@ -41,10 +41,10 @@ class Plants(BaseModel):
     plants: int
 
 
-def garden(each: int) -> App:
+def garden(each: int, version: int = 1) -> App:
     """Beds in which each seed becomes so many plants."""
     app = App("garden")
-    beds = Projection("beds", row=Plants, key="bed_id")
+    beds = Projection("beds", row=Plants, key="bed_id", version=version)
 
     @beds.fold
     def sown(row: Plants | None, event: Sown, context: EventContext) -> Plants:
@@ -55,13 +55,13 @@ def garden(each: int) -> App:
     return app
 
 
-def sowing(version: int) -> EventStream:
+def sowing(version: int, bed: str = "b") -> EventStream:
     return EventStream(
         aggregate_type="Bed",
-        aggregate_id="b",
+        aggregate_id=bed,
         version=version,
-        command_id=f"c-{version}",
-        correlation_id=f"c-{version}",
+        command_id=f"{bed}-{version}",
+        correlation_id=f"{bed}-{version}",
         recorded_at=datetime(2026, 1, 31, tzinfo=UTC),
         events=(Sown(seeds=version),),
     )
@@ -75,9 +75,9 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     monkeypatch.setitem(sys.modules, "unit_garden", module)
     urls = {name: f"sqlite:///{tmp_path / f'{name}.db'}" for name in ("event-store", "read-models")}
 
-    async def append(*versions: int) -> None:
+    async def append(*versions: int, bed: str = "b") -> None:
         store = await open_event_store(urls["event-store"], garden(1).serializer)
-        await store.append(list(map(sowing, versions)))
+        await store.append([sowing(version, bed) for version in versions])
         await store.aclose()
 
     def run_it(command: str, *options: str) -> Any:
@@ -86,8 +86,8 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
             given.append(f"--event-store={urls['event-store']}")
         return run("projection", command, "beds", *options, *given, "--app", "unit_garden:app")
 
-    run_it.append = lambda *versions: asyncio.run(append(*versions))  # type: ignore[attr-defined]  # as one
-    run_it.fold = lambda each: setattr(module, "app", garden(each))  # type: ignore[attr-defined]  # as one
+    run_it.append = lambda *versions, **of: asyncio.run(append(*versions, **of))  # type: ignore[attr-defined]  # as one
+    run_it.fold = lambda *of: setattr(module, "app", garden(*of))  # type: ignore[attr-defined]  # as one
     run_it.append(1, 2)  # type: ignore[attr-defined]  # as above
     return run_it
 
@@ -96,7 +96,7 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 def plants(tmp_path: Path) -> Any:
     def read() -> int:
         with closing(sqlite3.connect(tmp_path / "read-models.db")) as database:
-            ((found,),) = database.execute("SELECT plants FROM beds").fetchall()
+            ((found,),) = database.execute("SELECT plants FROM beds WHERE bed_id = 'b'").fetchall()
             return int(found)
 
     return read
@@ -116,7 +116,7 @@ def test_a_rebuild_with_differences_goes_live_by_a_second_command(
     for said in (
         "compared 1 rows with the live table: 1 differ",
         "  1 differ in plants",
-        "  b: live {'bed_id': 'b', 'plants': 3}, rebuilt {'bed_id': 'b', 'plants': 6}",
+        "    b: live 3, rebuilt 6",
         "not switched: 1 of 1 rows differ from the live ones",
         "beds__3",
         "`headrace projection switch beds`",
@@ -142,6 +142,94 @@ def test_accepted_differences_are_reported_and_go_live_at_once(
     assert (done.status, plants()) == (0, 6)
     assert "  1 differ in plants" in done.output
     assert "table beds__3 is live" in done.output
+
+
+def test_a_rebuild_with_as_many_differences_as_expected_goes_live_and_no_other(
+    projection: Any, plants: Any
+) -> None:
+    projection.append(1, bed="c")
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(2)
+    done = projection("rebuild", *STORE, "--expect-differences", "1")
+    assert (done.status, plants()) == (1, 3)
+    assert "not switched: 2 of 2 rows differ from the live ones, more than the 1 expected" in (
+        done.output
+    )
+    done = projection("rebuild", *STORE, "--expect-differences", "2")
+    assert (done.status, plants()) == (0, 6)
+    assert "  2 differ in plants" in done.output
+    for other in ("--accept-differences", "--no-verify"):
+        done = projection("rebuild", *STORE, "--expect-differences", "2", other)
+        assert done.status == 2
+
+
+def test_a_new_version_of_a_fold_is_rebuilt_and_goes_live(
+    projection: Any, plants: Any, run: Any, tmp_path: Path
+) -> None:
+    def listed() -> tuple[str, dict[int, tuple[int, str]]]:
+        url = f"sqlite:///{tmp_path / 'read-models.db'}"
+        done = run("projection", "list", "--json", "--read-models", url, "--app", "unit_garden:app")
+        (row,) = map(json.loads, done.output.splitlines())
+        return row["state"], {
+            each["generation"]: (each["version"], each["is"]) for each in row["generations"]
+        }
+
+    assert projection("rebuild", *STORE).status == 0
+    assert listed() == ("live", {1: (1, "previous"), 2: (1, "live")})
+    projection.fold(2, 2)
+    state, _ = listed()
+    assert state.startswith(
+        "waits: its rows are of version 1 and this code has version 2; run `hea"
+    )
+    done = projection("rebuild", *STORE, "--no-switch")
+    assert (done.status, plants()) == (1, 3)
+    assert "    b: live 3, rebuilt 6" in done.output
+    _, tables = listed()
+    assert tables == {1: (1, "previous"), 2: (1, "live"), 3: (2, "kept")}
+    assert projection("switch", "--no-broker").status == 0
+    assert listed() == ("live", {2: (1, "previous"), 3: (2, "live")})
+    assert plants() == 6
+    projection.fold(1, 1)
+    done = projection("rollback")
+    assert (done.status, plants(), listed()[0]) == (0, 3, "live")
+    projection.fold(3, 3)
+    done = projection("rebuild", *STORE)
+    assert (done.status, plants()) == (0, 9)
+
+
+def test_a_dry_run_tells_what_a_rebuild_would_do_and_does_nothing(
+    projection: Any, plants: Any
+) -> None:
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(2, 2)
+    done = projection("rebuild", *STORE, "--dry-run")
+    assert (done.status, plants()) == (0, 3)
+    assert "projection beds: 2 messages to read, about " in done.output
+    assert (
+        "live is generation 2 of version 1 with 1 rows; the new rows would be of version 2,"
+        " compared with them, and put in place"
+    ) in done.output
+    told = json.loads(projection("rebuild", *STORE, "--dry-run", "--json").output)
+    assert (sum(told["messages"].values()), told["sampled"]) == (2, 2)
+    kept = projection("rebuild", *STORE, "--dry-run", "--no-switch")
+    assert "and kept next to them" in kept.output
+    assert plants() == 3
+
+
+def test_a_table_that_is_not_live_is_dropped(projection: Any, run: Any, tmp_path: Path) -> None:
+    def drop(generation: int) -> Any:
+        url = f"sqlite:///{tmp_path / 'read-models.db'}"
+        given = ("--read-models", url, "--app", "unit_garden:app")
+        return run("projection", "drop", "beds", str(generation), *given)
+
+    assert projection("rebuild", *STORE).status == 0
+    done = drop(1)
+    assert (done.status, done.output) == (0, "generation 1 of projection beds is gone\n")
+    done = drop(1)
+    assert done.status == 2
+    assert "projection beds has the generations 2" in done.output
+    with pytest.raises(ProjectionError, match="generation 2 is in use"):
+        drop(2)
 
 
 def test_a_rebuild_without_a_switch_says_how_to_switch(projection: Any, plants: Any) -> None:
@@ -246,7 +334,8 @@ def test_a_projection_is_paused_and_resumed(shop: None, ask: Any) -> None:
     assert listed(ask)["state"] == "paused"
     assert ask("resume", "sales") == (0, "projection sales goes on\n")
     assert listed(ask) == {
-        "projection": "sales", "generation": 1, "rows": 3, "parked": 0, "state": "live"
+        "projection": "sales", "generation": 1, "rows": 3, "parked": 0, "state": "live",
+        "version": 1, "generations": [{"generation": 1, "version": 1, "is": "live"}],
     }  # fmt: skip
     with pytest.raises(ProjectionNotFound, match="it has: sales"):
         ask("pause", "others")

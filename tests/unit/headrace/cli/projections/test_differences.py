@@ -17,8 +17,12 @@ def report(**found: Any) -> RebuildReport:
 def test_differences_are_printed_by_column_and_by_key(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(
         source="store", compared=3, events=9, mismatches=2, behind=4, ahead=5,
-        columns={"times": 1, "no live row": 1},
-        differences=(("b-1", {"times": 1}, {"times": 2}), ("b-2", None, {"times": 3})),
+        columns={"times": 1_000, "no live row": 1, "no rebuilt row": 1},
+        samples={
+            "times": (("b-1", 1, 2), ("b-3", None, 4)),
+            "no live row": (("b-2", None, {"times": 3}),),
+            "no rebuilt row": (("b-4", {"times": 4}, None),),
+        },
     )  # fmt: skip
     show_comparison(found, json=False)
     first, behind, ahead, *rest = capsys.readouterr().out.splitlines()
@@ -29,9 +33,12 @@ def test_differences_are_printed_by_column_and_by_key(capsys: pytest.CaptureFixt
     assert "have events of 5 aggregates" in ahead
     assert rest == [
         "  1 have no live row",
-        "  1 differ in times",
-        "  b-1: live {'times': 1}, rebuilt {'times': 2}",
-        "  b-2: live None, rebuilt {'times': 3}",
+        "    b-2: rebuilt {'times': 3}",
+        "  1 have no rebuilt row",
+        "    b-4: live {'times': 4}",
+        "  1,000 differ in times",
+        "    b-1: live 1, rebuilt 2",
+        "    b-3: live None, rebuilt 4",
     ]
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from sqlalchemy import Column, Integer, MetaData, String, Table, func, insert, select
 from sqlalchemy.orm import Session
 
@@ -11,7 +11,7 @@ from headrace.domain.message import EventContext
 from headrace.errors import DefinitionError, ProjectionError
 from headrace.projections.batch_transaction import Batch, apply_batch
 from headrace.projections.definition.fold import fold_streams
-from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.projection import Projection, version_of
 from headrace.projections.definition.summaries import count, sum_
 
 Q0 = ("t", 0)
@@ -29,6 +29,24 @@ def test_names_that_every_database_takes_unquoted_are_fine(domain: Any, name: st
 def test_other_names_are_refused(domain: Any, name: str) -> None:
     with pytest.raises(DefinitionError, match="use lower-case letters"):
         Projection(name, row=domain.Total, key="counter_id")
+
+
+@pytest.mark.parametrize("version", [0, -1, 1_000, "2", True, 1.0])
+def test_versions_are_numbers_from_1_to_999(domain: Any, version: Any) -> None:
+    with pytest.raises(DefinitionError, match="must be a number from 1 to 999"):
+        Projection("p", row=domain.Total, key="counter_id", version=version)
+
+
+@pytest.mark.parametrize("version", [1, 2, 999])
+def test_a_fingerprint_tells_the_version_and_the_columns(domain: Any, version: int) -> None:
+    projection = Projection("p", row=domain.Total, key="counter_id", version=version)
+    assert (version_of(projection.fingerprint), len(projection.fingerprint)) == (version, 64)
+    first = Projection("p", row=domain.Total, key="counter_id")
+    assert first.fingerprint == first.shape.fingerprint
+    assert first.has_columns_of(projection.fingerprint)
+    assert projection.has_columns_of(first.fingerprint)
+    other = Projection("p", row=create_model("Other", key=(str, ...)), key="key", version=version)
+    assert not other.has_columns_of(projection.fingerprint)
 
 
 @pytest.mark.parametrize("key", ["total", "nothing"])

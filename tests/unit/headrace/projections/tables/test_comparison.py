@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from sqlalchemy import delete, insert
 
 from headrace.projections.definition.projection import Projection
-from headrace.projections.tables.comparison import Difference, compare
+from headrace.projections.tables import comparison
+from headrace.projections.tables.comparison import NO_A, NO_B, Difference, compare
 from headrace.projections.tables.contents import write_offsets
 
 
@@ -81,6 +82,28 @@ async def test_all_mismatches_are_counted_and_the_first_twenty_shown(
     assert [difference.key for difference in found.differences] == [f"{n:04}" for n in range(20)]
 
 
+async def test_a_column_that_seldom_differs_has_samples_too(
+    models: Any, totals: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "_LOOKED_THROUGH_MAX", 30)
+    await fill(models, totals, 1, {f"{n:04}": n for n in range(100)})
+    await fill(models, totals, 2, {f"{n:04}": n + 1 for n in range(99)} | {"a": 1})
+    async with models.begin() as connection:
+        table = models.table_for(totals, 2)
+        await connection.execute(
+            table.update().where(table.c.counter_id == "0090").values(folded=5)
+        )
+    found = await compare(models, totals, 1, 2)
+    assert found.columns == {"total": 99, "folded": 1, NO_A: 1, NO_B: 1}
+    keys = {name: [one.key for one in each] for name, each in found.samples.items()}
+    assert keys == {
+        "total": ["0000", "0001", "0002", "0003", "0004"],
+        "folded": ["0090"],
+        NO_A: ["a"],
+        NO_B: ["0099"],
+    }
+
+
 async def test_generations_at_different_offsets_are_reported(models: Any, totals: Any) -> None:
     async with models.begin() as connection:
         await write_offsets(connection, models.target(totals, 1), {("t", 0): 5})
@@ -119,7 +142,8 @@ SHEETS = st.dictionaries(
         "text": st.sampled_from([None, "", "null", "x", "X"]),
         "number": st.sampled_from([0, 1, -(2**63)]),
         "share": st.sampled_from([0.0, -0.0, 0.1, 0.1 + 1e-16]),
-        "price": st.sampled_from([None, Decimal("1.0"), Decimal("1.00"), Decimal("1.01")]),
+        "price": st.sampled_from([None, Decimal("1.0"), Decimal("1.00"), Decimal("100"),
+                                  Decimal("1E+2"), Decimal("-0.0"), Decimal(0)]),
         "open": st.booleans(),
         "day": st.sampled_from([None, date(2026, 1, 31), date(2026, 2, 1)]),
         "at": st.sampled_from([None, datetime(2026, 1, 31, tzinfo=UTC),
@@ -160,3 +184,11 @@ async def test_a_comparison_finds_what_comparing_the_row_models_finds(
         (key, a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)
     ]
     assert found.mismatches == len(found.differences)
+    by_column: dict[str, list[str]] = {}
+    for one in found.differences:
+        for name in one.columns:
+            by_column.setdefault(name, []).append(one.key)
+    assert found.columns == {name: len(differing) for name, differing in by_column.items()}
+    assert {name: [one.key for one in samples] for name, samples in found.samples.items()} == {
+        name: differing[:5] for name, differing in by_column.items()
+    }

@@ -14,8 +14,10 @@ from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.generations import REBUILD_STALE_MS, find_state, lock_state
+from headrace.projections.tables.origins import GenerationOrigin, origins_of
 from headrace.projections.tables.row_tables import build_table, create_view
 from headrace.stores.database.tables import projection_offsets, projection_versions
+from tests.unit.headrace.readers import make_totals
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -279,3 +281,30 @@ async def test_the_view_answers_to_its_plain_name(models: Any, totals: Any) -> N
     async with models.begin() as connection:
         rows = await connection.execute(text("SELECT * FROM totals"))
     assert rows.all() == [("a", 1, 1)]
+
+
+async def test_a_generation_goes_live_by_code_of_its_version_alone(
+    models: Any, totals: Any
+) -> None:
+    second = make_totals(version=2)
+    await models.ensure(second)
+    assert await models.begin_shadow(second, "me") == 2
+    async with models.begin() as connection:
+        adopted = await generations.adopt_shadow(connection, totals, 2, owners=("me", "you"))
+    assert not adopted
+    with pytest.raises(ProjectionError, match="was built by version 2 and this code has version 1"):
+        await models.switch(totals, 2, "me")
+    await models.switch(second, 2, "me")
+    state = await models.state("totals")
+    assert (state.generation, state.version, state.fingerprint) == (2, 2, second.fingerprint)
+    with pytest.raises(ProjectionError, match="was built by version 1 and this code has version 2"):
+        await models.rollback(second)
+    async with models.begin() as connection:
+        found = await generations.find_all(connection, "totals")
+    assert {number: origin.version for number, origin in found.items()} == {1: 1, 2: 2}
+    assert await models.rollback(totals) == 1
+    assert (await models.state("totals")).version == 1
+    await models.drop_generation("totals", 2)
+    async with models.begin() as connection:
+        assert await generations.find_all(connection, "totals") == {1: GenerationOrigin()}
+        assert await origins_of(connection, "totals") == {1: GenerationOrigin()}

@@ -17,7 +17,6 @@ from headrace.events.seals import Seal
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.contents import store_offsets
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild import shadow as building_module
 from headrace.rebuild.decode import Decoder, Undecodable
 from headrace.rebuild.local import rebuild as replay_module
 from headrace.rebuild.local import rows_in_memory as gathering_module
@@ -112,7 +111,6 @@ async def killed(history: Any, together: Any, monkeypatch: pytest.MonkeyPatch) -
         patched.setattr(gathering_module, "store_offsets", dying)
         with pytest.raises(Killed):
             await together()
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
 
 
 async def rows(models: ReadModels, projection: Any, generation: int | None = None) -> Any:
@@ -169,7 +167,6 @@ async def test_a_rebuild_that_was_killed_goes_on_where_it_stood(
         patched.setattr(gathering_module, "store_offsets", dying)
         with pytest.raises(Killed):
             await replay()
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
     report = await replay()
     assert sum(report.start_offsets.values()) == 12
     assert (report.switched, report.mismatches) == (True, 0)
@@ -216,7 +213,6 @@ async def test_what_is_built_on_live_rows_is_never_gone_on_with(
         patched.setattr(Part, "stand", dying)
         with pytest.raises(Killed):
             await replay(start="offsets")
-    monkeypatch.setattr(building_module, "is_gone", lambda owner: True)
     report = await replay()
     assert (report.start, sum(report.start_offsets.values())) == ("zero", 0)
     assert [key for key, _, _ in report.differences] == ["b"]
@@ -443,6 +439,10 @@ async def test_differences_are_told_by_column_and_can_be_accepted(
     report = await replay()
     assert (report.switched, report.mismatches) == (False, 4)
     assert report.columns == {"balance": 3, "no live row": 1}
+    (key, row, rebuilt), *_ = report.samples["no live row"]
+    assert (key, row, rebuilt["account_id"]) == ("b", None, "b")
+    assert [key for key, _, _ in report.samples["balance"]] == ["a", "c", "d"]
+    assert {live for _, live, _ in report.samples["balance"]} == {1}
     assert "headrace projection switch accounts" in report.reason
     accepted = await replay(accept=True)
     assert (accepted.switched, accepted.mismatches, accepted.columns) == (True, 4, report.columns)

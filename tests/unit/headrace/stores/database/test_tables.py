@@ -18,6 +18,7 @@ def test_the_tables_are_these() -> None:
         "process_journal",
         "process_versions",
         "processes",
+        "projection_generations",
         "projection_offsets",
         "projection_versions",
         "projections",
