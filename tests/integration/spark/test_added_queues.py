@@ -10,8 +10,11 @@ import pytest
 
 from headrace.domain.stream import EventStream
 from headrace.rebuild.local.partial_rebuild import Wanted
+from headrace.rebuild.local.rebuild import rebuild as replay
 from headrace.spark.analysis.events import read_events
 from headrace.spark.rebuild import rebuild
+from headrace.stores.database.schema import upgrade
+from headrace.stores.open import open_event_store
 from headrace_mq.admin.client import AdminClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -127,6 +130,25 @@ async def test_queues_may_be_added_between_any_two_steps(
     )  # fmt: skip
     assert (report.switched, report.reason, report.mismatches) == (True, "", 0)
     assert report.caught_up == (0 if phase in {"begin", "capture"} else len(late))
+
+
+async def test_a_replay_counts_each_version_once(
+    broker: Any, ledger: Any, grow: Any, sqlite_url: str
+) -> None:
+    grown = await grow()
+    store_url = sqlite_url.replace("read.db", "events.db")
+    store = await open_event_store(store_url, ledger.app.serializer)
+    await store.append(grown.streams)
+    await store.aclose()
+    await upgrade(sqlite_url)
+    report = await replay(
+        APP, "partners", broker=broker.address, read_models_url=sqlite_url,
+        event_store_url=store_url, verify=False,
+    )  # fmt: skip
+    assert report.events == sum(len(one.events) for one in grown.streams)
+    # What another queue has, and is read later, came from the store; each time there is one more of it.
+    assert report.duplicates == grown.duplicates + report.filled
+    assert report.filled > 0
 
 
 def meanwhile(phase: str, work: Callable[[], Awaitable[None]]) -> Callable[[str, int], None]:
