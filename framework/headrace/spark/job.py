@@ -355,8 +355,10 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
 def in_two_queues(projection: str, aggregate_id: str) -> ProjectionError:
     """Returns the error for an aggregate of which two slices have a last version."""
     return ProjectionError(
-        f"projection {projection}: the events of aggregate {aggregate_id} stand in more than one"
-        " queue (were queues added?); a rebuild needs them in one"
+        f"projection {projection}: the events of aggregate {aggregate_id} stand in more than one queue"
+        " or under more than one key, and none was added or frozen: a producer of them has chosen"
+        " queues or keys by itself; fold the event store instead, with `headrace projection rebuild"
+        f" {projection} --from store`"
     )
 
 

@@ -54,7 +54,7 @@ from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import opened_session, run_cancellable
-from headrace.spark.tasks import TASK_BYTES, divide_plan
+from headrace.spark.tasks import TASK_BYTES_MIN, divide_plan
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -100,7 +100,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
     connections_max: int = CONNECTIONS_MAX,
-    task_bytes: int = TASK_BYTES,
+    task_bytes_min: int = TASK_BYTES_MIN,
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
@@ -128,7 +128,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
-        task_bytes: of messages for which another task is wanted, up to as many tasks as there are cores.
+        task_bytes_min: of messages for which another task is wanted, up to as many tasks as there are cores.
         report: called at the start of each phase.
         clock: measures the phases.
 
@@ -163,7 +163,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         export=export,
     )
     async with opened as begun:
-        work = replace(begun, task_bytes=task_bytes)
+        work = replace(begun, task_bytes_min=task_bytes_min)
         if wanted is not None:
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
@@ -249,7 +249,7 @@ class _Work:
     read_models: ReadModels
     building: Building
     phases: Phases
-    task_bytes: int = TASK_BYTES
+    task_bytes_min: int = TASK_BYTES_MIN
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         base = None
@@ -392,7 +392,9 @@ class _Work:
         """Divides what a plan reads of the topic among tasks."""
         if plan.shares:
             return plan
-        divide = partial(divide_plan, self.session, plan, onto=onto, task_bytes=self.task_bytes)
+        divide = partial(
+            divide_plan, self.session, plan, onto=onto, task_bytes_min=self.task_bytes_min
+        )
         try:
             return await run_cancellable(self.session, tag, divide)
         except (MessageQueueError, PySparkException) as error:

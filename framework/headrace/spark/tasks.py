@@ -26,11 +26,11 @@ from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice, split_slices
 from headrace_mq.spark.reader import fetch_ranges, fetch_settled, message_bytes, rarely_collecting
 
-__all__ = ["TASK_BYTES", "by_key", "divide", "divide_plan"]
+__all__ = ["TASK_BYTES_MIN", "by_key", "divide", "divide_plan"]
 
 # Bytes of messages for which another task is wanted: some seconds of folding, next to which starting a
 # task is nothing.
-TASK_BYTES: Final = 64 << 20
+TASK_BYTES_MIN: Final = 64 << 20
 # What an event costs where streams are brought together, next to what it costs where queues are read
 # whole: queues stay whole while their largest share takes no longer than that.
 _TOGETHER_COST: Final = 2.5
@@ -43,7 +43,7 @@ def divide_plan(
     plan: FoldPlan,
     *,
     onto: bool = False,
-    task_bytes: int = TASK_BYTES,
+    task_bytes_min: int = TASK_BYTES_MIN,
 ) -> FoldPlan:
     """Returns a plan with its slices divided among tasks; blocks.
 
@@ -51,7 +51,7 @@ def divide_plan(
         session: where it will run.
         plan: reads a topic; its slices are of whole queues, as far as they are to be read.
         onto: streams are brought together anyway, because they are folded onto what is known.
-        task_bytes: bytes of messages for which another task is wanted.
+        task_bytes_min: bytes of messages for which another task is wanted.
 
     Raises:
         ConnectionLost: the broker cannot be reached from here.
@@ -73,7 +73,7 @@ def divide_plan(
         plan,
         {piece.queue: sizes.get(piece.queue, _MESSAGE_BYTES) for piece in slices},
         cores=cores,
-        task_bytes=task_bytes,
+        task_bytes_min=task_bytes_min,
         together=onto or moved,
     )
 
@@ -83,7 +83,7 @@ def divide(
     sizes: Mapping[QueueRef, float],
     *,
     cores: int,
-    task_bytes: int = TASK_BYTES,
+    task_bytes_min: int = TASK_BYTES_MIN,
     together: bool = False,
 ) -> FoldPlan:
     """Returns a plan with its slices divided among tasks; pure.
@@ -92,12 +92,12 @@ def divide(
         plan: its slices are of whole queues.
         sizes: bytes of a message of each queue, more or less.
         cores: how many tasks run at a time.
-        task_bytes: bytes of messages for which another task is wanted.
+        task_bytes_min: bytes of messages for which another task is wanted.
         together: streams have to be brought together: an aggregate may stand in two queues.
     """
     weights = [_bytes(piece, sizes) for piece in plan.slices]
     total = sum(weights)
-    wanted = max(1, min(cores, -int(-total // task_bytes)))
+    wanted = max(1, min(cores, -int(-total // task_bytes_min)))
     groups = _packed(weights, min(cores, len(plan.slices)))
     largest = max(sum(weights[place] for place in group) for group in groups)
     if not together and largest <= _TOGETHER_COST * total / wanted:

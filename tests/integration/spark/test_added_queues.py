@@ -1,27 +1,42 @@
 """Queues that are added to the event topic, at any time, change no row and no count."""
 
 import asyncio
+import random
+import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.domain.stream import EventStream
+from headrace.projections.definition.fold import fold_streams
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.local.rebuild import rebuild as replay
 from headrace.spark.analysis.events import read_events
+from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.job import run_fold
+from headrace.spark.native import plan_native
 from headrace.spark.rebuild import rebuild
+from headrace.spark.rows import RowCodec
+from headrace.spark.tasks import divide
 from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.message import Message
+from headrace_mq.spark.offsets import QueueSlice, plan_slices
+from headrace_mq.spark.reader import fetch_ranges, read_columns
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 APP = "ledger_app:app"
-DECLARED = "declared_app:app"
 TOPIC = "ledger.events"
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 async def add_queues(address: str, count: int) -> None:
@@ -38,6 +53,18 @@ def booked(events: Any) -> set[tuple[str, int, int]]:
     found = {tuple(row) for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+@pytest.fixture
+def random_app(declared: Any) -> Iterator[Any]:
+    """Random projections of the events of `declared_app`, importable here and in workers."""
+    import random_app
+
+    random_app.__dict__.update(
+        {name: getattr(declared, name) for name in ("Paid", "Moved", "Renamed")}
+    )
+    yield random_app
+    sys.modules.pop("random_app")
 
 
 @pytest.fixture
@@ -159,3 +186,98 @@ def meanwhile(phase: str, work: Callable[[], Awaitable[None]]) -> Callable[[str,
             thread.join()
 
     return report
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+async def test_random_projections_are_the_same_as_sql_and_in_python_however_reading_is_divided(
+    spark: Any, broker: Any, random_app: Any, seed: int
+) -> None:
+    chance = random.Random(seed)
+    history = random_history(random_app, chance)
+    late = chance.choices(history, k=30)
+    cuts = [0, *sorted(chance.sample(range(1, len(history)), 2)), len(history)]
+    queues = chance.randrange(1, 4)
+    encode = random_app.app.serializer.encode_stream
+    async with Producer(broker.address) as producer:
+        await producer.create_topic(TOPIC, queues=queues, retention="forever")
+        for start, end in pairwise(cuts):
+            if start:
+                queues += chance.randrange(1, 5)
+                await add_queues(broker.address, queues)
+            for one in [*history[start:end], *(late if end == len(history) else ())]:
+                # One at a time, so that the broker's clock orders them between queues.
+                await producer.send(
+                    Message(topic=TOPIC, key=one.aggregate_id, headers={}, body=encode(one))
+                )
+    slices = tuple(plan_slices(fetch_ranges(broker.address, [TOPIC]), starting={}))
+    # Between aggregates the order is that in which the broker stored them.
+    decode = random_app.app.serializer.decode_stream
+    stored: dict[tuple[str, int | None], EventStream] = {}
+    for _, body in sorted(in_place(broker.address, slices)):
+        one = decode(body)
+        stored.setdefault((one.aggregate_id, one.version), one)
+    size = dict.fromkeys((piece.queue for piece in slices), 100.0)
+    for name, projection in random_app.app.projections.items():
+        plan = FoldPlan(
+            app="random_app:app", folder=module_folder("random_app:app"), projection=name,
+            broker=broker.address, event_store=None, slices=slices,
+        )  # fmt: skip
+        plan = divide(plan, size, cores=chance.randrange(1, 6), task_bytes_min=2_000, together=True)
+        native = plan_native(random_app.app.serializer, projection)
+        made = [
+            run_fold(
+                spark, plan, native=way, base=None,
+                keyed_by_aggregate=projection.keyed_by_aggregate,
+            )
+            for way in ([None] if native is None else [native, None])
+        ]  # fmt: skip
+        wanted = fold_streams(projection, {}, list(stored.values()))
+        for folded in made:
+            codec: RowCodec[Any] = RowCodec(projection)
+            rows = [codec.row(row) for chunk in folded.row_chunks(1_000) for row in chunk]
+            assert {row.key: repr(row) for row in rows} == {
+                key: repr(row) for key, row in wanted.items() if row is not None
+            }
+            assert folded.versions == {one.aggregate_id: 15 for one in history}
+            assert folded.counts["events"] == sum(len(one.events) for one in history)
+            assert folded.counts["duplicates"] == len(late)
+            assert (folded.counts["gaps"], folded.counts["filled"]) == (0, 0)
+
+
+def in_place(address: str, slices: Sequence[QueueSlice]) -> Iterator[tuple[Any, bytes]]:
+    """Yields bodies with the places that order them."""
+    for piece in slices:
+        for header, columns, first, last in read_columns(address, piece):
+            for number in range(first, last):
+                place = (header.appended_at_ms, piece.queue, header.base_offset + number)
+                yield place, columns.bodies[number]
+
+
+def random_history(declared: Any, chance: random.Random) -> list[EventStream]:
+    """Streams of several aggregates in the order in which they are published, one at a time."""
+
+    def event() -> Any:
+        if chance.random() < 0.6:
+            return declared.Paid(
+                partner=chance.choice([None, "p", "q", "ü'\\"]),
+                amount=chance.randint(-99, 99),
+                price=Decimal(chance.randint(-500, 500)).scaleb(-chance.randrange(4)),
+                on=NOW.date(),
+                at=chance.choice([None, NOW - timedelta(seconds=chance.randrange(99))]),
+                cash=chance.random() < 0.4,
+            )
+        if chance.random() < 0.8:
+            source, target = (chance.choice("pqr") for _ in range(2))
+            return declared.Moved(source=source, target=target, amount=chance.randrange(1, 99))
+        return declared.Renamed(name=f"n{chance.randrange(9)}")
+
+    return [
+        EventStream(
+            aggregate_type="Ledger", aggregate_id=f"a{number}", version=version,
+            command_id=f"{number}-{version}", correlation_id=f"c{chance.randrange(5)}",
+            recorded_at=NOW + timedelta(minutes=version),
+            events=tuple(event() for _ in range(chance.randrange(1, 4))),
+        )
+        for version in range(1, 16)
+        for number in range(10)
+    ]  # fmt: skip

@@ -100,7 +100,7 @@ def test_the_job_makes_what_a_plain_loop_makes(
         plan = make_plan(name, topic.slices())
         if anywhere:
             sizes = dict.fromkeys((piece.queue for piece in plan.slices), 10.0)
-            plan = divide(plan, sizes, cores=3, task_bytes=20, together=True)
+            plan = divide(plan, sizes, cores=3, task_bytes_min=20, together=True)
         folded = run_fold(
             spark,
             plan,

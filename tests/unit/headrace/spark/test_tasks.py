@@ -34,14 +34,16 @@ def sized(plan: FoldPlan, size: float) -> dict[QueueRef, float]:
     records=st.lists(st.integers(1, 10_000), min_size=1, max_size=40),
     size=st.floats(0.0, 1e5),
     cores=st.integers(1, 50),
-    task_bytes=st.integers(1, 64 * MIB),
+    task_bytes_min=st.integers(1, 64 * MIB),
     together=st.booleans(),
 )
 def test_everything_is_read_once_by_at_most_so_many_tasks_as_there_are_cores(
-    records: list[int], size: float, cores: int, task_bytes: int, together: bool
+    records: list[int], size: float, cores: int, task_bytes_min: int, together: bool
 ) -> None:
     plan = plan_of(*records)
-    divided = divide(plan, sized(plan, size), cores=cores, task_bytes=task_bytes, together=together)
+    divided = divide(
+        plan, sized(plan, size), cores=cores, task_bytes_min=task_bytes_min, together=together
+    )
     assert sorted(place for task in divided.tasks for place in task) == list(
         range(len(divided.slices))
     )
@@ -121,4 +123,4 @@ def test_behind_spark_connect_shuffles_tell_how_many_tasks_there_are(
     remote: Any = Remote()
     topic.publish(*(ledger.stream(f"a{n}", 1, ledger.Ended()) for n in range(9)))
     plan = make_plan("accounts", topic.slices())
-    assert len(divide_plan(remote, plan, task_bytes=1, onto=True).tasks) == 3
+    assert len(divide_plan(remote, plan, task_bytes_min=1, onto=True).tasks) == 3
