@@ -33,7 +33,7 @@ __all__ = ["TASK_BYTES_MIN", "by_key", "divide", "divide_plan"]
 TASK_BYTES_MIN: Final = 64 << 20
 # What an event costs where streams are brought together, next to what it costs where queues are read
 # whole: queues stay whole while their largest share takes no longer than that.
-_TOGETHER_COST: Final = 2.5
+_TOGETHER_COST: Final = 2.0
 # Of a message, where none can be looked at.
 _MESSAGE_BYTES: Final = 500.0
 
