@@ -37,7 +37,7 @@ from headrace.rebuild.switch import Shadow
 from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["KEPT_MAX", "Gathering", "Taken", "take_filling"]
+__all__ = ["KEPT_MAX", "Gathering", "TakenStreams", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -49,7 +49,7 @@ KEPT_MAX: Final = 300_000
 _STATEMENT_ROWS_MAX: Final = 10_000
 
 
-class Taken(NamedTuple):
+class TakenStreams(NamedTuple):
     """What became of some streams.
 
     Attributes:
@@ -110,7 +110,7 @@ class Gathering(Generic[R]):
         self._memory = remember(shadow.projection)
         self._messages = 0
 
-    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> Taken:
+    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> TakenStreams:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
 
         Returns:
@@ -212,7 +212,7 @@ class Gathering(Generic[R]):
 
 async def take_filling(
     memory: Memory[R], told: Sequence[Told], target: Target[R], missing: MissingReader
-) -> Taken:
+) -> TakenStreams:
     """Takes streams into memory, each gap filled first.
 
     Raises:
@@ -228,7 +228,7 @@ async def take_filling(
         filled += len(late)
         events += sum(len(stream.events) for stream in late)
         place, gap = memory.take(told, place, repeats)
-    return Taken(repeats, gaps, filled, events)
+    return TakenStreams(repeats, gaps, filled, events)
 
 
 def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:
