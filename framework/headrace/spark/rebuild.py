@@ -10,14 +10,16 @@ of this package. It must not know a subscription.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -42,7 +44,7 @@ from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
 from headrace.spark.finished import Finished
-from headrace.spark.job import Folded, run_fold
+from headrace.spark.job import Folded, reason_of, run_fold
 from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.result.connection import CONNECTIONS_MAX
@@ -51,7 +53,8 @@ from headrace.spark.result.disk import Stored, shared_folder
 from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
-from headrace.spark.session import opened_session
+from headrace.spark.session import opened_session, run_cancellable
+from headrace.spark.tasks import TASK_BYTES_MIN, divide_plan
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -60,8 +63,6 @@ from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
 from headrace_mq.spark.reader import Part, fetch_ranges, read_columns
 
 __all__ = ["rebuild"]
-
-T = TypeVar("T")
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -73,8 +74,6 @@ _NATIVE_MESSAGES_MIN: Final = 200_000
 # Tasks that read the event store. Each of them looks through all of it for what falls to its share, so
 # that more of them are more work for the database.
 _SHARES: Final = 4
-# A cancelled Spark job ends within a task's next batch; longer is not waited for.
-_CANCEL_GRACE_MS: Final = 30_000
 # Rows that are decoded together.
 _ROWS_MAX: Final = 10_000
 # How often is looked which queues were read; asking costs nothing.
@@ -101,6 +100,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
     connections_max: int = CONNECTIONS_MAX,
+    task_bytes_min: int = TASK_BYTES_MIN,
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
@@ -128,6 +128,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
+        task_bytes_min: of messages for which another task is wanted, up to as many tasks as there are cores.
         report: called at the start of each phase.
         clock: measures the phases.
 
@@ -161,7 +162,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         events=events,
         export=export,
     )
-    async with opened as work:
+    async with opened as begun:
+        work = replace(begun, task_bytes_min=task_bytes_min)
         if wanted is not None:
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
@@ -247,6 +249,7 @@ class _Work:
     read_models: ReadModels
     building: Building
     phases: Phases
+    task_bytes_min: int = TASK_BYTES_MIN
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         base = None
@@ -362,13 +365,15 @@ class _Work:
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:
+        divided = await self._divided(plan, tag, onto=base is not None)
         readers = max(plan.shares, 1)
         ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
-        finished = Finished(self.session, ahead)
+        pieces = Counter(_queue_name(piece.queue) for piece in divided.slices)
+        finished = Finished(self.session, ahead, pieces)
         fold = partial(
             run_fold,
             self.session,
-            plan,
+            divided,
             keyed_by_aggregate=self.projection.keyed_by_aggregate,
             base=base,
             native=native,
@@ -377,11 +382,24 @@ class _Work:
         )
         telling = asyncio.create_task(self._tell(finished))
         try:
-            return await _in_thread(self.session, tag, fold)
+            return await run_cancellable(self.session, tag, fold)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             self._tell_news(finished)
+
+    async def _divided(self, plan: FoldPlan, tag: str, *, onto: bool) -> FoldPlan:
+        """Divides what a plan reads of the topic among tasks."""
+        if plan.shares:
+            return plan
+        divide = partial(
+            divide_plan, self.session, plan, onto=onto, task_bytes_min=self.task_bytes_min
+        )
+        try:
+            return await run_cancellable(self.session, tag, divide)
+        except (MessageQueueError, PySparkException) as error:
+            why = reason_of(error) if isinstance(error, PySparkException) else str(error)
+            raise ProjectionError(f"projection {self.projection.name}: {why}") from error
 
     async def _tell(self, finished: Finished) -> None:
         while True:
@@ -443,6 +461,7 @@ class _Work:
             caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
             archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
             queues=folded.queues,
+            tasks=folded.tasks,
             events=folded.counts["events"],
             caught_up=outcome.caught_up,
             rows=rows,
@@ -476,22 +495,3 @@ def _queue_name(queue: QueueRef | QueueId) -> str:
 
 def _read(broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Part]:
     return read_columns(broker, QueueSlice(queue=queue, start=start, end=end))
-
-
-async def _in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too."""
-
-    def tagged() -> T:
-        session.addTag(tag)
-        try:
-            return work()
-        finally:
-            session.removeTag(tag)
-
-    task = asyncio.create_task(asyncio.to_thread(tagged))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.to_thread(session.interruptTag, tag)
-        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
-        raise

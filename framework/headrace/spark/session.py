@@ -12,13 +12,23 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from typing import Final, TypeVar
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.errors import ExtraMissing, SparkUnreachable
 
-__all__ = ["cluster_session", "local_session", "open_session", "opened_session", "remote_session"]
+__all__ = [
+    "cluster_session",
+    "local_session",
+    "open_session",
+    "opened_session",
+    "remote_session",
+    "run_cancellable",
+]
+
+T = TypeVar("T")
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer and found none that it could start. Install it with"
@@ -37,6 +47,9 @@ _ANSWER_S_MAX = 5.0
 _PORTS = {"spark://": 7077, "sc://": 15002}
 
 _PY_FILES = "spark.submit.pyFiles"
+
+# A cancelled Spark job ends within a task's next batch; longer is not waited for.
+_CANCEL_GRACE_MS: Final = 30_000
 
 # Rows for SQLite come to the driver in parts; beyond this for one Spark fails instead of swapping.
 RESULT_BYTES_MAX = "2g"
@@ -219,3 +232,28 @@ def _settings(driver_memory: str, java_options: str) -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+async def run_cancellable(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
+    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too.
+
+    Args:
+        session: where its jobs run.
+        tag: of these jobs, and of no others.
+        work: what to run.
+    """
+
+    def tagged() -> T:
+        session.addTag(tag)
+        try:
+            return work()
+        finally:
+            session.removeTag(tag)
+
+    task = asyncio.create_task(asyncio.to_thread(tagged))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(session.interruptTag, tag)
+        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
+        raise

@@ -70,6 +70,7 @@ def run_fold(*given, into, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 
 module.run_fold = run_fold
+module.divide_plan = lambda session, plan, **_: plan
 session = SimpleNamespace(addTag=id, removeTag=id)
 asyncio.run(module.rebuild("ledger_app:app", "partners", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))

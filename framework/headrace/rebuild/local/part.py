@@ -9,6 +9,7 @@ know a broker.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -90,7 +91,8 @@ class Part:
         self._start: dict[QueueId, int] = {}
         self._next: dict[QueueId, int] = {}
         self._end: dict[QueueId, int] = {}
-        self._events = self._rows = 0
+        self._counts: Counter[str] = Counter()
+        self._rows = 0
         self._laid = Laid()
 
     @asynccontextmanager
@@ -207,9 +209,9 @@ class Part:
         assert self._gathering is not None, "it stands, and has not failed"
         seen = bisect_left(decoded.offsets, self._next[queue])
         told = decoded.told[seen:] if seen else decoded.told
-        await self._gathering.add(queue, decoded.end, told)
+        taken = await self._gathering.add(queue, decoded.end, told)
         self._next[queue] = decoded.end
-        self._events += sum(decoded.counts[seen:])
+        self._counts += taken.counts(decoded.counts[seen:] if seen else decoded.counts)
 
     async def write(self) -> None:
         """Writes what memory still holds, and ends folding.
@@ -269,7 +271,7 @@ class Part:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
         folding = seconds["fold"] + (seconds["base"] if self._laid.events else 0)
-        events = self._laid.events + self._events
+        events = self._laid.events + self._counts["events"]
         return RebuildReport(
             projection=self.name,
             generation=self._shadow.generation,
@@ -281,6 +283,9 @@ class Part:
             caught_up_offsets=_named(outcome.offsets),
             archived=self._laid.messages,
             events=events,
+            duplicates=self._counts["duplicates"],
+            gaps=self._counts["gaps"],
+            filled=self._counts["filled"],
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,

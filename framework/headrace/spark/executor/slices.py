@@ -43,7 +43,7 @@ from headrace.spark.executor.spill import State, StateSpill
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["STATE_BYTES_MAX", "fold_slices"]
+__all__ = ["STATE_BYTES_MAX", "GatedRows", "fold_slices"]
 
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded.
@@ -76,7 +76,7 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
         yield from batched(
             _fold(
                 _portions(plan, piece, meter, doubts),
-                lambda: _Rows(projection, find),
+                lambda: GatedRows(projection, find),
                 codec,
                 partial(_decode, left_out, decoder, piece),
             ),
@@ -91,7 +91,7 @@ def _decode(left_out: LeftOut, decoder: Decoder, piece: QueueSlice, portion: Por
 
 def _fold(
     portions: Iterator[Portion],
-    make: Callable[[], "_Rows"],
+    make: Callable[[], "GatedRows"],
     codec: RowCodec[Any],
     decode: Callable[[Portion], Decoded],
     begun: Iterable[State] = (),
@@ -194,7 +194,7 @@ class _States:
 
 def _portions(plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts) -> Iterator[Portion]:
     """Yields what `read_portions` does; of other aggregates than those whose rows are wanted, nothing."""
-    for keys, portion in read_portions(plan, piece, meter, doubts=doubts):
+    for _, keys, portion in read_portions(plan, piece, meter, doubts=doubts):
         if plan.only is None:
             yield portion
             continue
@@ -214,8 +214,8 @@ class _Offered(NamedTuple):
     told: Told
 
 
-class _Rows:
-    """The rows of one slice.
+class GatedRows:
+    """The rows of streams that go through a gate of their own, a row per aggregate.
 
     Args:
         projection: whose rows.

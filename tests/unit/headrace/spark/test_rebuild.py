@@ -88,6 +88,35 @@ async def test_phases_are_announced_measured_and_reported(
     assert sum(report.end_offsets.values()) == 4
 
 
+async def test_a_topic_whose_queues_were_added_is_rebuilt_with_exact_counts(
+    ledger: Any, live: Any, topic: Any, spark: Any
+) -> None:
+    # Versions of one aggregate in both queues, one of them twice.
+    streams = [ledger.stream("m", v, ledger.Booked(partner="p", amount=v)) for v in range(1, 7)]
+    topic.publish(*streams[:4], queue=0)
+    topic.publish(streams[3], *streams[4:], queue=1)
+    topic.settled = False
+    announced: list[tuple[str, int]] = []
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+        verify=False, report=lambda phase, ahead: announced.append((phase, ahead)),
+    )  # fmt: skip
+    assert (report.switched, report.tasks) == (True, 2)
+    assert (report.events, report.duplicates, report.filled) == (9, 1, 0)
+    passed = [each for each in announced if each[0].endswith(" folded")]
+    assert sorted(name for name, _ in passed) == sorted(
+        f"{queue} folded" for queue in report.end_offsets
+    )
+    assert report.queues["ledger.events/0"]["messages"] >= 4
+    # Nothing else says that an aggregate may stand in two queues.
+    topic.settled = True
+    with pytest.raises(ProjectionError, match="m versions 1 to 3"):
+        await rebuild(
+            ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+            verify=False,
+        )  # fmt: skip
+
+
 async def test_without_a_session_one_is_started_for_the_rebuild_and_stopped(
     ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
