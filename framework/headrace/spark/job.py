@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
+from headrace.spark.executor.aggregates import fold_aggregates, route_aggregates
 from headrace.spark.executor.event_reader import EVENT, read_typed
 from headrace.spark.executor.fold import (
     BASE,
@@ -32,10 +33,8 @@ from headrace.spark.executor.fold import (
     UNREAD,
     VERSION,
     Batches,
-    fold_aggregates,
     fold_keys,
     read_slices,
-    route_aggregates,
     route_slices,
 )
 from headrace.spark.executor.plan import FoldPlan

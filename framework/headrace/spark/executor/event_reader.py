@@ -9,6 +9,7 @@ Used by Spark, which wants record batches; uses `decode`. It must not know what 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -25,7 +26,7 @@ from headrace.projections.definition.shape import ColumnKind
 from headrace.rebuild.left_out import LEFT_OUT_MAX
 from headrace.serialization import JsonSerializer
 from headrace.spark.executor.decode import EventField, LightStream, StreamDecoder, to_plain
-from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.doubts import Doubts, StoreGaps
 from headrace.spark.executor.fold import (
     MISSING,
     QUEUE,
@@ -37,7 +38,7 @@ from headrace.spark.executor.fold import (
     read_messages,
     slices_of,
 )
-from headrace.spark.executor.gate import FindStreams, StreamGate
+from headrace.spark.executor.gate import FindStreams, MissingVersions, StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application
 from headrace.subscriptions.foreign import stream_or_none
@@ -178,26 +179,27 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     }
     chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
     decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
-    find = find_streams(find_in_store(plan.event_store, serializer), serializer, decoder)
     places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
     doubts = Doubts(plan, serializer)
-    for piece in slices_of(plan, batches):
-        typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
-        meter = Meter(piece)
-        for messages in read_messages(plan, piece, meter, doubts=doubts):
-            typed.take(piece.queue.topic, messages)
-            if typed.waiting >= _BATCH_EVENTS:
-                yield from typed.flush()
-        yield from typed.finish(meter.told())
+    with closing(StoreGaps(plan.event_store, serializer)) as store:
+        find = find_streams(store, serializer, decoder)
+        for piece in slices_of(plan, batches):
+            typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
+            meter = Meter(piece)
+            for messages in read_messages(plan, piece, meter, doubts=doubts):
+                typed.take(piece.queue.topic, messages)
+                if typed.waiting >= _BATCH_EVENTS:
+                    yield from typed.flush()
+            yield from typed.finish(meter.told())
 
 
 def find_streams(
-    found: FindStreams | None, serializer: JsonSerializer, decoder: StreamDecoder
+    found: FindStreams, serializer: JsonSerializer, decoder: StreamDecoder
 ) -> FindStreams:
-    """Returns what finds streams as a decoder makes them; without a store it finds none."""
+    """Returns what finds streams as a decoder makes them."""
 
-    def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
-        streams = found(aggregate_id, after, to) if found else ()
+    def find(wanted: Sequence[MissingVersions]) -> Sequence[EventStream]:
+        streams = found(wanted)
         return [decoder.decode(serializer.encode_stream(each)) for each in streams]  # type: ignore[misc]  # as the gate's streams, see `TypedSlice`
 
     return find
@@ -321,10 +323,15 @@ class TypedSlice:
         left_out.setdefault(aggregate_id, sentence)
 
     def _finding(self, find: FindStreams) -> FindStreams:
-        def found(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        def found(wanted: Sequence[MissingVersions]) -> Sequence[EventStream]:
             try:
-                return find(aggregate_id, after, to)
+                return find(wanted)
             except _UNREADABLE as error:
+                if len(wanted) > 1:
+                    # Of one aggregate; the others are sound.
+                    half = len(wanted) // 2
+                    return [*found(wanted[:half]), *found(wanted[half:])]
+                [(aggregate_id, after, to)] = wanted
                 versions = f"versions {after + 1} to {to} of aggregate {aggregate_id}"
                 sentence = f"{versions} in the event store: one {UNDECODABLE}: {error}"
                 self._leave_out(aggregate_id, sentence, error)

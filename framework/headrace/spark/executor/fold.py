@@ -7,12 +7,13 @@ The executor's side of a rebuild: read, gate and fold in one Python process.
     from offsets, keyed by aggregate read_slices ─▶ fold_aggregates     base rows and versions join
     from offsets, keyed otherwise    read_slices ─▶ route_aggregates ─▶ fold_keys
 
-An arrow is a shuffle by key, sorted by key and place. Everything that travels has one form, the
+An arrow is a shuffle by key, sorted by key and place; `aggregates` has what follows one. Everything that travels has one form, the
 records of `RECORD_SCHEMA`. Used by Spark, which moves records; uses the folds of the live runner.
 It must not know a database of read models.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import chain, compress, groupby, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -21,11 +22,11 @@ import pyarrow as pa
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import Touch, find_touches, fold, fold_streams
+from headrace.projections.definition.fold import Touch, find_touches, fold
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
 from headrace.spark.archive import after_archive, read_archived
-from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.doubts import Doubts, StoreGaps
 from headrace.spark.executor.gate import StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
@@ -38,6 +39,7 @@ from headrace_mq.spark.reader import read_columns
 __all__ = [
     "BASE",
     "DELETED",
+    "FIRST",
     "MISSING",
     "QUEUE",
     "RECORD_ARROW_SCHEMA",
@@ -46,20 +48,23 @@ __all__ = [
     "TALLY",
     "UNREAD",
     "VERSION",
+    "FoldWork",
     "Record",
     "TopicMessage",
     "batched",
-    "fold_aggregates",
     "fold_keys",
+    "gate_out",
     "left_out_records",
     "read_messages",
     "read_portions",
     "read_slices",
+    "records_in",
     "records_to_arrow",
-    "route_aggregates",
     "route_slices",
     "rows_out",
     "slices_of",
+    "touches_in_time",
+    "touches_late",
 ]
 
 # Kinds of records, and what their key, number and data are.
@@ -144,7 +149,7 @@ class TopicMessage(NamedTuple):
     body: bytes
 
 
-class _Work:
+class FoldWork:
     """A plan with everything it names opened."""
 
     def __init__(self, plan: FoldPlan) -> None:
@@ -153,19 +158,30 @@ class _Work:
         self.serializer = app.serializer
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
-        self._find = find_in_store(plan.event_store, self.serializer)
+        self.find = StoreGaps(plan.event_store, self.serializer)
         self.left_out = LeftOut()
 
     def gate(self, versions: Mapping[str, int]) -> StreamGate:
-        return StreamGate(versions, find=self._find)
+        """Makes a gate that fills gaps from the event store."""
+        return StreamGate(versions, find=self.find)
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        self.find.close()
 
     def messages(
         self, piece: QueueSlice, meter: Meter | None = None, *, keyed: bool = False
     ) -> Iterator[list[TopicMessage]]:
+        """Yields the messages of a slice that are believed, as `read_messages` does."""
         doubts = Doubts(self._plan, self.serializer, keyed=keyed)
         return read_messages(self._plan, piece, meter, doubts=doubts)
 
     def decode(self, message: TopicMessage) -> EventStream | None:
+        """Decodes a message; None: it is left out.
+
+        Raises:
+            ProjectionError: it does not decode, and cannot be left out.
+        """
         topic = self._plan.slices[0].queue.topic
         queue = (topic, message.place.queue)
         offset = message.place.offset
@@ -290,18 +306,18 @@ def read_portions(
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each event for the key of the row it touches, and versions."""
-    work = _Work(plan)
-    for piece in slices_of(plan, batches):
-        gate, meter = work.gate({}), Meter(piece)
-        messages = (message for some in work.messages(piece, meter) for message in some)
-        touches = _touches_out(work, gate, messages)
-        yield from batched(touches, _gate_out(gate), _meter_out(meter))
-    yield from batched(left_out_records(work.left_out))
+    with closing(FoldWork(plan)) as work:
+        for piece in slices_of(plan, batches):
+            gate, meter = work.gate({}), Meter(piece)
+            messages = (message for some in work.messages(piece, meter) for message in some)
+            touches = _touches_out(work, gate, messages)
+            yield from batched(touches, gate_out(gate), _meter_out(meter))
+        yield from batched(left_out_records(work.left_out))
 
 
 def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each stream for its aggregate, undecoded."""
-    work = _Work(plan)
+    work = FoldWork(plan)
     for piece in slices_of(plan, batches):
         yield from batched(
             Record(STREAM, message.key, message.place, 0, message.body)
@@ -310,48 +326,15 @@ def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
         )
 
 
-def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
-    """Folds sorted streams onto base rows and base versions; yields the rows they change."""
-    work = _Work(plan)
-
-    def folded() -> Iterator[Record]:
-        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
-            own = _AggregateRecords(work, aggregate_id, records)
-            gate = work.gate(own.versions)
-            decoded = map(work.decode, own.messages)
-            streams = gate.admit(stream for stream in decoded if stream is not None)
-            changes = fold_streams(work.projection, own.rows, streams + gate.finish())
-            yield from rows_out(work.codec, changes)
-            yield from _gate_out(gate)
-        yield from left_out_records(work.left_out)
-
-    yield from batched(folded())
-
-
-def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
-    """Lets sorted streams pass onto base versions; yields each event for the key it touches."""
-    work = _Work(plan)
-
-    def routed() -> Iterator[Record]:
-        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
-            own = _AggregateRecords(work, aggregate_id, records)
-            gate = work.gate(own.versions)
-            yield from _touches_out(work, gate, own.messages)
-            yield from _gate_out(gate)
-        yield from left_out_records(work.left_out)
-
-    yield from batched(routed())
-
-
 def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
     """Folds events sorted by key and place, onto base rows where there are; yields rows.
 
     Versions and tallies that came along go on as they are.
     """
-    work = _Work(plan)
+    work = FoldWork(plan)
 
     def folded() -> Iterator[Record]:
-        for key, records in groupby(_records_in(batches), attrgetter("key")):
+        for key, records in groupby(records_in(batches), attrgetter("key")):
             rows: dict[str, Any] = {}
             changes: dict[str, Any] = {}
             touches: list[Touch] = []
@@ -371,31 +354,6 @@ def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
     yield from batched(folded())
 
 
-class _AggregateRecords:
-    """The records of one aggregate: what was there before the tail, and the tail's messages."""
-
-    def __init__(self, work: _Work, aggregate_id: str, records: Iterable[Record]) -> None:
-        self.versions: dict[str, int] = {}
-        self.rows: dict[str, Any] = {}
-        self._following: Record | None = None
-        self._records = iter(records)
-        # Base records come first, because of their place.
-        for record in self._records:
-            if record.kind == VERSION:
-                self.versions[aggregate_id] = record.number
-            elif record.kind == BASE:
-                self.rows[aggregate_id] = work.codec.row(record.data)
-            else:
-                self._following = record
-                break
-
-    @property
-    def messages(self) -> Iterator[TopicMessage]:
-        following = [] if self._following is None else [self._following]
-        for record in chain(following, self._records):
-            yield TopicMessage(place=record.place, key=record.key, body=record.data)
-
-
 def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
     """Yields the slices whose places in the plan's list come in."""
     for batch in batches:
@@ -404,8 +362,16 @@ def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
 
 
 def _touches_out(
-    work: _Work, gate: StreamGate, messages: Iterable[TopicMessage]
+    work: FoldWork, gate: StreamGate, messages: Iterable[TopicMessage]
 ) -> Iterator[Record]:
+    last = yield from touches_in_time(work, gate, messages)
+    yield from touches_late(work, gate.finish(), last)
+
+
+def touches_in_time(
+    work: FoldWork, gate: StreamGate, messages: Iterable[TopicMessage]
+) -> Generator[Record, None, EventPlace]:
+    """Yields what touches a key of streams that messages let pass; returns where the last one stands."""
     turn = 0
     last = FIRST
     for message in messages:
@@ -418,7 +384,15 @@ def _touches_out(
             for touch in find_touches(work.projection, [passed]):
                 turn += 1
                 yield _touch_out(touch, last, turn, body)
-    for passed in gate.finish():
+    return last._replace(turn=turn)
+
+
+def touches_late(
+    work: FoldWork, streams: Iterable[EventStream], last: EventPlace
+) -> Iterator[Record]:
+    """Yields what touches a key of streams that pass after all messages, the last of which stands there."""
+    turn = last.turn
+    for passed in streams:
         body = work.serializer.encode_stream(passed)
         for touch in find_touches(work.projection, [passed]):
             turn += 1
@@ -430,7 +404,7 @@ def _touch_out(touch: Touch, place: EventPlace, turn: int, body: bytes) -> Recor
     return Record(TOUCH, touch.key, place._replace(turn=turn), number, body)
 
 
-def _touch_in(work: _Work, record: Record) -> Touch:
+def _touch_in(work: FoldWork, record: Record) -> Touch:
     stream = work.serializer.decode_stream(record.data)
     sequence, rule = record.number >> _RULE_BITS, record.number & _RULE_MASK
     event, context = stream.contexts()[sequence - 1]
@@ -446,7 +420,8 @@ def rows_out(codec: RowCodec[Any], rows: Mapping[str, Any]) -> Iterator[Record]:
             yield Record.known(ROW, key, data=codec.encode(row))
 
 
-def _gate_out(gate: StreamGate) -> Iterator[Record]:
+def gate_out(gate: StreamGate) -> Iterator[Record]:
+    """Yields the versions at which a gate stands, what it counted, and what is missing."""
     # A generator, so that the gate is asked after everything that went through it.
     for aggregate_id, version in gate.versions.items():
         yield Record.known(VERSION, aggregate_id, number=version)
@@ -470,7 +445,8 @@ def _meter_out(meter: Meter) -> Iterator[Record]:
         yield Record.known(QUEUE, name, number=number)
 
 
-def _records_in(batches: Batches) -> Iterator[Record]:
+def records_in(batches: Batches) -> Iterator[Record]:
+    """Yields the records of batches."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         for kind, key, *place, number, data in zip(*columns, strict=True):

@@ -16,15 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headrace.errors import ProjectionError
+from headrace.spark.executor.aggregates import fold_aggregates, route_aggregates
 from headrace.spark.executor.fold import (
     RECORD_ARROW_SCHEMA,
     RECORD_SCHEMA,
     TOUCH,
     Record,
-    fold_aggregates,
     fold_keys,
     records_to_arrow,
-    route_aggregates,
 )
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, by_key, map_records, read_result, reason_of
