@@ -333,7 +333,8 @@ async def _read_queue(
     try:
         async with aclosing(events.bodies(queue, start, end)) as portions:
             async for portion in portions:
-                for piece in portion.pieces(_PIECE_MAX):
+                reads_back = any(part.reads_back for part in waiting)
+                for piece in portion.pieces(_PORTION_MAX if reads_back else _PIECE_MAX):
                     await _give(queue, piece, waiting, decoder)
                 if not _going_on(waiting):
                     return

@@ -4,11 +4,12 @@ A rebuild's rows in memory, ahead of their table: folded as messages come, writt
     messages ─▶ decode ─▶ gate ─▶ fold ─▶ rows in memory ─▶ one transaction: rows, versions, offsets
 
 A row that many events touch is written once per transaction, and never read back while memory holds
-it. What is written stands with its offsets, so a rebuild that was killed goes on from there. Sits
-between: the event topic and the tables of a shadow. Must never know a broker.
+it. What no table holds yet is not looked for there, and is copied in; the rest is written in place of
+what is there. What is written stands with its offsets, so a rebuild that was killed goes on from there.
+Sits between: the event topic and the tables of a shadow. Must never know a broker.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Generic, TypeVar
@@ -23,23 +24,24 @@ from headrace.projections.tables.contents import (
     begin_at,
     find_rows,
     find_versions,
+    store_new_rows,
+    store_new_versions,
     store_offsets,
     store_rows,
     store_versions,
 )
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.row_tables import values_of
-from headrace.projections.tables.statements import copy_into
 from headrace.rebuild.decode import Told, tell
 from headrace.rebuild.local.memory import Memory, remember
+from headrace.rebuild.local.written_keys import WrittenKeys
 from headrace.rebuild.switch import Shadow
-from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
 
 __all__ = ["KEPT_MAX", "Gathering", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
+F = TypeVar("F")
 
 # Rows, and versions of aggregates, that memory holds before it is emptied: a few hundred megabytes
 # of small rows.
@@ -78,10 +80,17 @@ class Gathering(Generic[R]):
         self._kept_max = kept_max
         self._stored: dict[QueueId, int] = dict(offsets)
         self._offsets: dict[QueueId, int] = {}
-        # Nothing was written yet; and: what memory does not hold is in no table either.
-        self._empty = self._complete = not offsets
+        # What memory does not hold is in no table either.
+        self._complete = not offsets
+        # Of aggregates and of rows; None: what the tables hold was written by another process.
+        self._written = None if offsets else (WrittenKeys(), WrittenKeys())
         self._memory = remember(shadow.projection)
         self._messages = 0
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether what streams need may have to be read, which is done for many of them at once."""
+        return not self._complete
 
     async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> None:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
@@ -123,10 +132,13 @@ class Gathering(Generic[R]):
                 f"projection {self._target.projection.name}: generation {self._target.generation}"
                 f" is no longer the shadow that {self._owner} builds; run the rebuild again"
             )
+        if self._written is not None:
+            aggregates, keys = self._written
+            aggregates.add(versions)
+            keys.add(rows)
         self._stored |= self._offsets
         self._offsets.clear()
         self._messages = 0
-        self._empty = False
 
     def _write(
         self, connection: Connection, *, versions: Mapping[str, int], rows: Mapping[str, R | None]
@@ -135,48 +147,53 @@ class Gathering(Generic[R]):
         begin = {queue: self._stored.get(queue) for queue in self._offsets}
         if begin_at(connection, target, begin) is not None:
             return False
-        if self._empty and connection.dialect.name == "postgresql":
-            self._copy(connection, versions, rows)
-        else:
-            for some in _portions(rows, _STATEMENT_ROWS_MAX):
-                store_rows(connection, target, some)
-            for some_versions in _portions(versions, _STATEMENT_ROWS_MAX):
-                store_versions(connection, target, some_versions)
+        new, rest = self._parted(0, versions)
+        store_new_versions(connection, target, new)
+        for some in _portions(rest, _STATEMENT_ROWS_MAX):
+            store_versions(connection, target, some)
+        new_rows, other_rows = self._parted(1, rows)
+        store_new_rows(connection, target, new_rows)
+        for some_rows in _portions(other_rows, _STATEMENT_ROWS_MAX):
+            store_rows(connection, target, some_rows)
         store_offsets(connection, target, self._offsets)
         return True
 
-    def _copy(
-        self, connection: Connection, versions: Mapping[str, int], rows: Mapping[str, R | None]
-    ) -> None:
-        target = self._target
-        records = (tuple(values_of(row).values()) for row in rows.values() if row is not None)
-        copy_into(connection, target.table, records)
-        name, generation = target.projection.name, target.generation
-        copy_into(
-            connection,
-            projection_versions,
-            (
-                (name, generation, aggregate_id, version)
-                for aggregate_id, version in versions.items()
-            ),
-        )
+    def _parted(
+        self, which: int, values: Mapping[str, T]
+    ) -> tuple[Mapping[str, T], Mapping[str, T]]:
+        """Returns what is in no table, and the rest."""
+        if self._written is None:
+            return {}, values
+        written = self._written[which].among(values)
+        if not written:
+            return values, {}
+        new = {key: value for key, value in values.items() if key not in written}
+        return new, {key: values[key] for key in written}
+
+    def _may_be_stored(self, which: int, keys: Collection[str]) -> Collection[str]:
+        return keys if self._written is None else self._written[which].among(keys)
 
     async def _learn(self, told: Sequence[Told]) -> None:
         unknown = self._memory.unknown_aggregates(told)
         if unknown:
-            versions, _ = await self._read_models.transact(
-                partial(find_versions, target=self._target, aggregate_ids=unknown)
-            )
+            stored = self._may_be_stored(0, unknown)
+            versions, _ = await self._find(find_versions, stored) if stored else ({}, None)
             self._memory.learn_versions(unknown, versions)
             await self._learn_rows(told)
 
     async def _learn_rows(self, told: Sequence[Told]) -> None:
         unknown = self._memory.unknown_keys(told)
         if unknown:
-            found = await self._read_models.transact(
-                partial(find_rows, target=self._target, keys=unknown)
-            )
+            stored = self._may_be_stored(1, unknown)
+            found = await self._find(find_rows, stored) if stored else {}
             self._memory.learn_rows(dict.fromkeys(unknown) | found)
+
+    async def _find(
+        self, find: Callable[[Connection, Target[R], Collection[str]], F], keys: Collection[str]
+    ) -> F:
+        return await self._read_models.transact(
+            lambda connection: find(connection, self._target, keys)
+        )
 
 
 async def take_filling(

@@ -1,10 +1,11 @@
 """Folding in memory: the rows are those of one fold, however it is cut, and stand with their offsets."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
@@ -87,6 +88,48 @@ async def test_the_rows_are_those_of_one_fold(
         key: row for key, row in wanted.items() if row is not None
     }
     assert await read_models.offsets(name, 2) == {Q0: len(history)}
+
+
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """The statements that databases were given."""
+    statements: list[str] = []
+
+    def keep(*of: Any) -> None:
+        statements.append(of[2])
+
+    event.listen(Engine, "before_cursor_execute", keep)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", keep)
+
+
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+async def test_what_no_table_holds_is_not_looked_for_and_is_copied_in(
+    name: str, gather: Any, read_models: ReadModels, ledger: Any, asked: list[str]
+) -> None:
+    projection = ledger.app.projection(name)
+    if name == "partners":
+        await read_models.ensure(projection)
+        assert await read_models.begin_shadow(projection, "the test") == 2
+    streams = [
+        ledger.stream(f"a{number}", 1, ledger.Booked(partner=f"p{number}", amount=number + 1))
+        for number in range(1_000)
+    ]
+    gathering = gather(name, messages_max=200, kept_max=300)
+    asked.clear()
+    for place in range(0, 1_000, 100):
+        await gathering.add(Q0, place + 100, told(streams[place : place + 100]))
+    await gathering.write()
+    assert gathering.reads_back
+    looked = [each for each in asked if "json_each" in each or "ANY" in each]
+    in_place = [each for each in asked if "ON CONFLICT" in each and "_offsets" not in each]
+    assert (looked, in_place) == ([], [])
+    assert len(await rows(read_models, projection)) == 1_000
+    # Those that were written are, though memory has forgotten them.
+    await gathering.add(Q0, 1_001, told([ledger.stream("a7", 2, ledger.Ended())]))
+    await gathering.write()
+    assert any("json_each" in each or "ANY" in each for each in asked)
+    assert len(await rows(read_models, projection)) == (999 if name == "accounts" else 1_000)
 
 
 async def test_rows_in_memory_go_on_from_the_written_ones(
