@@ -69,6 +69,7 @@ class VersionGate:
         offers: Sequence[tuple[str, int, Sequence[T]]],
         passed: list[T],
         start: int = 0,
+        repeats: list[int] | None = None,
     ) -> tuple[int, Gap | None]:
         """Offers many at once, and gathers what comes with those that pass.
 
@@ -76,6 +77,7 @@ class VersionGate:
             offers: aggregate, version, and what comes with it.
             passed: what came with those that passed is appended here.
             start: the place of the first offer.
+            repeats: the places of duplicates are appended here.
 
         Returns:
             How many offers were looked at, and the gap before the next one; None: that was all.
@@ -92,6 +94,8 @@ class VersionGate:
                 passed += comes
             elif isinstance(arrival := self.offer(aggregate_id, version), Gap):
                 return place, arrival
+            elif repeats is not None:
+                repeats.append(place)
         return len(offers), None
 
     def offer(self, aggregate_id: str, version: int) -> Arrival | Gap:

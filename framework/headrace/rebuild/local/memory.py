@@ -41,8 +41,15 @@ class Memory(Protocol[R]):
         """Takes in what the tables hold of aggregates; those left out begin at version 1."""
         ...
 
-    def take(self, told: Sequence[Told], start: int = 0) -> tuple[int, Gap | None]:
+    def take(
+        self, told: Sequence[Told], start: int = 0, repeats: list[int] | None = None
+    ) -> tuple[int, Gap | None]:
         """Takes streams from a place on, in order, as far as no version is missing.
+
+        Args:
+            told: the streams.
+            start: the place.
+            repeats: the places of streams that were taken before are appended here.
 
         Returns:
             The place that it has come to, and what is missing before that; None: nothing.
@@ -144,7 +151,9 @@ class OwnRows(Generic[R]):
         cell = self._cells.get(aggregate_id)
         return cell.version if cell else 0
 
-    def take(self, told: Sequence[Told], start: int = 0) -> tuple[int, Gap | None]:
+    def take(
+        self, told: Sequence[Told], start: int = 0, repeats: list[int] | None = None
+    ) -> tuple[int, Gap | None]:
         """Takes and folds streams from a place on, in order, as far as no version is missing.
 
         Raises:
@@ -155,6 +164,8 @@ class OwnRows(Generic[R]):
             aggregate_id, version, _ = told[place]
             if gap := _gap(self._cells[aggregate_id].version, version):
                 return place, gap
+            if repeats is not None:
+                repeats.append(place)
             place = self.take_next(told, place + 1)
         return place, None
 
@@ -239,9 +250,11 @@ class SharedRows(Generic[R]):
         self._known.update(aggregate_ids)
         self._gate.learn(versions)
 
-    def take(self, told: Sequence[Told], start: int = 0) -> tuple[int, Gap | None]:
+    def take(
+        self, told: Sequence[Told], start: int = 0, repeats: list[int] | None = None
+    ) -> tuple[int, Gap | None]:
         """Takes streams from a place on, in order, as far as no version is missing."""
-        return self._gate.admit(told, self._passed, start)
+        return self._gate.admit(told, self._passed, start, repeats)
 
     def unknown_keys(self, told: Iterable[Told]) -> set[str]:  # noqa: ARG002 - the port's argument
         """Returns the keys of rows that it needs and does not have."""

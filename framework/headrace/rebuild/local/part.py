@@ -9,6 +9,7 @@ know a broker.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -70,7 +71,8 @@ class Part:
         self._start: dict[QueueId, int] = {}
         self._next: dict[QueueId, int] = {}
         self._end: dict[QueueId, int] = {}
-        self._events = self._rows = 0
+        self._counts: Counter[str] = Counter()
+        self._rows = 0
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
@@ -179,9 +181,9 @@ class Part:
         assert self._gathering is not None, "it stands, and has not failed"
         seen = bisect_left(decoded.offsets, self._next[queue])
         told = decoded.told[seen:] if seen else decoded.told
-        await self._gathering.add(queue, decoded.end, told)
+        taken = await self._gathering.add(queue, decoded.end, told)
         self._next[queue] = decoded.end
-        self._events += sum(decoded.counts[seen:])
+        self._counts += taken.counts(decoded.counts[seen:] if seen else decoded.counts)
 
     async def write(self) -> None:
         """Writes what memory still holds, and ends folding.
@@ -235,7 +237,10 @@ class Part:
             start_offsets=_named(self._start),
             end_offsets=_named(self._end),
             caught_up_offsets=_named(outcome.offsets),
-            events=self._events,
+            events=self._counts["events"],
+            duplicates=self._counts["duplicates"],
+            gaps=self._counts["gaps"],
+            filled=self._counts["filled"],
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,
@@ -249,7 +254,7 @@ class Part:
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-            events_per_second=round(self._events / max(seconds["fold"], 0.001), 1),
+            events_per_second=round(self._counts["events"] / max(seconds["fold"], 0.001), 1),
         )
 
 

@@ -65,9 +65,9 @@ async def refold(
             async for portion in portions:
                 for piece in portion.pieces(_PIECE_MAX):
                     decoded = left_out.decode(decoder, queue, piece, 0)
-                    counts["filled"] += await take_filling(memory, decoded.told, narrow, missing)
+                    taken = await take_filling(memory, decoded.told, narrow, missing)
                     memory.fold()
-                    counts["events"] += sum(decoded.counts)
+                    counts += taken.counts(decoded.counts)
     versions, rows = memory.take_changes()
     return Refolded(rows=rows, versions=versions, counts=counts, left_out=left_out.reasons)
 

@@ -9,10 +9,11 @@ what is there. What is written stands with its offsets, so a rebuild that was ki
 Sits between: the event topic and the tables of a shadow. Must never know a broker.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy import Connection
@@ -37,7 +38,7 @@ from headrace.rebuild.local.written_keys import WrittenKeys
 from headrace.rebuild.switch import Shadow
 from headrace.transports.base import QueueId
 
-__all__ = ["KEPT_MAX", "Gathering", "take_filling"]
+__all__ = ["KEPT_MAX", "Gathering", "Taken", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -48,6 +49,32 @@ F = TypeVar("F")
 KEPT_MAX: Final = 300_000
 # Rows per statement: enough to make its own cost small, little enough for one message to the server.
 _STATEMENT_ROWS_MAX: Final = 10_000
+
+
+class Taken(NamedTuple):
+    """What became of some streams.
+
+    Attributes:
+        repeats: the places of those that had been taken before.
+        gaps: before how many of them versions were missing.
+        filled: streams that were taken in between.
+        filled_events: events in these.
+    """
+
+    repeats: Sequence[int] = ()
+    gaps: int = 0
+    filled: int = 0
+    filled_events: int = 0
+
+    def counts(self, events: Sequence[int]) -> Counter[str]:
+        """Returns what a report counts, given how many events each stream has."""
+        before = sum(events[place] for place in self.repeats)
+        return Counter(
+            events=sum(events) - before + self.filled_events,
+            duplicates=len(self.repeats),
+            gaps=self.gaps,
+            filled=self.filled,
+        )
 
 
 class Gathering(Generic[R]):
@@ -92,8 +119,11 @@ class Gathering(Generic[R]):
         """Whether what streams need may have to be read, which is done for many of them at once."""
         return not self._complete
 
-    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> None:
+    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> Taken:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
+
+        Returns:
+            Which of them had been folded before, and what gaps took.
 
         Raises:
             ProjectionError: an event cannot be folded, a gap cannot be filled, or the shadow is no
@@ -102,7 +132,7 @@ class Gathering(Generic[R]):
         memory = self._memory
         if not self._complete:
             await self._learn(told)
-        await take_filling(memory, told, self._target, self._missing)
+        taken = await take_filling(memory, told, self._target, self._missing)
         if not self._complete:
             await self._learn_rows(told)
         memory.fold()
@@ -114,6 +144,7 @@ class Gathering(Generic[R]):
         if full:
             self._complete = False
             memory.clear()
+        return taken
 
     async def write(self) -> None:
         """Writes what has changed since the last time, in one transaction.
@@ -198,20 +229,23 @@ class Gathering(Generic[R]):
 
 async def take_filling(
     memory: Memory[R], told: Sequence[Told], target: Target[R], missing: MissingReader
-) -> int:
-    """Takes streams into memory, each gap filled first; returns how many streams filled gaps.
+) -> Taken:
+    """Takes streams into memory, each gap filled first.
 
     Raises:
         ProjectionError: an event cannot be folded, or a gap cannot be filled.
     """
-    filled = 0
-    place, gap = memory.take(told)
+    repeats: list[int] = []
+    gaps = filled = events = 0
+    place, gap = memory.take(told, 0, repeats)
     while gap is not None:
         late = await fill_gap(target, told[place][0], gap, missing)
         memory.take([tell(stream, target.projection.reacts_to) for stream in late])
+        gaps += 1
         filled += len(late)
-        place, gap = memory.take(told, place)
-    return filled
+        events += sum(len(stream.events) for stream in late)
+        place, gap = memory.take(told, place, repeats)
+    return Taken(repeats, gaps, filled, events)
 
 
 def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:

@@ -1,6 +1,7 @@
 """Folding in memory: the rows are those of one fold, however it is cut, and stand with their offsets."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -78,11 +79,17 @@ async def test_the_rows_are_those_of_one_fold(
         await read_models.ensure(projection)
         assert await read_models.begin_shadow(projection, "the test") == 2
     gathering = gather(name, messages_max=messages_max, kept_max=kept_max)
+    counts: Counter[str] = Counter()
     for place in range(0, len(history), 3):
         some = history[place : place + 3]
-        await gathering.add(Q0, place + len(some), told(some))
+        taken = await gathering.add(Q0, place + len(some), told(some))
+        counts += taken.counts([len(one.events) for one in some])
     await gathering.write()
     passed = [each for place, each in enumerate(history) if place % 2 == 0]
+    assert counts == {
+        "events": sum(len(one.events) for one in passed),
+        "duplicates": len(history) - len(passed),
+    }
     wanted = fold_streams(projection, {}, passed)
     assert await rows(read_models, projection) == {
         key: row for key, row in wanted.items() if row is not None
@@ -158,7 +165,11 @@ async def test_missing_versions_come_from_the_event_store(
         ledger.stream("a", version, ledger.Booked(partner="p", amount=1)) for version in (1, 2, 3)
     ]
     gathering = gather(stored=streams)
-    await gathering.add(Q0, 1, told(streams[2:]))
+    taken = await gathering.add(Q0, 1, told(streams[2:]))
+    assert taken.counts([1]) == {"events": 3, "duplicates": 0, "gaps": 1, "filled": 2}
+    # Another queue has them, and is read later.
+    taken = await gathering.add(Q1, 2, told(streams[:2]))
+    assert taken.counts([1, 1]) == {"events": 0, "duplicates": 2, "gaps": 0, "filled": 0}
     await gathering.write()
     assert await rows(read_models, ledger.accounts) == fold_streams(ledger.accounts, {}, streams)
     with pytest.raises(ProjectionError, match="versions 4 to 6 of"):
