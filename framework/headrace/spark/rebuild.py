@@ -30,6 +30,7 @@ from headrace.projections.tables.contents import Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.level import bring_shadow
 from headrace.rebuild.local.partial_rebuild import Mending, Refolded, Wanted
+from headrace.rebuild.local.rebuild import INCREMENT_MAX, fold_increment_here
 from headrace.rebuild.owner import Kind, new_owner
 from headrace.rebuild.phases import Phases, Progress
 from headrace.rebuild.report import RebuildReport
@@ -37,6 +38,7 @@ from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
 from headrace.rebuild.switch import RebuildOutcome, Shadow
+from headrace.serialization import JsonSerializer
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
@@ -51,7 +53,7 @@ from headrace.spark.result.disk import Stored, shared_folder
 from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
-from headrace.spark.session import opened_session
+from headrace.spark.session import in_thread, opened_session
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -73,8 +75,6 @@ _NATIVE_MESSAGES_MIN: Final = 200_000
 # Tasks that read the event store. Each of them looks through all of it for what falls to its share, so
 # that more of them are more work for the database.
 _SHARES: Final = 4
-# A cancelled Spark job ends within a task's next batch; longer is not waited for.
-_CANCEL_GRACE_MS: Final = 30_000
 # Rows that are decoded together.
 _ROWS_MAX: Final = 10_000
 # How often is looked which queues were read; asking costs nothing.
@@ -225,6 +225,7 @@ async def _opened(
             session=session,
             plan=plan,
             projection=projection,
+            serializer=serializer,
             native=None if in_python else plan_native(serializer, projection),
             events=found,
             topic_name=name,
@@ -241,6 +242,7 @@ class _Work:
     session: SparkSession
     plan: FoldPlan
     projection: Projection[Any]
+    serializer: JsonSerializer
     native: NativeFold | None
     events: Opened
     topic_name: str
@@ -249,15 +251,21 @@ class _Work:
     phases: Phases
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
-        base = None
         begin: dict[QueueId, int] = {}
         if loading.onto:
             self.phases.begin("base")
             begin = await self.building.copy_live(shadow)
-            base = await loading.base()
         slices = await self._capture(begin)
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         ahead = sum(piece.records for piece in slices)
+        if loading.onto and ahead <= INCREMENT_MAX and not self.plan.archive:
+            ranges = {queue: (begin.get(queue, 0), last) for queue, last in end.items()}
+            report = await fold_increment_here(
+                shadow, self.read_models, self.events, self.serializer, ranges,
+                phases=self.phases, wishes=wishes._asdict(),
+            )  # fmt: skip
+            return replace(report, seconds=self._seconds())
+        base = await loading.base() if loading.onto else None
         if self.plan.shares:
             # Each share is of all positions.
             end = {STORE: slices[0].end} if slices else {STORE: 0}
@@ -283,6 +291,12 @@ class _Work:
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
         return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
+
+    def _seconds(self) -> dict[str, float]:
+        """Returns the time by phase, and the total without starting Spark."""
+        seconds = self.phases.seconds
+        total = sum(seconds.values()) - seconds.get("session", 0.0)
+        return seconds | {"total": round(total, 3)}
 
     async def _load(
         self,
@@ -377,7 +391,7 @@ class _Work:
         )
         telling = asyncio.create_task(self._tell(finished))
         try:
-            return await _in_thread(self.session, tag, fold)
+            return await in_thread(self.session, tag, fold)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
@@ -428,8 +442,7 @@ class _Work:
         start: str,
         rows: int,
     ) -> RebuildReport:
-        seconds = self.phases.seconds
-        total = sum(seconds.values()) - seconds.get("session", 0.0)
+        seconds = self._seconds()
         # Each share is of all positions.
         told = slices[:1] if self.plan.shares else slices
         return RebuildReport(
@@ -459,7 +472,7 @@ class _Work:
             ahead=outcome.ahead,
             switched=outcome.switched,
             reason=outcome.reason,
-            seconds=seconds | {"total": round(total, 3)},
+            seconds=seconds,
             events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
         )
 
@@ -475,22 +488,3 @@ def _queue_name(queue: QueueRef | QueueId) -> str:
 
 def _read(broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Part]:
     return read_columns(broker, QueueSlice(queue=queue, start=start, end=end))
-
-
-async def _in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too."""
-
-    def tagged() -> T:
-        session.addTag(tag)
-        try:
-            return work()
-        finally:
-            session.removeTag(tag)
-
-    task = asyncio.create_task(asyncio.to_thread(tagged))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.to_thread(session.interruptTag, tag)
-        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
-        raise

@@ -11,13 +11,23 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from typing import Final, TypeVar
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.errors import ExtraMissing
 
-__all__ = ["cluster_session", "local_session", "open_session", "opened_session", "remote_session"]
+__all__ = [
+    "cluster_session",
+    "in_thread",
+    "local_session",
+    "open_session",
+    "opened_session",
+    "remote_session",
+]
+
+T = TypeVar("T")
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer and found none that it could start. Install it with"
@@ -34,6 +44,9 @@ _PY_FILES = "spark.submit.pyFiles"
 
 # Rows for SQLite come to the driver in parts; beyond this for one Spark fails instead of swapping.
 RESULT_BYTES_MAX = "2g"
+
+# A cancelled Spark job ends within a task's next batch; longer is not waited for.
+_CANCEL_GRACE_MS: Final = 30_000
 
 
 def local_session(
@@ -146,6 +159,25 @@ async def opened_session(
         yield started
     finally:
         await asyncio.shield(asyncio.to_thread(started.stop))
+
+
+async def in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
+    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too."""
+
+    def tagged() -> T:
+        session.addTag(tag)
+        try:
+            return work()
+        finally:
+            session.removeTag(tag)
+
+    task = asyncio.create_task(asyncio.to_thread(tagged))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(session.interruptTag, tag)
+        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
+        raise
 
 
 def _start(

@@ -6,11 +6,11 @@ A rebuild's rows in memory, ahead of their table: folded as messages come, writt
 A row that many events touch is written once per transaction, and never read back while memory holds
 it. What no table holds yet is not looked for there, and is copied in; the rest is written in place of
 what is there. What is written stands with its offsets, so a rebuild that was killed goes on from there.
-Sits between: the event topic and the tables of a shadow. Must never know a broker.
+Used by the parts of a rebuild; writes the tables of a shadow. It must not know a broker.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -34,11 +34,10 @@ from headrace.projections.tables.contents import (
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.decode import Told, tell
 from headrace.rebuild.local.memory import Memory, remember
-from headrace.rebuild.local.written_keys import WrittenKeys
 from headrace.rebuild.switch import Shadow
 from headrace.transports.base import QueueId
 
-__all__ = ["KEPT_MAX", "Gathering", "Taken", "take_filling"]
+__all__ = ["KEPT_MAX", "Gathering", "TakenStreams", "WrittenKeys", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -49,9 +48,12 @@ F = TypeVar("F")
 KEPT_MAX: Final = 300_000
 # Rows per statement: enough to make its own cost small, little enough for one message to the server.
 _STATEMENT_ROWS_MAX: Final = 10_000
+# Bits of the filter, 16 MiB: after 10,000,000 keys it is wrong of 2 keys in 100, and of half of them
+# after 85,000,000, which costs a look each.
+_BITS_MAX: Final = 1 << 27
 
 
-class Taken(NamedTuple):
+class TakenStreams(NamedTuple):
     """What became of some streams.
 
     Attributes:
@@ -75,6 +77,42 @@ class Taken(NamedTuple):
             gaps=self.gaps,
             filled=self.filled,
         )
+
+
+class WrittenKeys:
+    """Knows which keys were written, in memory that does not grow: a Bloom filter.
+
+    Of a key that was written it always says so; of one that was not it seldom says so by mistake. So a
+    key of which it says no is in no table, needs no look there, and may be copied in.
+
+    Args:
+        bits: of memory, a power of two up to 4,294,967,296.
+    """
+
+    def __init__(self, bits: int = _BITS_MAX) -> None:
+        self._mask = bits - 1
+        self._bits = bytearray(max(bits >> 3, 1))
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Takes in keys that were written."""
+        bits, mask = self._bits, self._mask
+        for key in keys:
+            # Two halves of one hash, of which each is one.
+            number = hash(key)
+            one, other = number & mask, number >> 32 & mask
+            bits[one >> 3] |= 1 << (one & 7)
+            bits[other >> 3] |= 1 << (other & 7)
+
+    def among(self, keys: Iterable[str]) -> set[str]:
+        """Returns those of some keys that may have been written; the others were not."""
+        bits, mask = self._bits, self._mask
+        found = set()
+        for key in keys:
+            number = hash(key)
+            one, other = number & mask, number >> 32 & mask
+            if bits[one >> 3] >> (one & 7) & 1 and bits[other >> 3] >> (other & 7) & 1:
+                found.add(key)
+        return found
 
 
 class Gathering(Generic[R]):
@@ -119,7 +157,7 @@ class Gathering(Generic[R]):
         """Whether what streams need may have to be read, which is done for many of them at once."""
         return not self._complete
 
-    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> Taken:
+    async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> TakenStreams:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
 
         Returns:
@@ -229,7 +267,7 @@ class Gathering(Generic[R]):
 
 async def take_filling(
     memory: Memory[R], told: Sequence[Told], target: Target[R], missing: MissingReader
-) -> Taken:
+) -> TakenStreams:
     """Takes streams into memory, each gap filled first.
 
     Raises:
@@ -245,7 +283,7 @@ async def take_filling(
         filled += len(late)
         events += sum(len(stream.events) for stream in late)
         place, gap = memory.take(told, place, repeats)
-    return Taken(repeats, gaps, filled, events)
+    return TakenStreams(repeats, gaps, filled, events)
 
 
 def _portions(values: Mapping[str, T], size: int) -> Iterator[dict[str, T]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
 from headrace.domain.stream import EventStream
@@ -13,7 +15,7 @@ from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.decode import Told, tell
-from headrace.rebuild.local.rows_in_memory import Gathering
+from headrace.rebuild.local.rows_in_memory import Gathering, WrittenKeys
 from headrace.rebuild.switch import Shadow
 
 Q0, Q1 = ("ledger.events", 0), ("ledger.events", 1)
@@ -188,3 +190,25 @@ async def test_nothing_is_written_over_the_work_of_another(
     with pytest.raises(ProjectionError, match="no longer the shadow"):
         await other.write()
     assert await read_models.offsets("accounts", 2) == {Q0: 4}
+
+
+KEYS = st.sets(st.text(max_size=5), max_size=200)
+
+
+@given(written=KEYS, others=KEYS, bits=st.sampled_from([1, 8, 1 << 10, 1 << 20]))
+def test_no_written_key_is_forgotten(written: set[str], others: set[str], bits: int) -> None:
+    keys = WrittenKeys(bits)
+    assert keys.among(written | others) == set()
+    keys.add(written)
+    keys.add(sorted(written))
+    assert written <= keys.among(written | others)
+
+
+def test_few_others_are_taken_for_written_ones() -> None:
+    keys = WrittenKeys(1 << 20)
+    keys.add(f"a-{number}" for number in range(50_000))
+    assert keys.among(f"a-{number}" for number in range(50_000)) == {
+        f"a-{number}" for number in range(50_000)
+    }
+    # A tenth of the bits is set at most, and two of them are looked at.
+    assert len(keys.among(f"b-{number}" for number in range(50_000))) < 1_000
