@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -55,7 +56,11 @@ commands.command()(control.rollback)
 
 Names = Annotated[list[str], typer.Argument(help="The projections' names.")]
 Engine = Annotated[
-    str, typer.Option(help="'replay': in this process. 'spark': on every core, or a cluster.")
+    str,
+    typer.Option(
+        help="'replay': in this process. 'spark': on every core, or a cluster. 'auto': the one that is"
+        " done first, by the number of messages."
+    ),
 ]
 Start = Annotated[
     str,
@@ -173,7 +178,7 @@ def rebuild(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    engine: Engine = "replay",
+    engine: Engine = "auto",
     start: Start = "zero",
     only_keys: OnlyKeys = None,
     verify: Verify = True,
@@ -212,10 +217,8 @@ def rebuild(
         "accept": accept,
         "take_over": take_over,
     }
-    if engine == "spark":
-        run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
-    else:
-        run = _here(app_path, choices, wanted)
+    asked = _Asked(engine, quiet=json, session=session, wanted=wanted, export=from_export)
+    run = _run_by(asked, app_path, names, choices)
     outcomes = run(names, quiet=json)
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
     for report in reports:
@@ -230,7 +233,7 @@ def rebuild(
 
 def _check_choices(engine: str, from_export: Path | None, start: str, *, no_broker: bool) -> None:
     _check_engine(engine)
-    if from_export is not None and engine != "spark":
+    if from_export is not None and engine == "replay":
         raise typer.BadParameter("exported files need --engine spark", param_hint="--from-export")
     if from_export is not None and start == "store":
         raise typer.BadParameter(
@@ -291,7 +294,7 @@ def verify(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    engine: Engine = "replay",
+    engine: Engine = "auto",
     against: Against = "store",
     json: AsJson = False,
     log_format: LogFormat = "console",
@@ -319,7 +322,7 @@ def verify(
         "source": against,
         "switch": False,
     }
-    run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
+    run = _run_by(_Asked(engine, quiet=json), app_path, names, choices)
     built = run(names, quiet=json)
     outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
@@ -333,7 +336,7 @@ def verify(
 def _session_choices(
     engine: str, master: str, remote: str, conf: list[str] | None
 ) -> dict[str, Any]:
-    if (master or remote or conf) and engine != "spark":
+    if (master or remote or conf) and engine == "replay":
         raise typer.BadParameter("a cluster needs --engine spark", param_hint="--engine")
     if master and remote:
         raise typer.BadParameter("use --master or --remote, not both", param_hint="--remote")
@@ -341,8 +344,39 @@ def _session_choices(
 
 
 def _check_engine(engine: str) -> None:
-    if engine not in {"replay", "spark"}:
-        raise typer.BadParameter("use 'replay' or 'spark'", param_hint="--engine")
+    if engine not in {"auto", "replay", "spark"}:
+        raise typer.BadParameter("use 'auto', 'replay' or 'spark'", param_hint="--engine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The engine that was named, or `auto`, and what it depends on."""
+
+    engine: str
+    quiet: bool = field(kw_only=True)
+    session: dict[str, Any] = field(kw_only=True, default_factory=dict)
+    wanted: "Wanted | None" = field(kw_only=True, default=None)
+    export: Path | None = field(kw_only=True, default=None)
+
+
+def _run_by(asked: _Asked, app_path: str, names: list[str], choices: dict[str, Any]) -> "_Run":
+    """Returns what rebuilds with the engine that was named; or, by size, with one that it tells of."""
+    engine = asked.engine
+    if engine == "auto":
+        from headrace.app import load_app
+        from headrace.cli.projections.engine import chosen
+
+        needed = "a cluster" if any(asked.session.values()) else ""
+        needed = "--from-export" if asked.export else needed
+        few = asked.wanted is not None
+        found = chosen(load_app(app_path), names, choices, needs_spark=needed, few=few)
+        engine = found.engine
+        if found.why and not asked.quiet:
+            typer.echo(f"engine {engine}: {found.why}", err=True)
+    if engine == "replay":
+        return _here(app_path, choices, asked.wanted)
+    exported = {"export": asked.export} if asked.export else {}
+    return _with_spark(app_path, choices | exported, asked.session, asked.wanted)
 
 
 def _here(app_path: str, choices: dict[str, Any], wanted: "Wanted | None" = None) -> "_Run":

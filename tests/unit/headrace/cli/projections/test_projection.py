@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+from headrace.cli.projections import engine as engine_module
 from headrace.cli.projections.differences import show
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
@@ -112,6 +113,26 @@ def rebuild(
         )  # fmt: skip
 
     return run_it
+
+
+def test_the_engine_is_chosen_by_size_and_said_in_one_line(
+    rebuild: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_lacking_of_spark", lambda: "")
+    monkeypatch.setattr(engine_module.os, "cpu_count", lambda: 2)
+    [said] = [line for line in rebuild("loans").output.splitlines() if line.startswith("engine")]
+    assert said == (
+        "engine replay: 3 messages to read, 0 rows now; below 9,500,000 messages the start of Spark"
+        " takes longer than 2 cores save"
+    )
+    onto = rebuild("loans", "--from", "offsets").output
+    assert "engine replay: 0 messages to read, 1 rows now; below" in onto
+    stored = rebuild("loans", "--from", "store", "--no-broker").output
+    assert "engine replay: 3 messages to read, 1 rows now; below" in stored
+    assert "engine" not in rebuild("loans", "--engine", "replay").output
+    assert "engine" not in rebuild("loans", "--json").output
+    few = rebuild("loans", "--only-keys", "b-1").output
+    assert "engine replay: only some rows are rebuilt" in few
 
 
 def test_a_rebuild_that_fails_is_reported_after_the_others(rebuild: Any) -> None:
@@ -283,7 +304,7 @@ def test_keys_and_a_time_together_are_refused(
 
 
 def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
-    done = rebuild("loans", "--from-export", str(tmp_path))
+    done = rebuild("loans", "--from-export", str(tmp_path), "--engine", "replay")
     assert done.status == 2
     assert "--engine spark" in done.output
 
@@ -291,7 +312,7 @@ def test_exported_files_are_for_spark(rebuild: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--master", "spark://m:1"), "a cluster needs --engine spark"),
+        (("--engine", "replay", "--master", "spark://m:1"), "a cluster needs --engine spark"),
         (("--engine", "spark", "--master", "spark://m:1", "--remote", "sc://s:1"), "not both"),
         (("--engine", "spark", "--conf", "cores"), "use spark.KEY=VALUE"),
         (
