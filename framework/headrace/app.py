@@ -304,12 +304,16 @@ class App:
         """Connects a command bus, without running anything of the application here.
 
         To wait for projections it looks into `read_models` of the settings.
+
+        Raises:
+            BrokerUnreachable: no broker answered within `connect_ms`.
         """
         from headrace.projections.tables.read_models import ReadModels
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
-            transport = await stack.enter_async_context(open_transport(settings.broker))
+            opening = open_transport(settings.broker, within_ms=settings.connect_ms)
+            transport = await stack.enter_async_context(opening)
             # Opened at the first use only.
             read_models = ReadModels(settings.read_models)
             stack.push_async_callback(read_models.aclose)

@@ -12,6 +12,7 @@ Every error that the framework raises on purpose.
     │   └── NoEventStream           a message of the event topic carries no event stream
     ├── CommandTimeout              no result came in time: the outcome is unknown
     │   └── NotYetHandled           the result is known; a reader that you wait for is not so far yet
+    ├── BrokerUnreachable           no broker answers at the address; nothing was sent
     ├── CommandRefused              the command could not be handed over at all
     │   └── ReadOnlyDatabase        the service can only read its databases, and takes no commands
     ├── LineageError                event store, event topic and readers do not belong together
@@ -23,6 +24,7 @@ Every error that the framework raises on purpose.
     ├── ProcessError                an instance of a process cannot be taken up again
     │   └── InstanceNotFound        the process has no such instance, or it is not parked
     ├── EventHandlerError           event handlers have not handled an event
+    ├── SparkUnreachable            no cluster and no Connect server of Spark answers at the address
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -33,6 +35,7 @@ from typing import Any
 __all__ = [
     "AggregateExists",
     "AggregateNotFound",
+    "BrokerUnreachable",
     "CommandRefused",
     "CommandTimeout",
     "DamagedStream",
@@ -53,6 +56,7 @@ __all__ = [
     "RebuildRunning",
     "SchemaOutOfDate",
     "SerializationError",
+    "SparkUnreachable",
     "UnknownMessageType",
 ]
 
@@ -139,6 +143,10 @@ class NotYetHandled(CommandTimeout):
         self.result = result
 
 
+class BrokerUnreachable(HeadraceError):
+    """No broker answers at the address; the sentence says what to check. Nothing was sent."""
+
+
 class CommandRefused(HeadraceError):
     """The command could not be handed over to the queue."""
 
@@ -181,6 +189,10 @@ class InstanceNotFound(ProcessError):
 
 class EventHandlerError(HeadraceError):
     """Event handlers have not handled an event, or there are none of that name."""
+
+
+class SparkUnreachable(HeadraceError):
+    """No cluster and no Connect server of Spark answers at the address; the sentence says what to check."""
 
 
 class ExtraMissing(HeadraceError):

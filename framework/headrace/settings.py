@@ -66,6 +66,9 @@ class Settings(BaseModel):
     retry_ms_min: int = Field(default=50, ge=1)
     retry_ms_max: int = Field(default=5_000, ge=1)
 
+    # How long `App.client` waits for a broker when it starts: longer than a restart of the broker takes, and
+    # short for a person who gave the wrong address. `headrace run` waits half a minute.
+    connect_ms: int = Field(default=5_000, ge=1)
     # How long `execute` waits for a result.
     result_timeout_ms: int = Field(default=30_000, ge=1)
     # If a crash lost the reply, the bus asks again after one to two times this long; long enough that an

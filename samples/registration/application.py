@@ -13,7 +13,6 @@ from headrace import (
     Projection,
     Rejection,
 )
-from headrace.errors import AggregateNotFound
 from samples.registration.addresses import (
     ClaimEmail,
     EmailAddress,
@@ -99,12 +98,7 @@ app.add(EmailAddress, User, registration, users)
 
 async def _address(email: str, context: CommandContext) -> EmailAddress:
     """The address, which may never have been claimed."""
-    try:
-        return await context.get(EmailAddress, email)
-    except AggregateNotFound:
-        address = EmailAddress(email)
-        context.add(address)
-        return address
+    return await context.get_or_add(EmailAddress, email, lambda: EmailAddress(email))
 
 
 @app.handles

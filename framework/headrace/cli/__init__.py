@@ -7,7 +7,7 @@ Used by you at a terminal, and by init systems. Only this package reads the envi
 
 import socket
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -32,6 +32,7 @@ def _command_line() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    command_line.callback()(_options)
     command_line.add_typer(broker.commands, name="broker")
     command_line.command("run")(run.run)
     command_line.add_typer(parked.commands, name="parked")
@@ -48,6 +49,26 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")
     return command_line
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """CQRS and event sourcing with a durable queue and Spark rebuilds."""
 
 
 def main() -> NoReturn:

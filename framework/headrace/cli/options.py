@@ -10,6 +10,7 @@ __all__ = [
     "BrokerAddress",
     "EventStoreUrl",
     "LogFormat",
+    "LogLevel",
     "NoBroker",
     "ReadModelsUrl",
     "SparkMaster",
@@ -37,6 +38,12 @@ def _address(text: str) -> str:
 def _log_format(text: str) -> str:
     if text not in {"console", "json"}:
         raise typer.BadParameter(f"use 'console' or 'json', not {text!r}")
+    return text
+
+
+def _log_level(text: str) -> str:
+    if text not in {"debug", "info", "warning", "error"}:
+        raise typer.BadParameter(f"use 'debug', 'info', 'warning' or 'error', not {text!r}")
     return text
 
 
@@ -86,6 +93,15 @@ LogFormat = Annotated[
         envvar="HEADRACE_LOG_FORMAT",
         callback=_log_format,
         help="'console' or 'json'.",
+    ),
+]
+LogLevel = Annotated[
+    str,
+    typer.Option(
+        "--log-level",
+        envvar="HEADRACE_LOG_LEVEL",
+        callback=_log_level,
+        help="The least that is logged: 'debug', 'info', 'warning' or 'error'.",
     ),
 ]
 SparkMaster = Annotated[

@@ -136,6 +136,24 @@ class CommandContext:
         run.aggregate = aggregate
         return aggregate
 
+    async def get_or_add(
+        self, aggregate_class: type[A], aggregate_id: Hashable, create: Callable[[], A]
+    ) -> A:
+        """Returns the command's aggregate, or the new one that `create` returns, which is added.
+
+        Where a command meets the first use of an id: `await context.get_or_add(Cart, id, lambda:
+        Cart(id))`.
+
+        Raises:
+            ValueError: as from `get` and `add`.
+        """
+        try:
+            return await self.get(aggregate_class, aggregate_id)
+        except AggregateNotFound:
+            aggregate = create()
+            self.add(aggregate)
+            return aggregate
+
     def add(self, aggregate: Aggregate) -> None:
         """Hands over a new aggregate to be stored.
 

@@ -105,8 +105,9 @@ class Command(_Message):
     """A wish to change one aggregate.
 
     Subclass with the fields of the wish; annotate the one that names the aggregate as
-    `AggregateId`. Class arguments: `name` (default: the class name), `version` (default 1) and
-    `topic` (default: the one that commands share).
+    `AggregateId`. Class arguments: `name` (default: the class name), `version` (default 1),
+    `topic` (default: the one that commands share) and `internal`: True for a command that only
+    your own code sends; the HTTP gateway does not offer it.
 
         class Deposit(Command):
             account_id: AggregateId
@@ -118,9 +119,12 @@ class Command(_Message):
 
     aggregate_id_field: ClassVar[str] = ""
     message_topic: ClassVar[str] = MAIN_TOPIC
+    message_internal: ClassVar[bool] = False
 
     @classmethod
-    def __pydantic_init_subclass__(cls, *, topic: str = MAIN_TOPIC, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(
+        cls, *, topic: str = MAIN_TOPIC, internal: bool = False, **kwargs: Any
+    ) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if not _TOPIC.fullmatch(topic):
             raise DefinitionError(
@@ -128,6 +132,7 @@ class Command(_Message):
                 " lower-case letters, digits and '_' (at most 63 characters)"
             )
         cls.message_topic = topic
+        cls.message_internal = internal
         marked = [field for field, info in cls.model_fields.items() if _MARK in info.metadata]
         if len(marked) != 1:
             raise DefinitionError(

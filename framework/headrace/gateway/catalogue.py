@@ -21,7 +21,7 @@ _NAME_CHARACTERS_MAX: Final = 127
 
 
 class Catalogue:
-    """The command types that have a handler.
+    """The command types that clients may send: those that have a handler and are not `internal`.
 
     Args:
         types: of the application.
@@ -30,7 +30,8 @@ class Catalogue:
     def __init__(self, types: Iterable[type[Command]]) -> None:
         found: dict[str, dict[int, type[Command]]] = {}
         for one in sorted(types, key=lambda each: (each.message_name, each.message_version)):
-            found.setdefault(one.message_name, {})[one.message_version] = one
+            if not one.message_internal:
+                found.setdefault(one.message_name, {})[one.message_version] = one
         self._found = found
 
     @property

@@ -2,6 +2,7 @@
 `POST /commands/{name}`: a command in JSON, its result in JSON.
 
     executed, unchanged   200      rejected by a rule      409      values do not fit    422
+    no such aggregate     404
     handed over           202      no result in time       504      the broker is away   503
 
 The endpoint behind the route; it executes commands on the command bus.
@@ -21,7 +22,7 @@ from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.domain.message import Command
-from headrace.errors import CommandRefused, CommandTimeout, ReadOnlyDatabase
+from headrace.errors import AggregateNotFound, CommandRefused, CommandTimeout, ReadOnlyDatabase
 from headrace.gateway import request as reading
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
@@ -186,6 +187,8 @@ class Commands:
             "command_id": result.command_id,
             "aggregate_id": result.aggregate_id,
         }
+        if result.status == "rejected" and result.error == AggregateNotFound.__name__:
+            raise Problem(404, "no-aggregate", result.error, result.sentence, **about)
         if result.status == "rejected":
             raise Problem(409, "rejected", result.error, result.sentence, **about)
         if result.error == "Busy":

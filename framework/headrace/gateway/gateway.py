@@ -5,7 +5,7 @@ Used by `server`; calls the endpoints.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -105,6 +107,7 @@ class Gateway:
                 Route("/openapi.json", self._describe),
                 Route("/docs", self._show),
             ],
+            middleware=_cross_origin(settings.origins),
             exception_handlers={
                 Problem: _answer_problem,
                 HTTPException: _answer_http,
@@ -195,6 +198,21 @@ class Gateway:
     async def _answer_outage(self, request: Request, error: Exception) -> Response:
         log.warning("database away", path=request.url.path, error=str(error))
         return self._later("unavailable", _NO_DATABASE)
+
+
+def _cross_origin(origins: Collection[str]) -> list[Middleware]:
+    """What pages of other origins may send and see; without credentials, which the gateway has none of."""
+    if not origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Content-Type", "Idempotency-Key", "If-None-Match", "Prefer"],
+            expose_headers=["ETag", "Preference-Applied", "Retry-After"],
+        )
+    ]
 
 
 async def _answer_problem(_request: Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ The OpenAPI 3.1 document of an application, made from the pydantic models of its
 Served at `/openapi.json`, for tools that generate clients. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from headrace.domain.identity import ID_CHARACTERS_MAX
 from headrace.domain.message import Command
 from headrace.errors import DefinitionError
 from headrace.gateway.catalogue import Catalogue
+from headrace.gateway.pages import CONTROLS
 from headrace.gateway.problems import MEDIA_TYPE, TYPE_PREFIX
 from headrace.gateway.settings import GatewaySettings
 from headrace.projections.definition.projection import Projection
@@ -53,6 +54,7 @@ def document(
     """
     commands = [one for versions in catalogue.names.values() for one in versions.values()]
     references, schemas = _schemas(commands, [p.row for p in projections.values()])
+    _bound_ids(commands, references, schemas)
     paths: Json = {}
     for name, versions in catalogue.names.items():
         bodies = [references[one, "validation"] for one in versions.values()]
@@ -87,6 +89,20 @@ def _schemas(
     except PydanticInvalidForJsonSchema as error:
         raise DefinitionError(f"no OpenAPI document can be made: {error}") from error
     return references, schema.get("$defs", {})  # type: ignore[return-value]  # keys are what we passed
+
+
+def _bound_ids(
+    commands: Iterable[type[Command]],
+    references: Mapping[tuple[type[BaseModel], JsonSchemaMode], Json],
+    schemas: Json,
+) -> None:
+    """Says of each command's id what every id must be."""
+    for one in commands:
+        name = references[one, "validation"]["$ref"].rpartition("/")[2]
+        field = schemas[name]["properties"][one.aggregate_id_field]
+        if field.get("type") == "string" and "format" not in field:
+            field.setdefault("minLength", 1)
+            field.setdefault("maxLength", ID_CHARACTERS_MAX)
 
 
 def _command(name: str, versions: Mapping[int, type[Command]], body: Json) -> Json:
@@ -157,28 +173,53 @@ def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> 
             },
         },
     }
-    filters = [
-        {
-            "name": name,
-            "in": "query",
-            "description": "Only rows with this value.",
-            "schema": TypeAdapter(info.annotation).json_schema(),
-        }
-        for name, info in projection.row.model_fields.items()
-        if name not in {"after", "limit", "seen", "wait_ms"}
-    ]
+    filters = [one for field in projection.row.model_fields for one in _filters(projection, field)]
     return {
         "operationId": f"projection.{projection.name}.many",
         "tags": ["projections"],
-        "summary": f"Rows in the order of their {projection.key}",
+        "summary": f"Rows in the order of their {projection.key}, or of a field",
         "parameters": [
             *filters,
+            _sort(projection),
             *(_reference("parameters", name) for name in ("limit", "after", "seen", "wait_ms")),
         ],
         "responses": {
             "200": {"description": "A page.", "content": {"application/json": {"schema": page}}},
             **_refusals("400", "404", "421", "422", "500", "503", "504"),
         },
+    }
+
+
+def _filters(projection: Projection[Any], field: str) -> Iterator[Json]:
+    """Yields the conditions that a query may have of a field."""
+    schema = TypeAdapter(projection.row.model_fields[field].annotation).json_schema()
+    described = {
+        field: "Only rows with this value.",
+        f"{field}.ne": "Only rows with another value.",
+        f"{field}.in": "Only rows with one of these values, separated by commas.",
+    }
+    ordered = {
+        f"{field}.ge": "Only rows with this value or a greater one.",
+        f"{field}.gt": "Only rows with a greater value.",
+        f"{field}.le": "Only rows with this value or a smaller one.",
+        f"{field}.lt": "Only rows with a smaller value.",
+    }
+    if schema.get("type") != "boolean":
+        described |= ordered
+    for name, text in described.items():
+        if name not in CONTROLS:
+            listed = {"type": "string"} if name.endswith(".in") else schema
+            yield {"name": name, "in": "query", "description": text, "schema": listed}
+
+
+def _sort(projection: Projection[Any]) -> Json:
+    fields = [f"{sign}{name}" for name in projection.row.model_fields for sign in ("", "-")]
+    return {
+        "name": "sort",
+        "in": "query",
+        "description": "A field to order by, with a - in front for the greatest first. Rows without a"
+        f" value come last; rows with equal ones by their {projection.key}.",
+        "schema": {"type": "string", "enum": fields, "default": projection.key},
     }
 
 

@@ -1,25 +1,29 @@
 """
-Finds rows of a projection's live table by the values of fields, a page at a time in key order.
+Reads what a query says of a projection's rows: values of fields as text, conditions, an order.
+
+    owner=ann  balance.ge=100  balance.lt=200  owner.in=ann,bob  closed.ne=true  sort=-balance
 
 Used by `queries`; reads the database of read models.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
-from sqlalchemy import select
 
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.row_tables import build_table, row_of
+from headrace.projections.tables.reader import Page
+from headrace.projections.tables.row_query import LOOKUPS
 
-__all__ = ["Page", "Pages"]
+__all__ = ["CONTROLS", "Pages"]
 
 R = TypeVar("R", bound=BaseModel)
+
+# Names of the query that are no fields of a row.
+CONTROLS: Final = frozenset({"after", "limit", "seen", "sort", "wait_ms"})
 
 # What the widest column of every database takes.
 _INTEGER_MAX: Final = 2**63 - 1
@@ -27,19 +31,6 @@ _INTEGER_MAX: Final = 2**63 - 1
 _DECIMAL_DIGITS_MAX: Final = 1_000
 # Longer than any text worth asking for, and than most request lines that proxies let through.
 _TEXT_CHARACTERS_MAX: Final = 8_192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[R]):
-    """Some rows.
-
-    Attributes:
-        rows: in key order, by code point.
-        after: the key after which the next page begins; None: there is none.
-    """
-
-    rows: list[R]
-    after: str | None
 
 
 class Pages(Generic[R]):
@@ -53,8 +44,6 @@ class Pages(Generic[R]):
     def __init__(self, projection: Projection[R], read_models: ReadModels) -> None:
         self._projection = projection
         self._read_models = read_models
-        # The view of the live generation has the projection's own name.
-        self._view = build_table(projection, projection.name)
         self._types: dict[str, TypeAdapter[Any]] = {
             name: TypeAdapter[Any](info.annotation or Any)
             for name, info in projection.row.model_fields.items()
@@ -64,6 +53,23 @@ class Pages(Generic[R]):
     def fields(self) -> frozenset[str]:
         """The names of the row's fields."""
         return frozenset(self._types)
+
+    def field_of(self, name: str) -> str | None:
+        """Returns the field that a condition of a query is about; None: of no field."""
+        field, dot, lookup = name.partition(".")
+        known = field in self._types and (lookup in LOOKUPS if dot else True)
+        return field if known else None
+
+    def condition(self, name: str, text: str) -> tuple[str, Any]:
+        """Returns a condition as readers take it, of one in a query.
+
+        Raises:
+            ValueError: no row can have such a value; a pydantic `ValidationError` is one, too.
+        """
+        field, _, lookup = name.partition(".")
+        if lookup == "in":
+            return f"{field}__in", [self.value(field, each) for each in text.split(",")]
+        return f"{field}__{lookup}" if lookup else field, self.value(field, text)
 
     def value(self, field: str, text: str) -> Any:
         """Returns a field's value as text says it.
@@ -86,15 +92,9 @@ class Pages(Generic[R]):
             return value.astimezone(UTC)
         return value
 
-    async def read(self, equals: Mapping[str, Any], *, after: str | None, limit: int) -> Page[R]:
-        """Returns the rows with these values whose keys come after one; `limit` at most."""
-        key = self._view.c[self._projection.key]
-        conditions = [self._view.c[name] == value for name, value in equals.items()]
-        if after is not None:
-            conditions.append(key > after)
-        statement = select(self._view).where(*conditions).order_by(key).limit(limit + 1)
-        async with self._read_models.snapshot() as connection:
-            found = (await connection.execute(statement)).mappings().all()
-        rows = [row_of(self._projection, row) for row in found[:limit]]
-        more = len(found) > limit
-        return Page(rows=rows, after=getattr(rows[-1], self._projection.key) if more else None)
+    async def read(
+        self, conditions: Mapping[str, Any], *, sort: str | None, after: str | None, limit: int
+    ) -> Page[R]:
+        """Returns the next rows that fit all conditions; raises what `ProjectionReader.page` raises."""
+        reader = self._read_models.reader(self._projection)
+        return await reader.page(conditions, order_by=sort, limit=limit, after=after)

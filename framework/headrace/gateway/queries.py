@@ -1,9 +1,12 @@
 """
 `GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
 
+Each answer has an `ETag` made of its bytes. A request that names it in `If-None-Match` gets 304 and no body.
+
 The endpoints behind these routes. They only read.
 """
 
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -15,18 +18,18 @@ from headrace.app import App, RunningApp
 from headrace.domain.identity import check_id
 from headrace.errors import ProjectionError, ProjectionNotFound
 from headrace.gateway import request as reading
-from headrace.gateway.pages import Pages
+from headrace.gateway.pages import CONTROLS, Pages
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.settings import GatewaySettings
 from headrace.projections.definition.projection import Projection
 
-__all__ = ["CONTROLS", "Queries"]
+__all__ = ["Queries"]
 
-# Names of the query that are no fields of a row.
-CONTROLS: Final = frozenset({"after", "limit", "seen", "wait_ms"})
 _WAITING: Final = frozenset({"seen", "wait_ms"})
 # No aggregate has more, and every database has room for it.
 _VERSION_MAX: Final = 10**18 - 1
+# Of an ETag: two different answers never share one by chance.
+_TAG_BYTES: Final = 16
 
 
 class Queries:
@@ -59,14 +62,17 @@ class Queries:
             raise Problem(
                 404, "no-row", "No such row", f"{projection.name} has no row {key[:255]!r}"
             )
-        return _json(row.model_dump_json().encode())
+        return _answer(request, row.model_dump_json().encode())
 
     async def many(self, request: Request) -> Response:
         """Answers with a page of rows; raises `Problem`."""
         projection = self._projection(request)
         pages = self._pages[projection.name]
         values = reading.single_values(request.query_params)
-        _refuse_unknown(values, CONTROLS | pages.fields)
+        _refuse_unknown(
+            {name: text for name, text in values.items() if pages.field_of(name) is None},
+            CONTROLS | pages.fields,
+        )
         most = self._settings.page_rows_max
         limit = reading.integer(
             values, "limit", least=1, most=most, default=self._settings.page_rows
@@ -75,11 +81,17 @@ class Queries:
         if after is not None and "\x00" in after:
             raise invalid("after is a key", [{"field": "after", "sentence": "has a NUL"}])
         wished = {name: text for name, text in values.items() if name not in CONTROLS}
-        equals = _equals(pages, wished)
+        conditions = _conditions(pages, wished)
         await self._wait(projection, values)
-        page = await pages.read(equals, after=after, limit=limit or most)
+        try:
+            page = await pages.read(
+                conditions, sort=values.get("sort"), after=after, limit=limit or most
+            )
+        except ValueError as error:
+            raise invalid(str(error), [{"field": "", "sentence": str(error)}]) from error
         rows = b",".join(row.model_dump_json().encode() for row in page.rows)
-        return _json(b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after)))
+        body = b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after))
+        return _answer(request, body)
 
     def _projection(self, request: Request) -> Projection[Any]:
         try:
@@ -127,20 +139,26 @@ def _refuse_unknown(values: dict[str, str], known: frozenset[str]) -> None:
         )
 
 
-def _equals(pages: Pages[Any], wished: dict[str, str]) -> dict[str, Any]:
-    equals: dict[str, Any] = {}
+def _conditions(pages: Pages[Any], wished: dict[str, str]) -> dict[str, Any]:
+    conditions: dict[str, Any] = {}
     errors: list[dict[str, str]] = []
     for name, text in wished.items():
         try:
-            equals[name] = pages.value(name, text)
+            condition, value = pages.condition(name, text)
+            conditions[condition] = value
         except ValidationError as error:
             errors += [{**one, "field": name} for one in named_errors(error)]
         except ValueError as error:
             errors.append({"field": name, "sentence": str(error)})
     if errors:
         raise invalid("no row can have these values", errors)
-    return equals
+    return conditions
 
 
-def _json(body: bytes) -> Response:
-    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+def _answer(request: Request, body: bytes) -> Response:
+    tag = f'"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
+    # A browser may keep it, and asks each time whether it is still the same.
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if reading.is_known(request.headers, tag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)

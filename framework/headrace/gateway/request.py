@@ -24,6 +24,7 @@ __all__ = [
     "check_host",
     "command_key",
     "integer",
+    "is_known",
     "json_object",
     "preference",
     "single_values",
@@ -183,6 +184,12 @@ def command_key(headers: Headers) -> str | None:
         return check_id("an Idempotency-Key", key)
     except ValueError as error:
         raise _unusable_key(str(error)) from error
+
+
+def is_known(headers: Headers, tag: str) -> bool:
+    """Returns whether `If-None-Match` names an answer's tag; weak tags count, as its RFC says."""
+    named = ",".join(headers.getlist("if-none-match")).split(",")
+    return any(each.strip().removeprefix("W/") in (tag, "*") for each in named)
 
 
 def _unusable_key(sentence: str) -> Problem:

@@ -26,6 +26,9 @@ class GatewaySettings(BaseModel):
     # `*.example.com` is all below it, `*` any. A web page that gives its own name the gateway's address
     # (DNS rebinding) would otherwise read and command with its visitor's browser.
     hosts: tuple[str, ...] = ()
+    # Origins whose pages may call the gateway from a browser, such as `https://shop.example`; `*` is any.
+    # None: only pages that come from the gateway's own origin.
+    origins: tuple[str, ...] = ()
 
     # A command is a wish of a few hundred bytes; four of the largest fit into a frame of the queue.
     body_bytes_max: int = Field(default=1_048_576, ge=1)

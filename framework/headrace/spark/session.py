@@ -7,6 +7,7 @@ or topics.
 """
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from headrace.errors import ExtraMissing
+from headrace.errors import ExtraMissing, SparkUnreachable
 
 __all__ = [
     "cluster_session",
@@ -39,6 +40,11 @@ CONNECT_MISSING = (
     "a Spark Connect session needs packages that are not installed: pip install 'headrace[connect]'"
     " ({missing}); --master spark://… needs none of them"
 )
+
+# How long each address of a cluster may take to answer: far above a round trip around the world.
+_ANSWER_S_MAX = 5.0
+# What an address begins with, and the port where it names none.
+_PORTS = {"spark://": 7077, "sc://": 15002}
 
 _PY_FILES = "spark.submit.pyFiles"
 
@@ -102,7 +108,10 @@ def open_session(
 
     Raises:
         ExtraMissing: Java, or what Spark Connect needs, is missing.
+        SparkUnreachable: no server listens at the address; it is tried before Java starts, as Spark
+            itself gives up after a minute, with the traceback of two languages.
     """
+    _require_answer(remote or master)
     if remote:
         return remote_session(remote, settings=settings)
     if master:
@@ -178,6 +187,27 @@ async def in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T
         await asyncio.to_thread(session.interruptTag, tag)
         await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
         raise
+
+
+def _require_answer(url: str) -> None:
+    """Connects to a server of Spark and disconnects; one of several masters is enough."""
+    scheme = next((each for each in _PORTS if url.startswith(each)), None)
+    if scheme is None:
+        return  # local, or a cluster manager that is found in another way
+    reasons: list[str] = []
+    for address in url.removeprefix(scheme).partition("/")[0].split(","):
+        host, colon, port = address.rpartition(":")
+        place = (host, int(port)) if colon and port.isdecimal() else (address, _PORTS[scheme])
+        try:
+            socket.create_connection(place, timeout=_ANSWER_S_MAX).close()
+        except OSError as error:
+            reasons.append(f"{place[0]}:{place[1]}: {error}")
+        else:
+            return
+    raise SparkUnreachable(
+        f"no Spark answers at {url} ({'; '.join(reasons)}): check the address, that it runs, and that"
+        " no firewall stands between"
+    )
 
 
 def _start(

@@ -13,15 +13,18 @@ __all__ = ["open_transport"]
 
 
 @asynccontextmanager
-async def open_transport(broker: str | None, *, name: str = "") -> AsyncIterator[Transport]:
+async def open_transport(
+    broker: str | None, *, name: str = "", within_ms: int | None = None
+) -> AsyncIterator[Transport]:
     """Opens the transport over a broker, or one within this process; closed with the block.
 
     Args:
         broker: its `host:port`; None: messages stay in this process.
         name: what this process is called there; empty: it has a random name.
+        within_ms: how long to wait for the broker; None: as long as a message may wait for it.
 
     Raises:
-        MessageQueueError: the broker cannot be reached.
+        BrokerUnreachable: no broker answered in time.
         ValueError: the name has other characters than letters, digits, '.', '_' and '-', or more than 100.
     """
     if broker is None:
@@ -32,7 +35,7 @@ async def open_transport(broker: str | None, *, name: str = "") -> AsyncIterator
         from headrace.transports.queue import QueueTransport
 
         queue = QueueTransport(broker, name=name)
-        await queue.start()
+        await queue.start(within_ms=within_ms)
         transport = queue
     try:
         yield transport

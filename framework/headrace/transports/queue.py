@@ -24,7 +24,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from headrace._runtime.log import get_logger
-from headrace.errors import HeadraceError
+from headrace.errors import BrokerUnreachable, HeadraceError
 from headrace.transports.base import (
     DAMAGED,
     Incoming,
@@ -102,9 +102,19 @@ class QueueTransport:
         self._marked: set[str] = set()
         self._closed = False
 
-    async def start(self) -> None:
-        """Connects to the broker; raises `ConnectionLost` when it cannot be reached."""
-        await self._producer.start()
+    async def start(self, *, within_ms: int | None = None) -> None:
+        """Connects to the broker.
+
+        Args:
+            within_ms: how long to wait for it; None: the producer's send timeout.
+
+        Raises:
+            BrokerUnreachable: no broker answered in time.
+        """
+        try:
+            await self._producer.start(within_ms=within_ms)
+        except ConnectionLost as error:
+            raise BrokerUnreachable(str(error)) from error
 
     @property
     def reply_address(self) -> str:

@@ -23,7 +23,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId
 
 __all__ = [

@@ -22,8 +22,11 @@ def upgrade(
     """Bring a database's schema up to this version."""
     from headrace.stores.database.schema import upgrade as upgrade_schema
 
-    asyncio.run(upgrade_schema(url, revision))
-    typer.echo("the schema is up to date" if revision == "head" else f"the schema is at {revision}")
+    before, after = asyncio.run(upgrade_schema(url, revision))
+    if before == after:
+        typer.echo(f"nothing to do: the schema is at {after} already")
+    else:
+        typer.echo(f"the schema is at {after} now" + (f"; it was at {before}" if before else ""))
 
 
 @commands.command()

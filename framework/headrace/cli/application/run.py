@@ -2,14 +2,23 @@
 
 import asyncio
 import gc
+import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+from headrace.cli.options import (
+    BrokerAddress,
+    EventStoreUrl,
+    LogFormat,
+    LogLevel,
+    ReadModelsUrl,
+)
+from headrace.cli.settings import ConfigFile, SetPairs, gather, parts_given
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
@@ -43,6 +52,14 @@ HttpHosts = Annotated[
         " plain IP addresses; '*.example.com' is all below it, '*' any.",
     ),
 ]
+HttpOrigins = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_HTTP_ORIGINS",
+        metavar="ORIGIN,…",
+        help="Origins whose pages may call it from a browser, such as https://shop.example; '*' is any.",
+    ),
+]
 
 
 def _name(text: str) -> str:
@@ -66,7 +83,22 @@ ProcessName = Annotated[
 ]
 
 
+# Options that are settings: the parameter's name, the part and the setting.
+_SETTINGS: Final = (
+    ("broker", "run", "broker"),
+    ("event_store", "run", "event_store"),
+    ("read_models", "run", "read_models"),
+    ("name", "run", "name"),
+    ("after_parked", "run", "after_parked"),
+    ("commands", "run", "command_topics"),
+    ("http_hosts", "http", "hosts"),
+    ("http_origins", "http", "origins"),
+)
+_LISTS: Final = frozenset({"command_topics", "hosts", "origins"})
+
+
 def run(
+    context: typer.Context,
     app_path: Annotated[
         str, typer.Argument(metavar="APP", help="Application as MODULE:ATTRIBUTE.")
     ],
@@ -76,6 +108,7 @@ def run(
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     http: HttpAddress = "",
     http_hosts: HttpHosts = "",
+    http_origins: HttpOrigins = "",
     after_parked: Annotated[
         str,
         typer.Option(
@@ -100,7 +133,10 @@ def run(
         ),
     ] = False,
     name: ProcessName = "",
+    config: ConfigFile = None,
+    set_: SetPairs = None,
     log_format: LogFormat = "console",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run an application against a broker. Prints `headrace run ready`; stop it with SIGTERM.
 
@@ -109,21 +145,68 @@ def run(
     import uvloop
 
     from headrace.cli.logs import configure_logs
+
+    configure_logs(log_format, log_level)
+    options = {
+        "broker": broker,
+        "event_store": event_store,
+        "read_models": read_models,
+        "name": name,
+        "after_parked": after_parked,
+        "commands": commands,
+        "http_hosts": http_hosts,
+        "http_origins": http_origins,
+    }
+    given = {option for option in options if _is_given(context, option)}
+    settings, gateway = _settings(options, given, http, file=config, pairs=set_)
+    uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
+
+
+def _settings(
+    options: Mapping[str, str],
+    given: Collection[str],
+    http: str,
+    *,
+    file: Path | None,
+    pairs: list[str] | None,
+) -> "tuple[Settings, GatewaySettings | None]":
+    """Returns the settings, and those of HTTP, None without it.
+
+    Args:
+        options: those that are settings, with their values or defaults.
+        given: which of them are no defaults; these are strongest.
+        http: where to listen; empty: as the other settings say.
+        file: in TOML, weaker than the environment.
+        pairs: of `--set`, stronger than the environment.
+    """
+    from pydantic import ValidationError
+
     from headrace.settings import Settings
 
-    configure_logs(log_format)
-    if after_parked not in {"go on", "hold"}:
-        raise typer.BadParameter("use 'go on' or 'hold'", param_hint="--after-parked")
-    settings = Settings(
-        broker=broker,
-        name=name,
-        event_store=event_store,
-        read_models=read_models,
-        after_parked="hold" if after_parked == "hold" else "go on",
-        command_topics=_names(commands),
-    )
-    gateway = _gateway_settings(http, _names(http_hosts)) if http else None
-    uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
+    kinds: dict[str, Any] = {"run": Settings}
+    if http or "http" in parts_given(file=file, environment=os.environ, pairs=pairs):
+        from headrace.gateway.settings import GatewaySettings
+
+        kinds["http"] = GatewaySettings
+    read = gather(kinds, file=file, environment=os.environ, pairs=pairs)
+    for option, part, setting in _SETTINGS:
+        value = options[option]
+        if part in read and (setting not in read[part] or option in given):
+            read[part][setting] = _names(value) if setting in _LISTS else value
+    if http:
+        read["http"] |= _listening(http)
+    try:
+        made = [kind(**read[part]) for part, kind in kinds.items()]
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = ".".join(map(str, wrong["loc"]))
+        raise typer.BadParameter(f"{name}: {wrong['msg']}".removeprefix(": ")) from error
+    return made[0], made[1] if len(made) > 1 else None
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}
 
 
 def _application(path: str, *, tracing: bool) -> "App":
@@ -173,16 +256,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
-def _gateway_settings(http: str, hosts: tuple[str, ...]) -> "GatewaySettings":
-    from headrace.gateway.settings import GatewaySettings
-
+def _listening(http: str) -> dict[str, Any]:
     host, colon, port = http.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise typer.BadParameter(
             f"write HOST:PORT, as in 127.0.0.1:8080, not {http!r}", param_hint="--http"
         )
-    bound = host.removeprefix("[").removesuffix("]")
-    return GatewaySettings(host=bound, port=int(port), hosts=hosts)
+    return {"host": host.removeprefix("[").removesuffix("]"), "port": int(port)}
 
 
 @asynccontextmanager

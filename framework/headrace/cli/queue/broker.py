@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.options import BrokerAddress, LogFormat
+from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
 from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, print_table, when
 from headrace.cli.queue.broker_options import BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
-from headrace.cli.queue.settings import ConfigFile, SetPairs, gather
+from headrace.cli.settings import ConfigFile, SetPairs, gather
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.settings import BrokerSettings
@@ -60,6 +60,7 @@ def broker(
     client_quota: ClientQuota = None,
     topic_quota: TopicQuota = None,
     log_format: LogFormat = "console",
+    log_level: LogLevel = "info",
     supervise: Supervise = False,
     crash_reports: CrashReports = None,
     supervised_by: SupervisedBy = None,
@@ -74,7 +75,7 @@ def broker(
 
     from headrace.cli.logs import configure_logs
 
-    configure_logs(log_format)
+    configure_logs(log_format, log_level)
     _divide_work(settings.store.directory, supervise, stuck_after_ms, crash_reports, supervised_by)
 
     from headrace_mq.broker.server import run

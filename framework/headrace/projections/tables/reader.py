@@ -9,19 +9,22 @@ one statement and sees the tables as of one moment.
 Used by the application's queries and by `comparison`. It writes nothing.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
-from sqlalchemy import Select, Table, func, select
+from sqlalchemy import RowMapping, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.shape import ColumnKind
+from headrace.projections.tables.row_query import RowQuery
 from headrace.projections.tables.row_tables import row_of
 
-__all__ = ["JoinedReader", "ProjectionReader", "read_page"]
+__all__ = ["JoinedReader", "Page", "ProjectionReader", "read_page"]
 
 R = TypeVar("R", bound=BaseModel)
 S = TypeVar("S", bound=BaseModel)
@@ -30,6 +33,20 @@ S = TypeVar("S", bound=BaseModel)
 _PAGE_ROWS: Final = 1_000
 # Rows, or pairs of a join, that `where` hands out as one list; more belong to `rows` or to a query of one's own.
 _WHERE_ROWS_MAX: Final = 10_000
+_ALL: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[R]):
+    """Some rows.
+
+    Attributes:
+        rows: in the order that was asked for.
+        after: what `page` takes for the next page; None: this is the last.
+    """
+
+    rows: list[R]
+    after: str | None
 
 
 class ProjectionReader(Generic[R]):
@@ -46,6 +63,21 @@ class ProjectionReader(Generic[R]):
         self._projection = projection
         self._table = table
         self._key = table.c[projection.key]
+        self._query = RowQuery(projection, table, engine.dialect.name)
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table of SQLAlchemy, for statements of your own; see `select`."""
+        return self._table
+
+    async def select(self, statement: Select[Any]) -> Sequence[RowMapping]:
+        """Returns what a statement of your own finds, as mappings by column name.
+
+        It may join tables of several readers of one database. All of the result is in memory.
+        """
+        async with self._engine.connect() as connection:
+            found: Sequence[RowMapping] = (await connection.execute(statement)).mappings().all()
+        return found
 
     async def get(self, key: str) -> R | None:
         """Returns the row of a key, or None."""
@@ -54,27 +86,52 @@ class ProjectionReader(Generic[R]):
             row = (await connection.execute(statement)).mappings().one_or_none()
         return None if row is None else row_of(self._projection, row)
 
-    async def where(self, **equals: Any) -> list[R]:
-        """Returns the rows whose fields have these values, in key order; None finds no value.
+    async def where(self, **conditions: Any) -> list[R]:
+        """Returns the rows that fit all conditions, in key order: `where(owner="ann", balance__ge=100)`.
+
+        After a field's name may follow `__ge`, `__gt`, `__le`, `__lt`, `__ne` or `__in`. None finds
+        rows without a value.
 
         Raises:
-            ValueError: a name is not a field of the row.
-            ProjectionError: more than 10,000 rows; use `rows`, or SQL of your own on the view.
+            ValueError: a name is not a field of the row, or `__in` has more than 1,000 values.
+            ProjectionError: more than 10,000 rows; use `page`, `rows`, or a statement of your own.
         """
-        unknown = sorted(equals.keys() - self._table.c.keys())
-        if unknown:
-            raise ValueError(f"{self._projection.row.__name__} has no field {', '.join(unknown)}")
-        conditions = [self._table.c[name] == value for name, value in equals.items()]
-        statement = select(self._table).where(*conditions).order_by(self._key)
-        async with self._engine.connect() as connection:
-            found = await connection.execute(statement.limit(_WHERE_ROWS_MAX + 1))
-            rows = found.mappings().all()
-        if len(rows) > _WHERE_ROWS_MAX:
+        page = await self.page(conditions, limit=_WHERE_ROWS_MAX)
+        if page.after is not None:
             raise ProjectionError(
                 f"projection {self._projection.name}: more than {_WHERE_ROWS_MAX} rows fit"
-                f" {equals!r}; use rows(), or SQL of your own"
+                f" {conditions!r}; use page(), rows(), or SQL of your own"
             )
-        return [row_of(self._projection, row) for row in rows]
+        return page.rows
+
+    async def page(
+        self,
+        conditions: Mapping[str, Any] = _ALL,
+        *,
+        order_by: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[R]:
+        """Returns the next rows that fit all conditions.
+
+        Args:
+            conditions: as `where` takes them, by name.
+            order_by: a field, with a `-` in front for the greatest first; None: the key. Rows without
+                a value come last. A database sorts all rows that fit, as it has no index for it.
+            limit: rows at most.
+            after: of the page before, with the same order; None: begin.
+
+        Raises:
+            ValueError: a name is not a field of the row, or `after` is of another order.
+        """
+        order = self._query.order(order_by)
+        wanted = self._query.conditions(conditions)
+        if after is not None:
+            wanted.append(order.behind(after))
+        statement = select(self._table).where(*wanted).order_by(*order.clauses).limit(limit + 1)
+        found = await self.select(statement)
+        rows = [row_of(self._projection, row) for row in found[:limit]]
+        return Page(rows=rows, after=order.cursor(rows[-1]) if len(found) > limit else None)
 
     def join(self, other: "ProjectionReader[S]", *, on: str) -> "JoinedReader[R, S]":
         """Returns a reader of these rows, each with the other projection's row that it names.
@@ -89,9 +146,10 @@ class ProjectionReader(Generic[R]):
         others = (other._projection, other._table)  # noqa: SLF001 - another one of this class
         return JoinedReader(self._engine, (self._projection, self._table), others, on)
 
-    async def count(self) -> int:
-        """Returns how many rows there are."""
-        statement = select(func.count()).select_from(self._table)
+    async def count(self, **conditions: Any) -> int:
+        """Returns how many rows fit all conditions, which are those of `where`; raises as it does."""
+        wanted = self._query.conditions(conditions)
+        statement = select(func.count()).select_from(self._table).where(*wanted)
         async with self._engine.connect() as connection:
             return (await connection.execute(statement)).scalar_one()
 
@@ -146,6 +204,7 @@ class JoinedReader(Generic[R, S]):
         self._engine = engine
         self._projection, self._table = rows
         self._other, table = others
+        self._query = RowQuery(self._projection, self._table, engine.dialect.name)
         kinds = {field.name: field.kind for field in self._projection.shape.fields}
         if kinds.get(on) is not ColumnKind.TEXT:
             raise ValueError(
@@ -161,22 +220,19 @@ class JoinedReader(Generic[R, S]):
         pairs = await self._fetch(self._pairs().where(self._table.c[self._projection.key] == key))
         return pairs[0] if pairs else None
 
-    async def where(self, **equals: Any) -> list[tuple[R, S | None]]:
-        """Returns the rows whose own fields have these values, in key order, each with the other.
+    async def where(self, **conditions: Any) -> list[tuple[R, S | None]]:
+        """Returns the rows whose own fields fit all conditions, in key order, each with the other.
 
         Raises:
-            ValueError: a name is not a field of the row.
+            ValueError: a name is not a field of the row, or `__in` has more than 1,000 values.
             ProjectionError: more than 10,000 rows; use SQL of your own on the two views.
         """
-        unknown = sorted(equals.keys() - self._table.c.keys())
-        if unknown:
-            raise ValueError(f"{self._projection.row.__name__} has no field {', '.join(unknown)}")
-        conditions = [self._table.c[name] == value for name, value in equals.items()]
-        statement = self._pairs().where(*conditions).order_by(self._table.c[self._projection.key])
+        wanted = self._query.conditions(conditions)
+        statement = self._pairs().where(*wanted).order_by(self._table.c[self._projection.key])
         pairs = await self._fetch(statement.limit(_WHERE_ROWS_MAX + 1))
         if len(pairs) > _WHERE_ROWS_MAX:
             raise ProjectionError(
-                f"projection {self._projection.name}: more than {_WHERE_ROWS_MAX} rows fit {equals!r};"
+                f"projection {self._projection.name}: more than {_WHERE_ROWS_MAX} rows fit {conditions!r};"
                 " use SQL of your own"
             )
         return pairs

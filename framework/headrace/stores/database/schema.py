@@ -87,8 +87,12 @@ def migrations_folder(package: Path | None = None) -> Path:
     raise DefinitionError(f"no migrations found for {package}; install headrace again")
 
 
-async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> None:
+async def upgrade(
+    url: str, revision: str = "head", *, tree: Tree = _EVENTS
+) -> tuple[str | None, str | None]:
     """Brings a database's schema up to a revision; whole or not at all, one process at a time.
+
+    Returns the revisions before and after; None: the database has no tables of Headrace.
 
     Args:
         url: of the database.
@@ -101,7 +105,7 @@ async def upgrade(url: str, revision: str = "head", *, tree: Tree = _EVENTS) -> 
             yours has the name of a table that is to be made.
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
-    await _migrate(url, "upgrade", revision, tree)
+    return await _migrate(url, "upgrade", revision, tree)
 
 
 async def downgrade(url: str, revision: str, *, tree: Tree = _EVENTS) -> None:
@@ -177,16 +181,11 @@ async def _is_empty(engine: AsyncEngine) -> bool:
 
 
 async def _check(engine: AsyncEngine, tree: Tree) -> None:
-    from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
-
-    def heads(connection: Connection) -> set[str]:
-        context = MigrationContext.configure(connection, opts={"version_table": tree.version_table})
-        return set(context.get_current_heads())
 
     scripts = ScriptDirectory.from_config(_config(tree))
     async with autocommit(engine).connect() as connection:
-        current = await connection.run_sync(heads)
+        current = await connection.run_sync(_heads, tree)
     if current == set(scripts.get_heads()):
         return
     known = {script.revision for script in scripts.walk_revisions()}
@@ -196,6 +195,14 @@ async def _check(engine: AsyncEngine, tree: Tree) -> None:
         f"the schema of {_shown(engine)} is at {', '.join(sorted(current))}, which this version"
         " does not know: a newer one made it; install that version"
     )
+
+
+def _heads(connection: Connection, tree: Tree) -> set[str]:
+    """Where the schema is: one revision, or none where there are no tables yet."""
+    from alembic.runtime.migration import MigrationContext
+
+    context = MigrationContext.configure(connection, opts={"version_table": tree.version_table})
+    return set(context.get_current_heads())
 
 
 def _out_of_date(engine: AsyncEngine, tree: Tree) -> str:
@@ -221,21 +228,26 @@ def _refuse_unfit(url: str, tree: Tree) -> None:
         raise DefinitionError(f"{url} is in memory and has no schema to keep; name a file")
 
 
-async def _migrate(url: str, direction: str, revision: str, tree: Tree) -> None:
+async def _migrate(
+    url: str, direction: str, revision: str, tree: Tree
+) -> tuple[str | None, str | None]:
     _refuse_unfit(url, tree)
 
-    def run() -> None:
+    def run() -> tuple[str | None, str | None]:
         with _one_migration:
-            asyncio.run(_migrate_alone(url, direction, revision, tree))
+            return asyncio.run(_migrate_alone(url, direction, revision, tree))
 
-    await asyncio.to_thread(run)
+    return await asyncio.to_thread(run)
 
 
-async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) -> None:
+async def _migrate_alone(
+    url: str, direction: str, revision: str, tree: Tree
+) -> tuple[str | None, str | None]:
     from alembic import command
     from alembic.util import CommandError
 
-    def run(connection: Connection) -> None:
+    def run(connection: Connection) -> tuple[str | None, str | None]:
+        before = _heads(connection, tree)
         config = _config(tree)
         config.attributes["connection"] = connection
         if direction == "upgrade":
@@ -243,6 +255,8 @@ async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) ->
                 command.upgrade(config, revision)
         else:
             command.downgrade(config, revision)
+        after = _heads(connection, tree)
+        return next(iter(before), None), next(iter(after), None)
 
     engine = create_engine(url, _MIGRATION_LIMITS)
     try:
@@ -250,7 +264,7 @@ async def _migrate_alone(url: str, direction: str, revision: str, tree: Tree) ->
         async with engine.begin() as connection:
             if engine.dialect.name == "postgresql":
                 await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
-            await connection.run_sync(run)
+            return await connection.run_sync(run)
     except CommandError as error:
         raise DefinitionError(
             f"the schema cannot be taken to {revision!r} ({error}); a revision is the number that"

@@ -108,8 +108,8 @@ class Producer(AsyncBlock):
         """The address for replies: the same on every reconnection."""
         return self._client_id
 
-    async def start(self) -> None:
-        """Connects, waiting for the broker for the send timeout at most.
+    async def start(self, *, within_ms: int | None = None) -> None:
+        """Connects; waits for the broker so many milliseconds at most, or the send timeout.
 
         Raises:
             ConnectionLost: no broker answered in time; the sentence says what to check.
@@ -125,7 +125,7 @@ class Producer(AsyncBlock):
         )
         self._oneway = Oneway(self._link, self._settings, self._clock)
         try:
-            await self._link.start(self._settings.send_timeout_ms)
+            await self._link.start(within_ms or self._settings.send_timeout_ms)
         except BaseException:
             self._buffer = None
             raise

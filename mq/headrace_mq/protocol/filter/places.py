@@ -4,7 +4,7 @@ Takes a few messages out of the columns of a batch.
 Only the columns are decoded, each by one call. The other messages become no objects, and headers stay
 encoded.
 
-Used by `sieve`, `numbers` and `tags`. Pure.
+Used by `sieve` and `numbers`. Pure.
 """
 
 from collections.abc import Sequence

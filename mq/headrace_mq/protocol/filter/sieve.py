@@ -35,7 +35,6 @@ from headrace_mq.protocol.bodies import Picked
 from headrace_mq.protocol.filter.numbers import NumberHeaders
 from headrace_mq.protocol.filter.picks import Pick, picked
 from headrace_mq.protocol.filter.places import NOBODY, Chosen, Payload, decode_payload, taken
-from headrace_mq.protocol.filter.tags import Tags
 
 __all__ = ["BatchPart", "Selection", "Sieve", "selected_of"]
 
@@ -77,14 +76,13 @@ class Sieve:
     """
 
     __slots__ = (
-        "_decode_headers", "_fields", "_is_single", "_numbers", "_tag_bits", "_tags",
-        "_word", "_words", "wanted",
+        "_decode_headers", "_fields", "_is_single", "_numbers", "_tag_bits", "_word",
+        "_words", "wanted",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:
         self.wanted = wanted = Filter(text)
         self._tag_bits = None if wanted.tags is None else sum({tag_bit(tag) for tag in wanted.tags})
-        self._tags = Tags(wanted) if wanted.tags_decide else None
         words = sorted(word.encode() for word in wanted.words or ())
         # One word is looked for without a loop.
         self._word = words[0] if len(words) == 1 else b""
@@ -156,13 +154,10 @@ class Sieve:
                 columns = [[one.h0 for one in asked]]
             else:
                 columns = [list(map(field, asked)) for field in self._fields]
-        elif self._tags is not None:
-            chosen = self._tags.chosen(bytes(payload.tags), count)
-            if chosen is not None:
-                return chosen
         keys = _of(count, _decode_texts(payload.keys)) if wanted.asks_for_keys else []
         tags = _of(count, _decode_texts(payload.tags)) if wanted.asks_for_tags else []
-        return Chosen(wanted.places_in(count, columns, keys, tags))
+        places = wanted.places_in(count, columns, keys, tags)
+        return Chosen(places, None, [tags[place] for place in places] if tags else None)
 
 
 class Selection:

@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from headrace._runtime.clock import SteadyClock, SystemClock
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 
 
 def test_the_time_of_day_has_the_utc_zone():

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.aggregates.cache import AggregateCache, LiveAggregate
 from headrace.domain.aggregate import Aggregate
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 
 
 def live(aggregate_id: str) -> LiveAggregate:

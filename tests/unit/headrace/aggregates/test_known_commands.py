@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace._runtime.clock import SystemClock
 from headrace._runtime.ids import derived_id, new_id
 from headrace.aggregates.known_commands import KnownCommands
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 
 REMEMBERED_MAX = 65_536
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

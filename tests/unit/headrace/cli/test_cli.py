@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def test_help_names_every_subcommand() -> None:
         "stream",
     ):  # fmt: skip
         assert name in shown.stdout
+
+
+def test_the_version_is_shown() -> None:
+    shown = headrace("--version")
+    assert (shown.returncode, shown.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Options that several commands share: what is wrong in them is told before anything is done."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import typer
 from headrace.cli.application import run as run_module
 from headrace.cli.options import spark_settings, vouching_store
 from headrace.gateway.settings import GatewaySettings
+from headrace.settings import Settings
 
 
 @pytest.mark.parametrize("address", ["localhost", ":1", "queue:x", "queue:65536", "http://queue:1"])
@@ -46,7 +48,9 @@ def test_events_need_an_event_store_or_the_option_unsealed() -> None:
         vouching_store("memory://", unsealed=False)
 
 
-def test_names_of_hosts_reach_the_gateway(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_hosts_and_origins_reach_the_gateway(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[object] = []
 
     async def serve(_app: object, _settings: object, gateway: object) -> None:
@@ -54,7 +58,83 @@ def test_names_of_hosts_reach_the_gateway(run: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(run_module, "_serve", serve)
     names = "api.example.com, *.shop.example,"
-    assert run("run", "samples.bank:app", "--http", "[::1]:0", "--http-hosts", names).status == 0
+    asked = ("--http", "[::1]:0", "--http-hosts", names, "--http-origins", "https://shop.example")
+    assert run("run", "samples.bank:app", *asked).status == 0
     (gateway,) = found
     assert isinstance(gateway, GatewaySettings)
     assert (gateway.host, gateway.hosts) == ("::1", ("api.example.com", "*.shop.example"))
+    assert gateway.origins == ("https://shop.example",)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The settings of an application and of HTTP that `headrace run` was about to run."""
+    found: list[Any] = []
+
+    async def serve(_app: object, settings: Settings, gateway: GatewaySettings | None) -> None:
+        found.extend((settings, gateway))
+
+    monkeypatch.setattr(run_module, "_serve", serve)
+    return found
+
+
+def test_every_setting_of_an_application_is_reached_by_file_environment_and_set(
+    run: Any, served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        "[broker]\nport = 1\n[run]\nsnapshot_events = 7\nlag_messages_max = 7\nlag_ms_max = 7\n"
+        "command_topics = ['main']\nbroker = '127.0.0.1:7'\n[http]\npage_rows = 7\n"
+    )
+    monkeypatch.setenv("HEADRACE_RUN__LAG_MESSAGES_MAX", "8")
+    monkeypatch.setenv("HEADRACE_RUN__LAG_MS_MAX", "8s")
+    asked = ("--config", str(file), "--set", "lag_ms_max=9s", "--set", "http.body_ms=1m")
+    assert run("run", "samples.bank:app", *asked).status == 0
+    settings, gateway = served
+    assert (settings.snapshot_events, settings.lag_messages_max, settings.lag_ms_max) == (
+        7,
+        8,
+        9_000,
+    )
+    assert settings.command_topics == ("main",)
+    assert settings.event_store == "sqlite:///var/events.db"
+    assert (gateway.page_rows, gateway.body_ms, gateway.port) == (7, 60_000, 8080)
+    # The test's environment names the broker, which is stronger than a file.
+    assert settings.broker != "127.0.0.1:7"
+
+
+def test_an_option_of_run_is_stronger_than_any_other_setting(run: Any, served: list[Any]) -> None:
+    asked = (
+        "--after-parked",
+        "hold",
+        "--set",
+        "after_parked=go on",
+        "--set",
+        "name=a",
+        "--name",
+        "b",
+    )
+    assert run("run", "samples.bank:app", *asked).status == 0
+    assert (served[0].after_parked, served[0].name, served[1]) == ("hold", "b", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("--set", "snapshot_event=1"), "did you mean snapshot_events?"),
+        (
+            ("--set", "snapshot_events=-1"),
+            "snapshot_events: Input should be greater than or equal to 0",
+        ),
+        (("--after-parked", "stop"), "after_parked: Input should be 'go on' or 'hold'"),
+        (("--http", "8080"), "write HOST:PORT"),
+        (("--log-level", "loud"), "'debug', 'info', 'warning' or 'error'"),
+    ],
+)
+def test_a_wrong_setting_of_an_application_is_refused(
+    run: Any, served: list[Any], asked: tuple[str, ...], sentence: str
+) -> None:
+    done = run("run", "samples.bank:app", *asked)
+    assert done.status == 2
+    assert sentence in " ".join(done.output.replace("│", " ").split())
+    assert served == []

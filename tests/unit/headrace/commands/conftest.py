@@ -21,7 +21,7 @@ from headrace.settings import Settings
 from headrace.stores.base import AppendOutcome, CommandLetter, Snapshot, StoredByCommand
 from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 from headrace.transports.base import Incoming, Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
 

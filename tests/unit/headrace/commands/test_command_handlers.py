@@ -190,6 +190,22 @@ async def test_add_after_a_get_that_found_nothing_is_fine(bank):
     assert (run.aggregate, run.added, run.misuse) == (added, True, "")
 
 
+async def test_get_or_add_makes_an_aggregate_only_where_there_is_none(bank):
+    stored = bank.Account.open("a-1", "Ann")
+    stored.accept()
+    made = bank.Account.open("a-1", "Bob")
+
+    async def use(context):
+        assert await context.get_or_add(bank.Account, "a-1", lambda: made) is expected
+        assert await context.get_or_add(bank.Account, "a-1", lambda: None) is expected
+
+    for loader, expected in ((FakeLoader(stored=stored), stored), (FakeLoader(), made)):
+        context_and_run = context_of(bank.Look(account_id="a-1"), loader)
+        await used(context_and_run, use)
+        _, run = context_and_run
+        assert (run.aggregate, run.added, run.misuse) == (expected, expected is made, "")
+
+
 async def test_add_of_an_id_that_get_has_returned_is_rejected(bank):
     account = bank.Account.open("a-1", "Ann")
     account.accept()

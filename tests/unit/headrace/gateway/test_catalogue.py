@@ -20,7 +20,17 @@ class Cancel(Command):
     order_id: AggregateId
 
 
-CATALOGUE = Catalogue([ShipNow, Cancel, Ship])
+class Settle(Command, internal=True):
+    order_id: AggregateId
+
+
+CATALOGUE = Catalogue([ShipNow, Cancel, Ship, Settle])
+
+
+def test_clients_cannot_send_an_internal_command() -> None:
+    assert list(CATALOGUE.names) == ["Cancel", "Ship"]
+    with pytest.raises(Problem, match="there is no command 'Settle'"):
+        CATALOGUE.find("Settle", None)
 
 
 def test_a_command_without_a_version_is_of_the_highest_one() -> None:

@@ -61,6 +61,14 @@ async def test_a_command_that_changes_nothing_is_200(http: Any) -> None:
     assert (again.status_code, again.json()["status"]) == (200, "unchanged")
 
 
+async def test_a_command_for_an_aggregate_that_was_never_created_is_404(http: Any) -> None:
+    body = {"account_id": "nil", "transaction_id": "t", "amount": 1}
+    answer = await http().post("/commands/Deposit", json=body)
+    assert (answer.status_code, answer.json()["error"]) == (404, "AggregateNotFound")
+    assert answer.json()["type"] == "urn:headrace:problem:no-aggregate"
+    assert "'nil'" in answer.json()["detail"]
+
+
 async def test_a_rule_that_says_no_is_409_with_its_code_and_sentence(http: Any) -> None:
     client = http()
     await client.post("/commands/OpenAccount", json=ADA)

@@ -88,6 +88,24 @@ async def test_a_page_that_gives_its_name_the_gateways_address_gets_nothing(http
     assert "--http-hosts" in refusal.json()["detail"]
 
 
+async def test_pages_of_named_origins_may_call_the_gateway_and_no_others(http: Any) -> None:
+    shop, evil = "https://shop.example", "https://evil.example"
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "prefer"}
+    for settings, origin, allowed in (
+        (GatewaySettings(origins=(shop,)), shop, shop),
+        (GatewaySettings(origins=(shop,)), evil, None),
+        (GatewaySettings(origins=("*",)), evil, "*"),
+        (GatewaySettings(), shop, None),
+    ):
+        client = http(settings)
+        answer = await client.get("/projections/balances", headers={"Origin": origin})
+        assert answer.headers.get("access-control-allow-origin") == allowed
+        assert "access-control-allow-credentials" not in answer.headers
+        asking = {"Origin": origin, **asked}
+        answer = await client.options("/commands/Deposit", headers=asking)
+        assert (answer.status_code == 200) == (allowed is not None)
+
+
 async def test_one_request_too_many_is_503_but_the_process_is_alive(http: Any, bank: Any) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 

@@ -79,3 +79,16 @@ def test_every_problem_has_an_example_of_its_status() -> None:
 def test_a_field_that_json_schema_cannot_describe_is_found_at_start() -> None:
     with pytest.raises(DefinitionError, match="OpenAPI"):
         made(Odd)
+
+
+def test_a_commands_id_is_described_with_the_lengths_that_ids_have() -> None:
+    found = made(Rename)["components"]["schemas"]["Rename"]["properties"]["id"]
+    assert (found["minLength"], found["maxLength"]) == (1, 255)
+
+
+def test_conditions_and_orders_of_a_projection_are_described() -> None:
+    parameters = made()["paths"]["/projections/balances"]["get"]["parameters"]
+    named = {one["name"]: one["schema"] for one in parameters if "name" in one}
+    assert {"balance", "balance.ge", "balance.in", "closed.ne"} <= named.keys()
+    assert not {"closed.ge", "closed.lt"} & named.keys()
+    assert {"balance", "-balance"} <= set(named["sort"]["enum"])

@@ -1,4 +1,4 @@
-"""Rows by equal fields: texts of a query become the values that columns hold."""
+"""Conditions of a query: texts become the values that columns hold."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -71,21 +71,41 @@ async def pages(url: str) -> Any:
         ("paid", "true", ["b"]),
         ("sale_id", "a", ["a"]),
         ("sale_id", "A", []),
+        ("price", "1.5", ["a", "b"]),
+        ("price.gt", "1.4", ["a", "b"]),
+        ("price.lt", "10", ["a", "b"]),
+        ("day.le", "2026-01-31", ["a"]),
+        ("at.ge", "2026-01-31T11:00:01Z", []),
+        ("pieces.ne", "2", ["b"]),
+        ("sale_id.in", "b,c", ["b"]),
+        ("paid.in", "true,false", ["a", "b"]),
     ],
 )
 async def test_every_kind_of_column_can_be_asked_for(
     pages: Pages[Sale], field: str, text: str, keys: list[str]
 ) -> None:
-    page = await pages.read({field: pages.value(field, text)}, after=None, limit=10)
+    conditions = dict([pages.condition(field, text)])
+    page = await pages.read(conditions, sort=None, after=None, limit=10)
     assert [row.sale_id for row in page.rows] == keys
     assert page.rows == [row for row in ROWS if row.sale_id in keys]
 
 
 async def test_the_last_page_says_that_it_is_the_last(pages: Pages[Sale]) -> None:
-    first = await pages.read({}, after=None, limit=1)
+    first = await pages.read({}, sort=None, after=None, limit=1)
     assert (first.rows, first.after) == (ROWS[:1], "a")
-    last = await pages.read({}, after="a", limit=1)
+    last = await pages.read({}, sort=None, after="a", limit=1)
     assert (last.rows, last.after) == (ROWS[1:], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("price", "price"), ("price.ge", "price"), ("price.like", None), ("prices", None),
+     ("price.", None), ("price.ge.ge", None)],
+)  # fmt: skip
+def test_a_condition_names_a_field_and_a_known_lookup(
+    tmp_path: Any, name: str, field: str | None
+) -> None:
+    assert Pages(sales, ReadModels(f"sqlite:///{tmp_path / 'read.db'}")).field_of(name) == field
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,52 @@ async def test_a_version_not_seen_in_time_is_504(http: Any) -> None:
 )
 async def test_no_query_is_ever_a_500(http: Any, query: dict[str, str]) -> None:
     assert (await http().get("/projections/balances", params=query)).status_code < 500
+
+
+async def test_pages_follow_each_other_in_the_order_of_a_field(http: Any) -> None:
+    client = http()
+    await open_accounts(client, "a", "b", "c", "d")
+    for name, amount in (("a", 5), ("b", 7), ("c", 5)):
+        body = {"account_id": name, "transaction_id": name, "amount": amount}
+        assert (await client.post("/commands/Deposit", json=body)).status_code == 200
+        await client.get(f"/projections/balances/{name}?seen={name}@2")
+    found: list[str] = []
+    query = {"sort": "-balance", "limit": "2", "balance.gt": "0"}
+    while True:
+        page = (await client.get("/projections/balances", params=query)).json()
+        found += [row["account_id"] for row in page["rows"]]
+        if page["after"] is None:
+            break
+        query["after"] = page["after"]
+    assert found == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [("sort=nothing", "no field 'nothing' to order by"), ("sort=balance&after=ada", "after is what the page"),
+     ("balance.like=1", "no such field"), ("closed.gt=true", "nothing is greater or less than True"),
+     ("balance.ge=x", "valid integer")],
+)  # fmt: skip
+async def test_an_order_or_condition_that_cannot_be_is_422(
+    http: Any, query: str, sentence: str
+) -> None:
+    answer = await http().get(f"/projections/balances?{query}")
+    assert answer.status_code == 422
+    assert sentence in answer.json()["errors"][0]["sentence"]
+
+
+async def test_an_answer_that_is_known_has_no_body_until_the_row_changes(http: Any) -> None:
+    client = http()
+    await open_accounts(client, "ada")
+    for path in ("/projections/balances/ada", "/projections/balances"):
+        first = await client.get(path)
+        tag = first.headers["etag"]
+        for named in (tag, f'"x", W/{tag}', "*"):
+            known = await client.get(path, headers={"If-None-Match": named})
+            assert (known.status_code, known.content, known.headers["etag"]) == (304, b"", tag)
+        other = await client.get(path, headers={"If-None-Match": '"x"'})
+        assert (other.status_code, other.content) == (200, first.content)
+    body = {"account_id": "ada", "transaction_id": "t", "amount": 1}
+    assert (await client.post("/commands/Deposit", json=body)).status_code == 200
+    changed = await client.get(f"{path}?seen=ada@2", headers={"If-None-Match": tag})
+    assert (changed.status_code, changed.headers["etag"] == tag) == (200, False)

@@ -5,7 +5,7 @@ import asyncio
 from headrace.errors import SchemaOutOfDate
 from headrace.gateway.readiness import Readiness
 from headrace.gateway.settings import GatewaySettings
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 
 
 async def there() -> None:

@@ -11,7 +11,7 @@ from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 from headrace.transports.base import DAMAGED, Incoming, Outgoing
 from headrace.transports.local import LocalTransport
 

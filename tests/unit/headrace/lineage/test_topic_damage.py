@@ -10,7 +10,7 @@ from headrace.lineage import topic_damage as module
 from headrace.lineage.topic_damage import TopicDamage
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.tables import topic_damages
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 from headrace.transports.base import DAMAGED, Incoming
 
 TOPIC = "shop.events"

@@ -1,6 +1,8 @@
 """A local session's settings, and what is said where Java is missing."""
 
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkImportError, PySparkRuntimeError
 
-from headrace.errors import ExtraMissing
+from headrace.errors import ExtraMissing, SparkUnreachable
 from headrace.spark import session
 from headrace.spark.session import local_session, open_session, opened_session
 
@@ -41,6 +43,32 @@ class FakeBuilder:
 
 def start_with(monkeypatch: pytest.MonkeyPatch, builder: FakeBuilder) -> None:
     monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of something that listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"master": "spark://127.0.0.1:1"}, {"remote": "sc://127.0.0.1:1/;use_ssl=false"},
+     {"master": "spark://127.0.0.1:1,127.0.0.1:2"}],
+)  # fmt: skip
+def test_a_cluster_that_is_away_is_said_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    start_with(monkeypatch, FakeBuilder(AssertionError("nothing may start")))
+    with pytest.raises(SparkUnreachable, match=r"no Spark answers at .*127.0.0.1:1: .*check"):
+        open_session(**asked)
+
+
+def test_one_of_several_masters_is_enough(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    start_with(monkeypatch, builder := FakeBuilder())
+    open_session(master=f"spark://127.0.0.1:1,{server}")
+    assert builder.settings["master"] == f"spark://127.0.0.1:1,{server}"
 
 
 def test_a_session_is_local_quiet_and_runs_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,40 +108,44 @@ def test_other_errors_of_spark_stay_what_they_are(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_cluster_gets_the_settings_given_and_no_loopback_address(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
     builder = FakeBuilder()
     start_with(monkeypatch, builder)
     given = {"spark.pyspark.python": "python3.13", "spark.driver.memory": "9g"}
-    started: Any = open_session(master="spark://m:7077", settings=given)
-    assert builder.settings["master"] == "spark://m:7077"
+    started: Any = open_session(master=f"spark://{server}", settings=given)
+    assert builder.settings["master"] == f"spark://{server}"
     assert "spark.driver.host" not in builder.settings
     assert builder.settings["spark.driver.memory"] == "9g"
     assert builder.settings["spark.sql.session.timeZone"] == "UTC"
     assert started.sparkContext.pythonExec == "python3.13"
 
 
-def test_a_session_behind_a_server_is_not_given_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_behind_a_server_is_not_given_a_driver(
+    monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
     builder = FakeBuilder()
     start_with(monkeypatch, builder)
-    open_session(remote="sc://s:15002", settings={"spark.a": "b"})
+    open_session(remote=f"sc://{server}", settings={"spark.a": "b"})
     assert builder.settings == {
-        "remote": "sc://s:15002", "spark.a": "b", "spark.sql.session.timeZone": "UTC"
+        "remote": f"sc://{server}", "spark.a": "b", "spark.sql.session.timeZone": "UTC"
     }  # fmt: skip
 
 
-def test_a_server_is_sent_the_files_that_workers_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_sent_the_files_that_workers_import(
+    monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
     builder, sent = FakeBuilder(), []
     start_with(monkeypatch, builder)
     made = SimpleNamespace(addArtifacts=lambda *files, pyfile: sent.append((files, pyfile)))
     monkeypatch.setattr(builder, "getOrCreate", lambda: made)
-    open_session(remote="sc://s:15002", settings={"spark.submit.pyFiles": "a.zip,b.py"})
+    open_session(remote=f"sc://{server}", settings={"spark.submit.pyFiles": "a.zip,b.py"})
     assert sent == [(("a.zip", "b.py"), True)]
     assert "spark.submit.pyFiles" not in builder.settings
 
 
 def test_without_what_connect_needs_the_error_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
     missing = PySparkImportError(
         errorClass="PACKAGE_NOT_INSTALLED",
@@ -121,7 +153,7 @@ def test_without_what_connect_needs_the_error_says_how_to_get_it(
     )
     start_with(monkeypatch, FakeBuilder(missing))
     with pytest.raises(ExtraMissing, match=r"pip install 'headrace\[connect\]'.*grpcio"):
-        open_session(remote="sc://s:15002")
+        open_session(remote=f"sc://{server}")
 
 
 async def test_a_session_that_is_given_stays_open_and_one_that_is_not_is_stopped(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.testing.fakes import FakeClock
+from headrace.testing.history import FakeClock
 from headrace.transports import local as local_module
 from headrace.transports.base import Incoming, Outgoing
 from headrace.transports.local import LocalTransport

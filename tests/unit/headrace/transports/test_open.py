@@ -1,16 +1,13 @@
 """A setting decides whether messages leave the process."""
 
-from functools import partial
-
 import pytest
 
-from headrace.errors import HeadraceError
-from headrace.transports import queue
+from headrace.app import App
+from headrace.errors import BrokerUnreachable, HeadraceError
+from headrace.settings import Settings
 from headrace.transports.base import Outgoing
 from headrace.transports.local import LocalTransport
 from headrace.transports.open import open_transport
-from headrace_mq.errors import MessageQueueError
-from headrace_mq.settings import ProducerSettings
 
 
 async def test_without_a_broker_messages_stay_in_this_process_until_the_block_ends() -> None:
@@ -21,11 +18,14 @@ async def test_without_a_broker_messages_stay_in_this_process_until_the_block_en
         await transport.publish(Outgoing(topic="t", key="k", body=b""))
 
 
-async def test_a_broker_that_is_not_there_is_an_error_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    impatient = partial(ProducerSettings, send_timeout_ms=20)
-    monkeypatch.setattr(queue, "ProducerSettings", impatient)
-    with pytest.raises((MessageQueueError, OSError)):
-        async with open_transport("127.0.0.1:1"):
+async def test_a_broker_that_is_not_there_is_an_error_before_anything_runs() -> None:
+    with pytest.raises(BrokerUnreachable, match=r"no broker answers at 127.0.0.1:1 .*check"):
+        async with open_transport("127.0.0.1:1", within_ms=20):
+            pass
+
+
+async def test_a_client_waits_for_its_broker_no_longer_than_its_setting_says() -> None:
+    settings = Settings(broker="127.0.0.1:1", connect_ms=20)
+    with pytest.raises(BrokerUnreachable, match="no broker answers"):
+        async with App("shop").client(settings):
             pass

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError
+from headrace.errors import BrokerUnreachable, HeadraceError
 from headrace.transports.base import DAMAGED, Outgoing
 from headrace.transports.queue import QueueTransport, _passed_by
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.fetch.damage import DAMAGE_HEADER, FIRST_HEADER
-from headrace_mq.errors import ConnectionLost
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock
@@ -128,7 +127,7 @@ async def test_a_broker_that_does_not_answer_in_time_is_a_timeout(tmp_path):
 
 async def test_a_broker_that_is_not_there_is_said_at_start():
     transport = QueueTransport("127.0.0.1:1", producer=ProducerSettings(send_timeout_ms=300))
-    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
         await transport.start()
     await transport.aclose()
 

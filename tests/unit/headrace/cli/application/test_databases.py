@@ -1,6 +1,7 @@
 """A database that is looked at must be there; looking never makes one."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,14 @@ def test_commands_that_write_say_why_they_cannot(
     assert ended.value.code == 2
     assert said.startswith("headrace: this needs to write, and a file of the database can be read")
     assert said.count("\n") == 1
+
+
+def test_an_upgrade_says_what_it_did(run: Any, tmp_path: Path) -> None:
+    url = ("--url", f"sqlite:///{tmp_path / 'events.db'}")
+    older = run("db", "upgrade", *url, "--revision", "0014")
+    assert older.output == "the schema is at 0014 now\n"
+    newer = run("db", "upgrade", *url)
+    found = re.fullmatch(r"the schema is at (\d{4}) now; it was at 0014\n", newer.output)
+    assert found is not None
+    again = run("db", "upgrade", *url)
+    assert again.output == f"nothing to do: the schema is at {found[1]} already\n"

@@ -1,22 +1,27 @@
 """
-Settings of the broker from a file, the environment and `--set`, every one of them by its own name.
+Settings of a broker and of an application, from a file, the environment and `--set`, by their own names.
 
     headrace broker --config broker.toml      connections_max = 1000, and [store] and [archive]
     HEADRACE_STORE__FLUSH=interval            two underscores between the part and the name
     headrace broker --set store.flush=interval
 
+    headrace run shop:app --config shop.toml  result_timeout_ms = 5000, and [http]
+    HEADRACE_RUN__RESULT_TIMEOUT_MS=5s
+    headrace run shop:app --set http.page_rows=50
+
 Each line overrides the one above it, and an option of the command overrides all of them. Names and types
 are those of the settings, so a new setting works here at once. Write times and sizes with a unit (`72h`,
-`10GiB`), or as the number that the setting holds.
+`10GiB`), or as the number that the setting holds. Both commands may share a file, with tables [broker] and [run].
 
-Used by `headrace broker`.
+Used by `headrace broker` and `headrace run`.
 """
 
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -24,23 +29,26 @@ from headrace.cli.amounts import unit_of
 
 if TYPE_CHECKING:  # the help text must not wait for the queue
     import msgspec
+    from pydantic import BaseModel
 
-__all__ = ["ConfigFile", "SetPairs", "gather"]
+    Kind = type[msgspec.Struct] | type[BaseModel]
+
+__all__ = ["ConfigFile", "SetPairs", "gather", "parts_given"]
 
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
         "--config", envvar="HEADRACE_CONFIG", metavar="FILE",
-        help="Settings in TOML: the broker's by name, others in tables \\[store] and \\[archive].",
+        help="Settings in TOML by name; those of parts in tables such as \\[store] or \\[http].",
     ),
 ]  # fmt: skip
 SetPairs = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as store.flush=interval; repeatable."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, such as store.flush=interval or http.page_rows=50; repeatable."),
 ]  # fmt: skip
 
-# Settings of this part are named without a prefix; the others begin with the part and a dot.
-MAIN = "broker"
+# All tables of a file: each command passes over those of the other one.
+_PARTS = frozenset({"broker", "store", "archive", "run", "http"})
 _WORDS = {"true": True, "false": False}
 # Settings of earlier versions, and what to do where one is still given.
 REMOVED = {
@@ -49,7 +57,7 @@ REMOVED = {
 
 
 def gather(
-    kinds: Mapping[str, type["msgspec.Struct"]],
+    kinds: Mapping[str, "Kind"],
     *,
     file: Path | None,
     environment: Mapping[str, str],
@@ -58,7 +66,8 @@ def gather(
     """Returns the values that were given, by part and name.
 
     Args:
-        kinds: the settings of each part.
+        kinds: the settings of each part. Those of the first are named without a prefix; the others
+            begin with the part and a dot.
         file: in TOML, or None.
         environment: of the process.
         pairs: NAME=VALUE or PART.NAME=VALUE.
@@ -80,8 +89,21 @@ def gather(
     return given
 
 
-def _types(kind: type["msgspec.Struct"], parts: Iterable[type]) -> dict[str, Any]:
+def parts_given(
+    *, file: Path | None, environment: Mapping[str, str], pairs: Iterable[str] | None
+) -> set[str]:
+    """Returns the parts of which the file, the environment or `--set` has a setting; raises as `gather`."""
+    variables = (name.removeprefix("HEADRACE_") for name in environment if "__" in name)
+    named = {name.partition("__")[0].lower() for name in variables}
+    named |= {pair.partition("=")[0].rpartition(".")[0] for pair in pairs or ()}
+    return named | {name for name, value in _read(file).items() if isinstance(value, dict)}
+
+
+def _types(kind: "Kind", parts: Iterable[type]) -> dict[str, Any]:
+    fields = getattr(kind, "model_fields", None)
     hints = get_type_hints(kind)
+    if fields is not None:  # of pydantic, which has hints of its own, too
+        hints = {name: hint for name, hint in hints.items() if name in fields}
     nested = set(parts)
     return {name: hint for name, hint in hints.items() if not nested & {hint, *get_args(hint)}}
 
@@ -89,19 +111,22 @@ def _types(kind: type["msgspec.Struct"], parts: Iterable[type]) -> dict[str, Any
 def _of_file(
     file: Path | None, known: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[tuple[str, str, Any]]:
+    for name, value in _read(file).items():
+        if isinstance(value, dict) and name in known:
+            yield from ((f"{file}", f"{name}.{own}", held) for own, held in value.items())
+        elif not (isinstance(value, dict) and name in _PARTS):
+            yield f"{file}", name, value
+
+
+def _read(file: Path | None) -> dict[str, Any]:
     if file is None:
-        return
+        return {}
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise typer.BadParameter(
             f"{file} cannot be read: {error}", param_hint="--config"
         ) from error
-    for name, value in values.items():
-        if isinstance(value, dict) and name in known:
-            yield from ((f"{file}", f"{name}.{own}", held) for own, held in value.items())
-        else:
-            yield f"{file}", name, value
 
 
 def _of_environment(
@@ -122,22 +147,27 @@ def _split(pair: str) -> tuple[str, str]:
 
 
 def _find(name: str, known: Mapping[str, Mapping[str, Any]], where: str) -> tuple[str, Any]:
+    main = next(iter(known))
     part, _, own = name.rpartition(".")
-    part = part or MAIN
+    part = part or main
     if own in known.get(part, {}):
         return part, known[part][own]
     if name in REMOVED:
         raise typer.BadParameter(f"{where}: the setting {name!r} was removed; {REMOVED[name]}")
     names = [
-        one if part == MAIN else f"{part}.{one}" for part, some in known.items() for one in some
+        one if part == main else f"{part}.{one}" for part, some in known.items() for one in some
     ]
-    near = get_close_matches(name.removeprefix(f"{MAIN}."), names, n=1)
+    near = get_close_matches(name.removeprefix(f"{main}."), names, n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
     raise typer.BadParameter(f"{where}: there is no setting {name!r}{meant}")
 
 
 def _parse(name: str, text: str, wanted: Any, where: str) -> Any:
-    kinds = {wanted, *get_args(wanted)}
+    kinds = {wanted, get_origin(wanted), *get_args(wanted)}
+    if tuple in kinds:
+        return tuple(filter(None, map(str.strip, text.split(","))))
+    if NoneType in kinds and text == "none":
+        return None
     if wanted is bool:
         if text not in _WORDS:
             raise typer.BadParameter(f"{where}: {name} is true or false, not {text!r}")

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from headrace.cli.queue import broker
-from headrace.cli.queue.settings import REMOVED, gather
+from headrace.cli.settings import REMOVED, gather
 from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
 KINDS: Mapping[str, Any] = {
