@@ -77,6 +77,8 @@ def _facts(report: RebuildReport) -> dict[str, str]:
         "messages from exported files": f"{report.archived:,}",
         "duplicates, gaps, filled": f"{report.duplicates:,}, {report.gaps:,}, {report.filled:,}",
     }
+    if report.tasks:
+        facts["tasks that have read"] = f"{report.tasks:,}"
     if report.foreign:
         facts["foreign messages, passed over"] = f"{report.foreign:,}"
     if report.keys is not None:

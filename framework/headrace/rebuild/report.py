@@ -29,6 +29,7 @@ class RebuildReport:
         archived: messages that came from exported files instead of the broker.
         queues: what reading each queue took, where the engine tells: `messages`, `bytes`, `read_ms` of
             waiting for the broker or files, and `work_ms` of everything else in the process.
+        tasks: that have read what was folded; 0: it was read in this process.
         events: events folded by Spark.
         caught_up: messages applied after Spark, to reach the live generation.
         rows: rows in the shadow when Spark's result was written.
@@ -63,6 +64,7 @@ class RebuildReport:
     caught_up_offsets: dict[str, int] = field(default_factory=dict)
     archived: int = 0
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
+    tasks: int = 0
     events: int = 0
     caught_up: int = 0
     rows: int = 0

@@ -40,10 +40,17 @@ class Finished:
     Args:
         session: of any kind; of Spark Connect nothing is known before the end.
         messages: how many the job reads of each queue, by its name.
+        pieces: in how many pieces it reads each queue; those that are left out in one.
     """
 
-    def __init__(self, session: SparkSession, messages: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        messages: Mapping[str, int],
+        pieces: Mapping[str, int] | None = None,
+    ) -> None:
         self._left = dict(messages)
+        self._pieces = dict(pieces or {})
         self._told = 0
         self._added: Any = None
         try:
@@ -66,6 +73,9 @@ class Finished:
             return
         for queue in self._added.value[self._told :]:
             self._told += 1
+            self._pieces[queue] = self._pieces.get(queue, 1) - 1
+            if self._pieces[queue] > 0:
+                continue
             self._left.pop(queue, None)
             yield queue, sum(self._left.values())
 

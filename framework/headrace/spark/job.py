@@ -39,6 +39,8 @@ from headrace.spark.executor.fold import (
 )
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.slices import fold_slices
+from headrace.spark.executor.streams import fold_together, read_streams, route_together
+from headrace.spark.executor.typed_streams import type_streams
 from headrace.spark.finished import Finished
 from headrace.spark.native import NativeFold, finish_rows
 from headrace.spark.result.copy import LEFT_OUT, Copying
@@ -46,11 +48,11 @@ from headrace.spark.result.disk import Stored, read_stored
 from headrace.spark.result.live_rows import Beginning, read_shares
 from headrace.spark.result.output import Ending
 from headrace.spark.result.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, fetch_parts
+from headrace.spark.tasks import by_key
 from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = [
     "Folded",
-    "by_key",
     "in_two_queues",
     "map_records",
     "read_result",
@@ -79,6 +81,7 @@ class Folded:
             Of what was copied or spooled nothing is here.
         left_out: of aggregates with a stream that does not decode: id, from which offset on, and why.
         queues: what was measured of each queue, as in `RebuildReport`.
+        tasks: that have read.
     """
 
     rows: pa.ChunkedArray
@@ -87,6 +90,7 @@ class Folded:
     counts: Counter[str] = field(default_factory=Counter)
     left_out: tuple[tuple[str, int, str], ...] = ()
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
+    tasks: int = 0
 
     def require_all(self, projection: str) -> None:
         """Returns if nothing was left out; for those who have to go on from here.
@@ -122,7 +126,8 @@ def run_fold(
         base: rows and versions from before the plan's slices, as records or as what tasks read;
             None to start from zero.
         native: the projection as SQL, used from zero where Spark refuses sums that are too large.
-        finished: hears of each queue that was read, except where the projection is run as SQL.
+        finished: hears of each queue that was read, except where the projection is run as SQL and queues
+            are read whole.
         into: where tasks copy rows, versions and deleted keys, which then do not come here; or
             where they are kept on this process's disk, while a part of them is in memory.
 
@@ -140,8 +145,10 @@ def run_fold(
         pieces=spool is not None and spool.folder is None,
     )
     try:
-        if native is not None and base is None and _refuses_overflow(spark):
-            frame = _native_frame(spark, plan, native, last)
+        # Where streams are brought together, events of a row have their order by places, not by turns.
+        in_order = not (plan.together and keyed_by_aggregate)
+        if native is not None and base is None and in_order and _refuses_overflow(spark):
+            frame = _native_frame(spark, plan, native, last, finished)
         else:
             frame = _frame(
                 spark,
@@ -174,8 +181,14 @@ def _frame(
     finished: Finished | None,
     last: Ending,
 ) -> DataFrame:
-    count = len(plan.slices)
+    count = len(plan.tasks)
     places = spark.range(0, count, 1, count)
+    if base is None and plan.together:
+        streams = by_key(map_records(places, read_streams, plan, finished), count)
+        if keyed_by_aggregate:
+            return map_records(streams, fold_together, plan, last=last)
+        routed = map_records(streams, route_together, plan)
+        return map_records(by_key(routed), fold_keys, plan, last=last)
     if base is None:
         if keyed_by_aggregate:
             return map_records(places, fold_slices, plan, finished, last)
@@ -213,26 +226,36 @@ def _refuses_overflow(spark: SparkSession) -> bool:
 
 
 def _native_frame(
-    spark: SparkSession, plan: FoldPlan, native: NativeFold, last: Ending
+    spark: SparkSession,
+    plan: FoldPlan,
+    native: NativeFold,
+    last: Ending,
+    finished: Finished | None,
 ) -> DataFrame:
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
-            yield from read_typed(plan, native.reading, batches)
+            if plan.together:
+                yield from type_streams(plan, native.reading, batches)
+            else:
+                yield from read_typed(plan, native.reading, batches)
 
     def finish(batches: Batches) -> Batches:
         with rarely_collecting():
             yield from last.run(finish_rows(plan, native, batches))
 
-    count = len(plan.slices)
-    events = spark.range(0, count, 1, count).mapInArrow(read, native.reading.schema)
+    count = len(plan.tasks)
+    places = spark.range(0, count, 1, count)
+    if plan.together:
+        places = by_key(map_records(places, read_streams, plan, finished), count)
+    events = places.mapInArrow(read, native.reading.schema)
     if len(native.keys) == 1:
         touched = events.selectExpr("*", "0 as place", f"coalesce(key, {native.keys[0]}) as `to`")
     else:
-        places = ", ".join(
+        touched_keys = ", ".join(
             f"named_struct('place', {place}, 'to', {key})" for place, key in enumerate(native.keys)
         )
         own = "array(named_struct('place', 0, 'to', key))"
-        each = f"inline(if(kind = '{EVENT}', array({places}), {own}))"
+        each = f"inline(if(kind = '{EVENT}', array({touched_keys}), {own}))"
         touched = events.selectExpr("*", each)
     groups = (
         touched.where(f"`to` is not null and (kind <> '{EVENT}' or {native.touches})")
@@ -283,12 +306,6 @@ def map_records(
     return frame.mapInArrow(run, RECORD_SCHEMA if last is None else last.schema)
 
 
-def by_key(frame: DataFrame) -> DataFrame:
-    """Brings the records of each key together, in the order in which they are folded."""
-    order = ("key", "moment", "queue", "offset", "turn")
-    return frame.repartition("key").sortWithinPartitions(*order)
-
-
 def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     """Sorts out the records that a job made.
 
@@ -317,7 +334,9 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     queues: dict[str, dict[str, int]] = {}
     for told, number in sorted(_pairs(kinds[QUEUE])):
         name, _, measure = told.rpartition(" ")
-        queues.setdefault(name, {})[measure] = number
+        # Of a queue that several tasks have read.
+        measured = queues.setdefault(name, {})
+        measured[measure] = measured.get(measure, 0) + number
     return Folded(
         rows=kinds[ROW]["data"],
         deleted=kinds[DELETED]["key"].to_pylist(),
@@ -328,14 +347,17 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
             for each in sorted(kinds[UNREAD].to_pylist(), key=itemgetter("key"))
         ),
         queues=queues,
+        tasks=len(plan.tasks),
     )
 
 
 def in_two_queues(projection: str, aggregate_id: str) -> ProjectionError:
     """Returns the error for an aggregate of which two slices have a last version."""
     return ProjectionError(
-        f"projection {projection}: the events of aggregate {aggregate_id} stand in more than one"
-        " queue (were queues added?); a rebuild needs them in one"
+        f"projection {projection}: the events of aggregate {aggregate_id} stand in more than one queue"
+        " or under more than one key, and none was added or frozen: a producer of them has chosen"
+        " queues or keys by itself; fold the event store instead, with `headrace projection rebuild"
+        f" {projection} --from store`"
     )
 
 

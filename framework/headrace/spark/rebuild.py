@@ -10,14 +10,16 @@ of this package. It must not know a subscription.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -44,7 +46,7 @@ from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
 from headrace.spark.finished import Finished
-from headrace.spark.job import Folded, run_fold
+from headrace.spark.job import Folded, reason_of, run_fold
 from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.result.connection import CONNECTIONS_MAX
@@ -53,7 +55,8 @@ from headrace.spark.result.disk import Stored, shared_folder
 from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
-from headrace.spark.session import in_thread, opened_session
+from headrace.spark.session import opened_session, run_cancellable
+from headrace.spark.tasks import TASK_BYTES_MIN, divide_plan
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -62,8 +65,6 @@ from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
 from headrace_mq.spark.reader import Part, fetch_ranges, read_columns
 
 __all__ = ["rebuild"]
-
-T = TypeVar("T")
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -101,6 +102,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     take_over: bool = False,
     live_wait_ms: int = _LIVE_WAIT_MS,
     connections_max: int = CONNECTIONS_MAX,
+    task_bytes_min: int = TASK_BYTES_MIN,
     report: Progress | None = None,
     clock: Clock | None = None,
 ) -> RebuildReport:
@@ -128,6 +130,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
+        task_bytes_min: of messages for which another task is wanted, up to as many tasks as there are cores.
         report: called at the start of each phase.
         clock: measures the phases.
 
@@ -161,7 +164,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         events=events,
         export=export,
     )
-    async with opened as work:
+    async with opened as begun:
+        work = replace(begun, task_bytes_min=task_bytes_min)
         if wanted is not None:
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
@@ -249,6 +253,7 @@ class _Work:
     read_models: ReadModels
     building: Building
     phases: Phases
+    task_bytes_min: int = TASK_BYTES_MIN
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         begin: dict[QueueId, int] = {}
@@ -376,13 +381,15 @@ class _Work:
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:
+        divided = await self._divided(plan, tag, onto=base is not None)
         readers = max(plan.shares, 1)
         ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
-        finished = Finished(self.session, ahead)
+        pieces = Counter(_queue_name(piece.queue) for piece in divided.slices)
+        finished = Finished(self.session, ahead, pieces)
         fold = partial(
             run_fold,
             self.session,
-            plan,
+            divided,
             keyed_by_aggregate=self.projection.keyed_by_aggregate,
             base=base,
             native=native,
@@ -391,11 +398,24 @@ class _Work:
         )
         telling = asyncio.create_task(self._tell(finished))
         try:
-            return await in_thread(self.session, tag, fold)
+            return await run_cancellable(self.session, tag, fold)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             self._tell_news(finished)
+
+    async def _divided(self, plan: FoldPlan, tag: str, *, onto: bool) -> FoldPlan:
+        """Divides what a plan reads of the topic among tasks."""
+        if plan.shares:
+            return plan
+        divide = partial(
+            divide_plan, self.session, plan, onto=onto, task_bytes_min=self.task_bytes_min
+        )
+        try:
+            return await run_cancellable(self.session, tag, divide)
+        except (MessageQueueError, PySparkException) as error:
+            why = reason_of(error) if isinstance(error, PySparkException) else str(error)
+            raise ProjectionError(f"projection {self.projection.name}: {why}") from error
 
     async def _tell(self, finished: Finished) -> None:
         while True:
@@ -456,6 +476,7 @@ class _Work:
             caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
             archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
             queues=folded.queues,
+            tasks=folded.tasks,
             events=folded.counts["events"],
             caught_up=outcome.caught_up,
             rows=rows,

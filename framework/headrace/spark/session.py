@@ -21,11 +21,11 @@ from headrace.errors import ExtraMissing, SparkUnreachable
 
 __all__ = [
     "cluster_session",
-    "in_thread",
     "local_session",
     "open_session",
     "opened_session",
     "remote_session",
+    "run_cancellable",
 ]
 
 T = TypeVar("T")
@@ -48,11 +48,11 @@ _PORTS = {"spark://": 7077, "sc://": 15002}
 
 _PY_FILES = "spark.submit.pyFiles"
 
-# Rows for SQLite come to the driver in parts; beyond this for one Spark fails instead of swapping.
-RESULT_BYTES_MAX = "2g"
-
 # A cancelled Spark job ends within a task's next batch; longer is not waited for.
 _CANCEL_GRACE_MS: Final = 30_000
+
+# Rows for SQLite come to the driver in parts; beyond this for one Spark fails instead of swapping.
+RESULT_BYTES_MAX = "2g"
 
 
 def local_session(
@@ -170,25 +170,6 @@ async def opened_session(
         await asyncio.shield(asyncio.to_thread(started.stop))
 
 
-async def in_thread(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
-    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too."""
-
-    def tagged() -> T:
-        session.addTag(tag)
-        try:
-            return work()
-        finally:
-            session.removeTag(tag)
-
-    task = asyncio.create_task(asyncio.to_thread(tagged))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.to_thread(session.interruptTag, tag)
-        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
-        raise
-
-
 def _require_answer(url: str) -> None:
     """Connects to a server of Spark and disconnects; one of several masters is enough."""
     scheme = next((each for each in _PORTS if url.startswith(each)), None)
@@ -251,3 +232,28 @@ def _settings(driver_memory: str, java_options: str) -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+async def run_cancellable(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
+    """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too.
+
+    Args:
+        session: where its jobs run.
+        tag: of these jobs, and of no others.
+        work: what to run.
+    """
+
+    def tagged() -> T:
+        session.addTag(tag)
+        try:
+            return work()
+        finally:
+            session.removeTag(tag)
+
+    task = asyncio.create_task(asyncio.to_thread(tagged))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.to_thread(session.interruptTag, tag)
+        await asyncio.wait({task}, timeout=_CANCEL_GRACE_MS / 1_000)
+        raise

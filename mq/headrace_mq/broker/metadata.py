@@ -21,7 +21,7 @@ from headrace_mq.broker.groups.offsets import KeptOffsets, Offsets
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
 from headrace_mq.broker.quotas.limits import KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
-from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.store.check.inspection import FoundQueue, MetadataKind
 from headrace_mq.store.retention.timeline import KeptTimeline

@@ -402,10 +402,15 @@ class QueueRanges(Body, frozen=True):
 
 
 class TopicIdentity(Body, frozen=True):
-    """The UUID that a topic got when it was made."""
+    """The UUID that a topic got when it was made.
+
+    `settled` says that each key has had one queue since: no queues were added, frozen for writing, thawed
+    or deleted. A broker of a version before that says it of no topic.
+    """
 
     topic: str
     identity: str
+    settled: bool = False
 
 
 class QueueRangesAnswer(Body, frozen=True):

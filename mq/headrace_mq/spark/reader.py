@@ -39,6 +39,8 @@ __all__ = [
     "connect",
     "fetch_offsets_at",
     "fetch_ranges",
+    "fetch_settled",
+    "message_bytes",
     "rarely_collecting",
     "read_columns",
     "read_record_batches",
@@ -54,6 +56,12 @@ _log = get_logger(__name__)
 # thresholds (700, 10, 10) looking for cycles took three quarters of the time of reading, and half
 # of the time of folding.
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+
+# What is looked at to estimate sizes: of so many slices so many records, at so many bytes a request.
+_LOOKED_AT_MAX = 16
+_LOOKED_AT_RECORDS = 100
+_LOOKED_AT_BYTES = 64 << 10
 
 
 class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +95,10 @@ class TopicReader(Protocol):
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
         """The first offset of every queue of the topics that was stored at a time or later."""
+        ...
+
+    def is_settled(self, topic: str) -> bool:
+        """Whether each key of a topic is known to have had one queue."""
         ...
 
     def read(
@@ -213,6 +225,57 @@ def fetch_offsets_at(
         queue: max(one.first, min(found.get(queue, one.end), one.end))
         for queue, one in queues.items()
     }
+
+
+def fetch_settled(address: str, topic: str) -> bool:
+    """Asks the broker whether each key has had one queue since the topic was made.
+
+    What is true was true of all ranges that were asked for before. Of a topic that a broker of an older
+    version has made it is not known, and not true.
+
+    Raises:
+        TopicNotFound: the topic does not exist.
+        ConnectionLost: the broker cannot be reached from this machine.
+    """
+    return ask(address, lambda reader: reader.is_settled(topic), patient=True)
+
+
+def message_bytes(
+    address: str, slices: Sequence[QueueSlice], *, connect: Connect = connect
+) -> dict[QueueRef, float]:
+    """Estimates the bytes of a message's body in each queue, by some in the middle of the longest slices.
+
+    Args:
+        address: the broker's `host:port`.
+        slices: what is to be read; the broker need not hold all of it.
+        connect: opens a connection.
+
+    Returns:
+        For each queue, those that were not looked at with the mean of the others; nothing if the broker
+        holds none of what was looked for.
+
+    Raises:
+        ConnectionLost: the broker cannot be reached from this machine.
+    """
+    longest = sorted(slices, key=lambda piece: -piece.records)[:_LOOKED_AT_MAX]
+
+    def look(reader: TopicReader) -> dict[QueueRef, float]:
+        found: dict[QueueRef, float] = {}
+        for piece in longest:
+            middle = (piece.start + piece.end) // 2
+            end = min(piece.end, middle + _LOOKED_AT_RECORDS)
+            try:
+                parts = list(reader.read(piece.queue, middle, end, bytes_max=_LOOKED_AT_BYTES))
+            except OffsetOutOfRange:
+                continue
+            bodies = [body for _, columns, *span in parts for body in columns.bodies[slice(*span)]]
+            if bodies:
+                found[piece.queue] = sum(map(len, bodies)) / len(bodies)
+        return found
+
+    found = ask(address, look, patient=True, connect=connect)
+    mean = sum(found.values()) / len(found) if found else 0.0
+    return {piece.queue: found.get(piece.queue, mean) for piece in slices} if found else {}
 
 
 def read_columns(

@@ -15,7 +15,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.files.epoch import KeptBroker
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.groups.offsets import KeptOffsets
-from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header

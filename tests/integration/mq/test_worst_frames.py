@@ -23,7 +23,7 @@ from headrace_mq._net.link import hello_for
 from headrace_mq.broker.dispatcher import HANDLERS, REQUEST_BYTES_MAX
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics.topics import KeptTopic
+from headrace_mq.broker.topics.kept import KeptTopic
 from headrace_mq.errors import ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (

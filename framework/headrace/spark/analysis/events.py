@@ -38,8 +38,11 @@ from headrace.spark.executor.event_reader import (
     context_column,
     read_typed,
 )
-from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, Batches
+from headrace.spark.executor.fold import MISSING, RECORD_SCHEMA, TALLY, UNREAD, Batches
 from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.executor.streams import read_streams
+from headrace.spark.executor.typed_streams import type_streams
+from headrace.spark.tasks import by_key, divide_plan
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.spark.offsets import plan_slices
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
@@ -131,8 +134,20 @@ class TypedEvents:
             with rarely_collecting():
                 yield from read_typed(plan, reading, batches)
 
-        count = len(plan.slices)
-        return self._spark.range(0, count, 1, max(count, 1)).mapInArrow(read, reading.schema)
+        def bring(batches: Batches) -> Batches:
+            with rarely_collecting():
+                yield from read_streams(plan, batches)
+
+        def type_brought(batches: Batches) -> Batches:
+            with rarely_collecting():
+                yield from type_streams(plan, reading, batches)
+
+        count = len(plan.tasks)
+        tasks = self._spark.range(0, count, 1, max(count, 1))
+        if plan.together:
+            streams = by_key(tasks.mapInArrow(bring, RECORD_SCHEMA), count)
+            return streams.mapInArrow(type_brought, reading.schema)
+        return tasks.mapInArrow(read, reading.schema)
 
 
 def read_events(
@@ -173,6 +188,10 @@ def read_events(
         slices=tuple(slices),
         seal=seal_of(event_store_url, application.serializer),
     )
+    try:
+        plan = divide_plan(spark, plan)
+    except MessageQueueError as error:
+        raise ProjectionError(f"the events of {app}: {error}") from error
     return TypedEvents(spark, plan, incomplete=incomplete)
 
 

@@ -37,13 +37,16 @@ class Doubts:
         plan: has the seal and the event store; without them all is believed.
         serializer: decodes events.
         keyed: whether the reader goes by the keys of messages.
+        judges: False: all is believed, for a reader that takes nothing from messages but their keys.
     """
 
-    def __init__(self, plan: FoldPlan, serializer: Serializer, *, keyed: bool = False) -> None:
+    def __init__(
+        self, plan: FoldPlan, serializer: Serializer, *, keyed: bool = False, judges: bool = True
+    ) -> None:
         self._belief: Belief | None = None
         self._keyed = keyed
         url = plan.event_store
-        if plan.seal is None or url is None:
+        if plan.seal is None or url is None or not judges:
             return
 
         async def find(commands: Collection[tuple[str, str]]) -> StoredByCommand:

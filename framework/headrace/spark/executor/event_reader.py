@@ -8,7 +8,7 @@ which a fold meets them.
 Used by Spark, which wants record batches; uses `decode`. It must not know what becomes of the rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -48,11 +48,13 @@ __all__ = [
     "UNDECODABLE",
     "UNKNOWN",
     "ChosenType",
+    "OpenReading",
     "Reading",
     "TypedSlice",
     "column_of",
     "context_column",
     "find_streams",
+    "open_reading",
     "read_typed",
 ]
 
@@ -172,25 +174,50 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     Raises:
         ProjectionError: a message does not decode, or an event is unknown and not to be counted.
     """
-    application = load_application(plan.app, plan.folder)
-    serializer = application.serializer
-    known = {
-        (each.message_name, each.message_version): each for each in serializer.events.types.values()
-    }
-    chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
-    decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
-    places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
-    doubts = Doubts(plan, serializer)
-    with closing(StoreGaps(plan.event_store, serializer)) as store:
-        find = find_streams(store, serializer, decoder)
+    with closing(open_reading(plan, reading)) as typing:
+        doubts = Doubts(plan, typing.serializer)
         for piece in slices_of(plan, batches):
-            typed = TypedSlice(reading, decoder, places, piece.queue.queue_id, find)
+            typed = TypedSlice(
+                reading, typing.decoder, typing.places, piece.queue.queue_id, typing.find
+            )
             meter = Meter(piece)
             for messages in read_messages(plan, piece, meter, doubts=doubts):
                 typed.take(piece.queue.topic, messages)
                 if typed.waiting >= _BATCH_EVENTS:
                     yield from typed.flush()
             yield from typed.finish(meter.told())
+
+
+class OpenReading(NamedTuple):
+    """What a reading needs in a task.
+
+    Attributes:
+        serializer: of the application.
+        decoder: decodes streams and the chosen events.
+        places: of each type in the reading.
+        find: finds streams that the topic lacks.
+        close: closes the event store.
+    """
+
+    serializer: JsonSerializer
+    decoder: StreamDecoder
+    places: Mapping[type[DomainEvent], int]
+    find: FindStreams
+    close: Callable[[], None]
+
+
+def open_reading(plan: FoldPlan, reading: Reading) -> OpenReading:
+    """Opens what a plan and a reading name."""
+    serializer = load_application(plan.app, plan.folder).serializer
+    known = {
+        (each.message_name, each.message_version): each for each in serializer.events.types.values()
+    }
+    chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
+    decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
+    places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
+    store = StoreGaps(plan.event_store, serializer)
+    find = find_streams(store, serializer, decoder)
+    return OpenReading(serializer, decoder, places, find, store.close)
 
 
 def find_streams(
@@ -208,13 +235,15 @@ def find_streams(
 class _Gathered:
     """The events of one type, as columns, until they fill a batch."""
 
-    __slots__ = ("moments", "sequences", "streams", "turns", "values")
+    __slots__ = ("moments", "parts", "sequences", "streams", "turns", "values")
 
     def __init__(self) -> None:
         self.streams: list[LightStream] = []
         self.sequences: list[int] = []
         self.moments: list[int] = []
         self.turns: list[int] = []
+        # The queue of each, where they are of several.
+        self.parts: list[int] = []
         self.values: list[tuple[Any, ...]] = []
 
     def drop(self, stream: LightStream) -> int:
@@ -354,6 +383,9 @@ class TypedSlice:
                 for gathered in self._gathered:
                     self.waiting -= gathered.drop(stream)
 
+    def _pass_rest(self) -> None:
+        self._pass(self._gate.finish(), _Taken("", (), []))
+
     def _gather(self, stream: LightStream, moment: int) -> None:
         read, knows, places = self._decoder.read, self._decoder.knows, self._places
         go_around, turn = self._reading.go_around, self._turn
@@ -385,7 +417,7 @@ class TypedSlice:
 
     def finish(self, measured: Iterable[tuple[str, int]] = ()) -> Batches:
         """Yields the rest, what the gate found, and what was measured of the queue."""
-        self._pass(self._gate.finish(), _Taken("", (), []))
+        self._pass_rest()
         yield from self.flush()
         gate = self._gate
         told = [(VERSION, key, version) for key, version in gate.versions.items()]
@@ -418,6 +450,8 @@ class TypedSlice:
             "moment": gathered.moments,
             "turn": gathered.turns,
         }
+        if gathered.parts:
+            columns["part"] = gathered.parts
         for name in self._reading.context:
             if name == "sequence":
                 column: Sequence[Any] = gathered.sequences

@@ -45,9 +45,11 @@ __all__ = [
     "RECORD_ARROW_SCHEMA",
     "RECORD_SCHEMA",
     "ROW",
+    "STREAM",
     "TALLY",
     "UNREAD",
     "VERSION",
+    "EventPlace",
     "FoldWork",
     "Record",
     "TopicMessage",
@@ -196,8 +198,7 @@ class FoldWork:
                 raise ProjectionError(sentence) from error
             return None
         # As a live reader parks it: what comes after that is left out, too.
-        left_out = self.left_out.aggregates
-        if stream is not None and offset >= left_out.get(stream.aggregate_id, offset + 1):
+        if stream is not None and stream.aggregate_id in self.left_out.aggregates:
             return None
         return stream
 
@@ -258,14 +259,14 @@ def read_messages(
 
 def read_portions(
     plan: FoldPlan, piece: QueueSlice, meter: Meter, *, doubts: Doubts
-) -> Iterator[tuple[Sequence[str], Portion]]:
-    """Yields what `read_messages` yields as columns: the keys of some messages, and the messages."""
+) -> Iterator[tuple[int, Sequence[str], Portion]]:
+    """Yields what `read_messages` yields as columns: when some were stored, their keys, and they."""
     if plan.shares:
         for page in meter.reading(read_share(plan, piece)):
             positions, aggregate_ids, texts = zip(*page, strict=True)
             stored = [text.encode() for text in texts]
             meter.count_bodies(stored)
-            yield aggregate_ids, Portion(positions, stored)
+            yield 0, aggregate_ids, Portion(positions, stored)
         return
 
     def believed(
@@ -280,14 +281,14 @@ def read_portions(
             bodies = list(compress(bodies, wanted))
         return keys, Portion(offsets, bodies)
 
-    for _, found in meter.reading(read_archived(plan.archive, piece)):
+    for stored_ms, found in meter.reading(read_archived(plan.archive, piece)):
         keys, portion = believed(
             [key for _, key, _ in found],
             [place for place, _, _ in found],
             [body for _, _, body in found],
         )
         if portion.bodies:
-            yield keys, portion
+            yield stored_ms, keys, portion
     rest = after_archive(plan.archive, piece)
     parts = read_columns(plan.broker, rest) if rest else ()
     for header, columns, first, last in meter.reading(parts):
@@ -301,7 +302,7 @@ def read_portions(
             keys, bodies = list(compress(keys, wanted)), list(compress(bodies, wanted))
         keys, portion = believed(keys, offsets, bodies)
         if portion.bodies:
-            yield keys, portion
+            yield header.appended_at_ms, keys, portion
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
@@ -355,10 +356,11 @@ def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
 
 
 def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
-    """Yields the slices whose places in the plan's list come in."""
+    """Yields the slices of the tasks whose numbers come in."""
     for batch in batches:
-        for place in batch.column(0).to_pylist():
-            yield plan.slices[place]
+        for number in batch.column(0).to_pylist():
+            for place in plan.tasks[number]:
+                yield plan.slices[place]
 
 
 def _touches_out(

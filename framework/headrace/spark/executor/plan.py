@@ -32,7 +32,10 @@ class FoldPlan:
         broker: `host:port`, as executors reach it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
         seal: what the messages of that store carry; None: all that stands in the topic is believed.
-        slices: what to read; an executor is given places in this list.
+        slices: what to read.
+        groups: for each task that reads, places in that list; empty: each slice has a task of its own.
+        together: streams are brought together by aggregate before they are gated; for queues that
+            several tasks read, and aggregates that stand in several queues.
         shares: the slices are of the event store, so many of all its aggregates; 0: of the topic.
         archive: files that hold a part of it; the rest comes from the broker.
         only: keys of the rows that are wanted; None: all.
@@ -44,10 +47,17 @@ class FoldPlan:
     broker: str
     event_store: str | None
     slices: tuple[QueueSlice, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    together: bool = False
     shares: int = 0
     archive: tuple[ArchiveFile, ...] = ()
     only: frozenset[str] | None = None
     seal: Seal | None = None
+
+    @property
+    def tasks(self) -> tuple[tuple[int, ...], ...]:
+        """For each task that reads, places in the list of slices; an executor is given task numbers."""
+        return self.groups or tuple((place,) for place in range(len(self.slices)))
 
 
 def load_application(path: str, folder: str) -> App:

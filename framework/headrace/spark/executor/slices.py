@@ -38,7 +38,7 @@ from headrace.spark.executor.plan import FoldPlan, load_application, projection_
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["fold_slices"]
+__all__ = ["GatedRows", "fold_slices"]
 
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded.
@@ -57,7 +57,7 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)
     with closing(StoreGaps(plan.event_store, serializer)) as find:
         for piece in slices_of(plan, batches):
-            meter, rows, left_out = Meter(piece), _Rows(projection, find), LeftOut()
+            meter, rows, left_out = Meter(piece), GatedRows(projection, find), LeftOut()
             for portion in _portions(plan, piece, meter, doubts):
                 for some in portion.pieces(_PIECE_MAX):
                     rows.take(left_out.decode(decoder, piece.queue, some, piece.start))
@@ -74,7 +74,7 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
 
 def _portions(plan: FoldPlan, piece: QueueSlice, meter: Meter, doubts: Doubts) -> Iterator[Portion]:
     """Yields what `read_portions` does; of other aggregates than those whose rows are wanted, nothing."""
-    for keys, portion in read_portions(plan, piece, meter, doubts=doubts):
+    for _, keys, portion in read_portions(plan, piece, meter, doubts=doubts):
         if plan.only is None:
             yield portion
             continue
@@ -94,8 +94,8 @@ class _Offered(NamedTuple):
     told: Told
 
 
-class _Rows:
-    """The rows of one slice.
+class GatedRows:
+    """The rows of streams that go through a gate of their own, a row per aggregate.
 
     Args:
         projection: whose rows.

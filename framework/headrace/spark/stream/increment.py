@@ -26,7 +26,8 @@ from headrace.spark.executor.fold import (
     records_to_arrow,
 )
 from headrace.spark.executor.plan import FoldPlan
-from headrace.spark.job import Folded, by_key, map_records, read_result, reason_of
+from headrace.spark.job import Folded, map_records, read_result, reason_of
+from headrace.spark.tasks import by_key
 
 __all__ = ["StoredLookup", "fold_increment"]
 

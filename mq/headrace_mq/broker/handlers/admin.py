@@ -90,7 +90,10 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     request = decode(QueueRanges, frame.body)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
     ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
-    identities = [TopicIdentity(topic, state.topics.identity_of(topic)) for topic in request.topics]
+    identities = [
+        TopicIdentity(topic, state.topics.identity_of(topic), state.topics.is_settled(topic))
+        for topic in request.topics
+    ]
     return (encode(QueueRangesAnswer(ranges, identities)),)
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
 from headrace_mq.errors import (
     BrokerError,
     InvalidArgument,
@@ -37,9 +38,6 @@ __all__ = [
     "QUEUES_MAX",
     "QUEUES_PER_REQUEST_MAX",
     "RETENTIONS",
-    "KeptGrave",
-    "KeptTopic",
-    "KeptTopics",
     "Topics",
 ]
 
@@ -67,39 +65,12 @@ def _any_number(_count: int) -> None:
     return None
 
 
-class KeptTopic(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One topic as the file holds it; queue numbers in order."""
-
-    queues: int
-    retention: str
-    unwritable: tuple[int, ...] = ()
-    unreadable: tuple[int, ...] = ()
-
-
-class KeptGrave(msgspec.Struct, frozen=True):
-    """The deleted queues of a topic: number -> the offset behind what they held.
-
-    `retention` names the log that the messages stand in; a queue cannot change it.
-    """
-
-    retention: str
-    ends: dict[int, int]
-
-
 # The broker's journals: one order each, and deleted like other short-lived messages.
 _DEAD_LETTERS = "%DLQ%"
 _JOURNALS = MappingProxyType(
     {SCHEDULE_TOPIC: "the scheduled messages", TRANSACTION_TOPIC: "undecided transactions"}
 )
 _JOURNAL_RETENTION = "transient"
-
-
-class KeptTopics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of `topics.json`; older files hold no identities, and each topic gets one."""
-
-    topics: dict[str, KeptTopic]
-    graves: dict[str, KeptGrave] = {}
-    identities: dict[str, str] = {}
 
 
 class Topics:
@@ -152,7 +123,9 @@ class Topics:
         for queue, retention, end in witnessed:
             known = found.get(queue.topic) or topics.get(queue.topic) or KeptTopic(0, retention)
             if queue.queue_id >= known.queues and end > _start(graves, queue):
-                found[queue.topic] = msgspec.structs.replace(known, queues=queue.queue_id + 1)
+                found[queue.topic] = msgspec.structs.replace(
+                    known, queues=queue.queue_id + 1, settled=False
+                )
         if found:
             _log.warning(
                 "topics put back from the messages that the store holds",
@@ -213,6 +186,17 @@ class Topics:
         if topic not in self._topics:
             raise _not_found(topic)
         return self._identities[topic]
+
+    def is_settled(self, topic: str) -> bool:
+        """Whether each key is known to have had one queue since the topic was made.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        kept = self._topics.get(topic)
+        if kept is None:
+            raise _not_found(topic)
+        return kept.settled
 
     def check(self, queue: QueueRef) -> None:
         """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
@@ -283,7 +267,7 @@ class Topics:
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"
             queues = 1 if topic in _JOURNALS else self._default_queues
-            new[topic] = KeptTopic(queues, retention)
+            new[topic] = KeptTopic(queues, retention, settled=True)
         if new:
             self._change(new, may_make=may_make)
 
@@ -324,7 +308,8 @@ class Topics:
         default = 1 if topic in _JOURNALS else self._default_queues
         queues = request.queues or (kept.queues if kept else default)
         if kept is None:
-            self._change({topic: KeptTopic(queues, retention)}, may_make=may_make)
+            made = KeptTopic(queues, retention, settled=True)
+            self._change({topic: made}, may_make=may_make)
         elif queues > kept.queues and retention == COMPACT:
             raise InvalidArgument(
                 f"topic {topic!r} is compacted and keeps its {kept.queues} queues: with more of them"
@@ -332,7 +317,7 @@ class Topics:
                 " another topic and copy the state"
             )
         elif queues > kept.queues:
-            grown = msgspec.structs.replace(kept, queues=queues)
+            grown = msgspec.structs.replace(kept, queues=queues, settled=False)
             self._change({topic: grown}, may_make=may_make)
         return _described(topic, self._topics[topic])
 
@@ -363,6 +348,8 @@ class Topics:
             unwritable=after(kept.unwritable) if request.writing else kept.unwritable,
             unreadable=after(kept.unreadable) if request.reading else kept.unreadable,
         )
+        if changed.unwritable != kept.unwritable:
+            changed = msgspec.structs.replace(changed, settled=False)
         if changed != kept:
             self._change({topic: changed})
         return _described(topic, changed), meant
@@ -391,6 +378,7 @@ class Topics:
         left = msgspec.structs.replace(
             kept,
             queues=keep,
+            settled=False,
             unwritable=tuple(number for number in kept.unwritable if number < keep),
             unreadable=tuple(number for number in kept.unreadable if number < keep),
         )

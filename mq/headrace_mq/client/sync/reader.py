@@ -137,6 +137,17 @@ class BlockingReader:
             found += self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
         return found
 
+    def is_settled(self, topic: str) -> bool:
+        """Whether the broker knows that each key has had one queue since the topic was made.
+
+        Ask it after `ranges`: what is true then was true of all that these tell of.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        answer = self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
+        return any(each.settled for each in answer.identities)
+
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
         """The first offset of every queue of the topics that was stored at a time or later.
 

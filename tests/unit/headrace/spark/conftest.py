@@ -13,6 +13,7 @@ import pytest
 from headrace.domain.stream import EventStream
 from headrace.serialization import JsonSerializer
 from headrace.spark import rebuild as rebuild_module
+from headrace.spark import tasks as tasks_module
 from headrace.spark.archive import ArchiveFile
 from headrace.spark.executor import fold as fold_module
 from headrace.spark.executor.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
@@ -33,6 +34,7 @@ class Topic:
 
     def __init__(self, serializer: JsonSerializer) -> None:
         self._serializer = serializer
+        self.settled = True
         self.bodies: dict[int, list[tuple[str, dict[str, str], bytes]]] = {
             queue: [] for queue in range(QUEUES)
         }
@@ -97,6 +99,9 @@ class FakeFrame:
 
     def repartition(self, by: str | int, *keys: str) -> "FakeFrame":
         whole = pa.concat_tables(self._partitions)
+        count = 3
+        if isinstance(by, int) and keys == ("key",):
+            count, by = by, "key"
         if isinstance(by, int):
             assert keys
             return FakeFrame(
@@ -106,11 +111,11 @@ class FakeFrame:
                 ]
             )
         key = by
-        owners = [zlib.crc32(value.encode()) % 3 for value in whole[key].to_pylist()]
+        owners = [zlib.crc32(value.encode()) % count for value in whole[key].to_pylist()]
         return FakeFrame(
             [
                 whole.filter(pa.array([one == place for one in owners], pa.bool_()))
-                for place in range(3)
+                for place in range(count)
             ]
         )
 
@@ -159,6 +164,7 @@ class FakeContext:
     """Accumulators of tasks that run in this process."""
 
     master = "local[2]"
+    defaultParallelism = 2  # noqa: N815 - PySpark's spelling
 
     def accumulator(self, value: Any, param: Any) -> Any:
         found = SimpleNamespace(value=value)
@@ -196,6 +202,9 @@ def topic(ledger: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic(ledger.serializer)
     monkeypatch.setattr(fold_module, "read_columns", made.read)
     monkeypatch.setattr(rebuild_module, "read_columns", made.read)
+    monkeypatch.setattr(tasks_module, "fetch_settled", lambda *_: made.settled)
+    monkeypatch.setattr(tasks_module, "message_bytes", lambda *_: {})
+    monkeypatch.setattr(tasks_module, "fetch_ranges", lambda *_, **__: [None] * QUEUES)
     return made
 
 

@@ -35,6 +35,7 @@ from headrace.spark.result.copy import LEFT_OUT, Copying
 from headrace.spark.result.disk import Stored, store
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
+from headrace.spark.tasks import divide
 
 
 def rows_of(projection: Any, folded: Folded) -> dict[str, Any]:
@@ -55,10 +56,11 @@ async def in_turn(batches: dict[str, pa.RecordBatch]) -> AsyncIterator[tuple[str
     doubled=st.integers(0, 5),
     from_offsets=st.booleans(),
     on_disk=st.booleans(),
+    anywhere=st.booleans(),
 )
 def test_the_job_makes_what_a_plain_loop_makes(
     ledger: Any, topic: Any, make_plan: Any, spark: Any, tmp_path: Path,
-    lengths: list[int], seed: int, doubled: int, from_offsets: bool, on_disk: bool,
+    lengths: list[int], seed: int, doubled: int, from_offsets: bool, on_disk: bool, anywhere: bool,
 ) -> None:  # fmt: skip
     chance = random.Random(seed)
     whole = [
@@ -77,7 +79,9 @@ def test_the_job_makes_what_a_plain_loop_makes(
     chance.shuffle(arrived)
     for queue in topic.bodies:
         topic.bodies[queue].clear()
-    topic.publish(*arrived)
+    for one in arrived:
+        # An aggregate may stand in two queues, each of which several tasks read.
+        topic.publish(one, queue=chance.randrange(2) if anywhere else None)
     for name in ("accounts", "partners"):
         projection = ledger.app.projections[name]
         codec: RowCodec[Any] = RowCodec(projection)
@@ -93,9 +97,13 @@ def test_the_job_makes_what_a_plain_loop_makes(
             if on_disk
             else pa.Table.from_batches(batches.values(), schema=RECORD_ARROW_SCHEMA)
         )
+        plan = make_plan(name, topic.slices())
+        if anywhere:
+            sizes = dict.fromkeys((piece.queue for piece in plan.slices), 10.0)
+            plan = divide(plan, sizes, cores=3, task_bytes_min=20, together=True)
         folded = run_fold(
             spark,
-            make_plan(name, topic.slices()),
+            plan,
             keyed_by_aggregate=projection.keyed_by_aggregate,
             base=base if from_offsets else None,
         )

@@ -1,7 +1,9 @@
 """A local session's settings, and what is said where Java is missing."""
 
+import asyncio
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from pyspark.errors import PySparkImportError, PySparkRuntimeError
 
 from headrace.errors import ExtraMissing, SparkUnreachable
 from headrace.spark import session
-from headrace.spark.session import local_session, open_session, opened_session
+from headrace.spark.session import local_session, open_session, opened_session, run_cancellable
 
 
 class FakeBuilder:
@@ -173,3 +175,43 @@ async def test_a_session_that_is_given_stays_open_and_one_that_is_not_is_stopped
     async with opened_session(None) as there:
         assert there.name == "own"  # type: ignore[attr-defined]  # a stand-in
     assert stopped == ["own"]
+
+
+class TaggedSession:
+    """Tells which tags were set, and lets work end when its tag is interrupted."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.interrupted = threading.Event()
+
+    def addTag(self, tag: str) -> None:  # noqa: N802 - PySpark's spelling
+        self.said.append(f"add {tag}")
+
+    def removeTag(self, tag: str) -> None:  # noqa: N802 - PySpark's spelling
+        self.said.append(f"remove {tag}")
+
+    def interruptTag(self, tag: str) -> None:  # noqa: N802 - PySpark's spelling
+        self.said.append(f"interrupt {tag}")
+        self.interrupted.set()
+
+
+async def test_work_has_its_tag_while_it_runs() -> None:
+    session: Any = TaggedSession()
+    assert await run_cancellable(session, "t", lambda: 7) == 7
+    assert session.said == ["add t", "remove t"]
+
+
+async def test_a_cancellation_interrupts_the_jobs_and_waits_for_the_thread() -> None:
+    session: Any = TaggedSession()
+    began = threading.Event()
+
+    def work() -> None:
+        began.set()
+        session.interrupted.wait(60)
+
+    task = asyncio.create_task(run_cancellable(session, "t", work))
+    await asyncio.to_thread(began.wait, 60)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert session.said == ["add t", "interrupt t", "remove t"]

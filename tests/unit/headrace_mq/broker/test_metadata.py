@@ -25,7 +25,7 @@ from headrace_mq.broker.metadata import (
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
 from headrace_mq.broker.schedule.entries import KeptSchedule
-from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef

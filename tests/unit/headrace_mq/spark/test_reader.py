@@ -18,6 +18,7 @@ from headrace_mq.spark.reader import (
     ask,
     fetch_offsets_at,
     fetch_ranges,
+    message_bytes,
     rarely_collecting,
     read_columns,
     read_record_batches,
@@ -230,6 +231,17 @@ def test_ranges_come_sorted(broker: Any) -> None:
         ("b", 0, 0),
         ("b", 1, 0),
     ]
+
+
+def test_sizes_are_estimated_by_what_lies_in_the_middle(broker: Any) -> None:
+    small, large, gone = (broker.add_queue("orders", number) for number in (0, 1, 2))
+    for _ in range(10):
+        broker.append(small, Columns([], [], [], [b"x" * 10] * 5, []))
+        broker.append(large, Columns([], [], [], [b"x" * 300] * 5, []))
+    slices = [whole(small, 50), whole(large, 50), whole(gone, 40)]
+    sizes = message_bytes(ADDRESS, slices, connect=broker.connect)
+    assert sizes == {small: 10.0, large: 300.0, gone: 155.0}
+    assert message_bytes(ADDRESS, [whole(gone, 40)], connect=broker.connect) == {}
 
 
 def test_offsets_at_a_moment_lie_within_what_was_held_when_the_read_was_planned(

@@ -12,7 +12,7 @@ import google_crc32c
 import pytest
 
 from headrace_mq.broker.metadata import topics_file
-from headrace_mq.broker.topics.topics import KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
 from headrace_mq.settings import StoreSettings

@@ -89,6 +89,10 @@ async def test_ranges_of_all_queues_of_the_topics(client, batch) -> None:
         QueueRange("t", 0, 0, 0),
         QueueRange("t", 1, 0, 2),
     ]
+    await create(client, "t", 3)
+    body = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["u", "t"]))
+    told = {each.topic: each.settled for each in decode(QueueRangesAnswer, body).identities}
+    assert told == {"u": True, "t": False}
 
 
 async def test_ranges_of_an_unknown_topic_are_refused(client) -> None:

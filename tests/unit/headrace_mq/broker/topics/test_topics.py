@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.topics.topics import QUEUES_MAX, KeptGrave, KeptTopic, KeptTopics, Topics
+from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
+from headrace_mq.broker.topics.topics import QUEUES_MAX, Topics
 from headrace_mq.errors import (
     DataCorrupt,
     InvalidArgument,
@@ -45,6 +46,30 @@ def test_a_created_topic_is_there_after_a_restart(file: MetadataFile[KeptTopics]
 
 def test_zero_queues_ask_for_the_default(file: MetadataFile[KeptTopics]) -> None:
     assert loaded(file).create(CreateTopic("t")) == TopicDescription("t", 4, "transient")
+
+
+def test_a_topic_is_settled_until_keys_move(file: MetadataFile[KeptTopics]) -> None:
+    def freeze(queue: int, *, frozen: bool = True) -> FreezeQueues:
+        return FreezeQueues("t", [queue], writing=True, reading=False, frozen=frozen)
+
+    def moving(*changes: FreezeQueues | CreateTopic) -> bool:
+        topics = loaded(file)
+        topics.delete("t", 0, {})
+        topics.create(CreateTopic("t", 3))
+        for change in changes:
+            topics.freeze(change) if isinstance(change, FreezeQueues) else topics.create(change)
+        assert loaded(file).is_settled("t") == topics.is_settled("t")
+        return not topics.is_settled("t")
+
+    loaded(file).admit(["t"])
+    assert loaded(file).is_settled("t")
+    assert not moving(CreateTopic("t", 2), CreateTopic("t", 3))
+    for_reading = FreezeQueues("t", [1], writing=False, reading=True, frozen=True)
+    assert not moving(for_reading)
+    assert moving(CreateTopic("t", 4))
+    assert moving(freeze(2))
+    # What came meanwhile stands where it stands.
+    assert moving(freeze(2), freeze(2, frozen=False))
 
 
 @pytest.mark.parametrize("queues", [0, 1, 3])
@@ -309,7 +334,7 @@ def test_a_topic_that_never_had_messages_leaves_nothing(file: MetadataFile[KeptT
     assert topics.create(CreateTopic("t", 1)).retention == "transient"
     kept = file.read()
     assert kept is not None
-    assert (kept.topics, kept.graves) == ({"t": KeptTopic(1, "transient")}, {})
+    assert (kept.topics, kept.graves) == ({"t": KeptTopic(1, "transient", settled=True)}, {})
 
 
 def test_a_topic_keeps_its_identity_until_it_is_deleted(file: MetadataFile[KeptTopics]) -> None:

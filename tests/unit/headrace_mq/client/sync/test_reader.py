@@ -64,6 +64,8 @@ async def test_ranges_and_committed_offsets_are_read(broker: Any, reader: Blocki
         QueueRange("t", 1, 4, 4),
     ]
     assert await aside(lambda: reader.committed("g", ["t"])) == {A: 1, B: -1}
+    # This broker tells of no identities, as those of a version before.
+    assert not await aside(lambda: reader.is_settled("t"))
 
 
 async def test_a_refusal_is_raised(reader: BlockingReader) -> None:

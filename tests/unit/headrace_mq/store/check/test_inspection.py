@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headrace_mq.broker.metadata import METADATA, topics_file
-from headrace_mq.broker.topics.topics import KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.store.check.inspection import CHECKPOINT, ReadOnlyFiles, Report, check
 from headrace_mq.store.log.clean_end import COPY_NAME

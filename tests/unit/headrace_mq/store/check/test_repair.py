@@ -27,7 +27,7 @@ from headrace_mq.broker.metadata import (
 from headrace_mq.broker.peers.producers import KeptProducers
 from headrace_mq.broker.quotas.limits import KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
-from headrace_mq.broker.topics.topics import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef

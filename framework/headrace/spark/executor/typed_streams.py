@@ -1,0 +1,90 @@
+"""
+Typed events of streams that were brought together by aggregate.
+
+    read_streams ─▶ shuffle by aggregate, in the order of places ─▶ type_streams: gate, decode, columns
+
+An event stands where the message stood that let it pass: `moment`, `part` (the queue) and `turn`, which
+grows with the offset. So events of several aggregates have the order in which the broker stored them, as if
+each queue were read by one task. Used by jobs that read typed events; uses `event_reader`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headrace.spark.executor.decode import LightStream
+from headrace.spark.executor.event_reader import Reading, TypedSlice, open_reading
+from headrace.spark.executor.fold import Batches, EventPlace, TopicMessage
+from headrace.spark.executor.plan import FoldPlan
+from headrace.spark.executor.streams import streams_beside, whole_aggregates
+
+__all__ = ["type_streams"]
+
+# Room behind an offset for the events that one message lets pass: a million of them.
+_TURN_BITS: Final = 20
+# Events gathered before they become Arrow batches, as in `event_reader`.
+_BATCH_EVENTS: Final = 32_000
+
+
+class _TypedStreams(TypedSlice):
+    """The events of streams that come one at a time, each with its place."""
+
+    _part = 0
+
+    def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
+        """Takes messages in; raises as `TypedSlice.take`."""
+        for message in messages:
+            self._part = message.place.queue
+            self._turn = message.place.offset << _TURN_BITS
+            super().take(topic, [message])
+
+    def settle(self) -> None:
+        """Lets pass what was held back, because no more will come of the aggregates so far."""
+        self._pass_rest()
+
+    def _gather(self, stream: LightStream, moment: int) -> None:
+        super()._gather(stream, moment)
+        for gathered in self._gathered:
+            gathered.parts += [self._part] * (len(gathered.streams) - len(gathered.parts))
+
+
+def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
+    """Yields events, versions and tallies of sorted streams, and what reading queues took.
+
+    Raises:
+        ProjectionError: as `read_typed`.
+    """
+    with closing(open_reading(plan, reading)) as typing:
+        context = TaskContext.get()
+        # What a task tells stays apart from what another one tells.
+        task = context.partitionId() if context else 0
+        typed = _TypedStreams(reading, typing.decoder, typing.places, task, typing.find)
+        measured: Counter[str] = Counter()
+
+        def measure(others: pa.RecordBatch) -> None:
+            for name, number in zip(
+                others["key"].to_pylist(), others["number"].to_pylist(), strict=True
+            ):
+                measured[name] += number
+
+        topic = plan.slices[0].queue.topic
+        for some in whole_aggregates(streams_beside(batches, measure)):
+            if some is None:
+                typed.settle()
+            else:
+                typed.take(topic, _messages(some))
+            if typed.waiting >= _BATCH_EVENTS:
+                yield from typed.flush()
+        yield from typed.finish(measured.items())
+
+
+def _messages(records: pa.RecordBatch) -> list[TopicMessage]:
+    columns = (records[name].to_pylist() for name in ("moment", "queue", "offset", "key", "data"))
+    return [
+        TopicMessage(EventPlace(moment, queue, offset), key, body)
+        for moment, queue, offset, key, body in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,96 @@
+"""Typed events come once and with their places, wherever the streams of an aggregate stand."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import ProjectionError
+from headrace.projections.definition.shape import ColumnKind
+from headrace.spark.executor.decode import EventField
+from headrace.spark.executor.doubts import StoreGaps
+from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
+from headrace.spark.executor.fold import (
+    MISSING,
+    QUEUE,
+    RECORD_ARROW_SCHEMA,
+    TALLY,
+    UNREAD,
+    VERSION,
+)
+from headrace.spark.executor.streams import read_streams
+from headrace.spark.executor.typed_streams import type_streams
+
+BOOKED = ChosenType(
+    name="Booked", version=1, fields=(EventField(name="amount", kind=ColumnKind.INTEGER),)
+)
+NOTED = ChosenType(name="Noted", version=1, fields=())
+
+
+def read(plan: Any, reading: Reading) -> dict[str, list[dict[str, Any]]]:
+    """Rows by kind, without what is null; read in pieces of two records."""
+    tasks = iter([pa.RecordBatch.from_pydict({"id": list(range(len(plan.tasks)))})])
+    brought = pa.Table.from_batches(read_streams(plan, tasks), RECORD_ARROW_SCHEMA)
+    order = [(name, "ascending") for name in ("key", "queue", "offset")]
+    found: dict[str, list[dict[str, Any]]] = {}
+    streams = iter(brought.sort_by(order).to_batches(max_chunksize=2))
+    for batch in type_streams(plan, reading, streams):
+        assert batch.schema == reading.arrow_schema
+        for row in batch.to_pylist():
+            kept = {name: value for name, value in row.items() if value is not None}
+            found.setdefault(kept.pop("kind"), []).append(kept)
+    return found
+
+
+def numbers(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {row["key"]: row["number"] for row in rows}
+
+
+def test_versions_in_two_queues_come_once_with_the_place_of_what_let_them_pass(
+    ledger: Any, topic: Any, make_plan: Any
+) -> None:
+    one, two, three, four = (
+        ledger.stream(
+            "a", version, ledger.Booked(partner="p", amount=version), ledger.Noted(text="")
+        )
+        for version in (1, 2, 3, 4)
+    )
+    topic.publish(ledger.stream("b", 1, ledger.Booked(partner="p", amount=9)), one, three, queue=0)
+    topic.publish(two, one, four, queue=1)
+    found = read(make_plan("accounts", topic.slices()), Reading(types=(BOOKED, NOTED), context=()))
+    places = [(row["e_amount_integer"], row["part"], row["turn"] >> 20, row["turn"] & 0xFFFFF)
+              for row in found[EVENT] if row["type"] == 0]  # fmt: skip
+    # The third is let pass by the second.
+    assert places == [(1, 0, 1, 1), (2, 1, 0, 1), (3, 1, 0, 3), (4, 1, 2, 1), (9, 0, 0, 1)]
+    assert numbers(found[VERSION]) == {"a": 4, "b": 1}
+    assert numbers(found[TALLY]) == {"events": 9, "duplicates": 1, "gaps": 1}
+    assert numbers(found[QUEUE])["ledger.events/1 messages"] == 3
+    assert len(found[QUEUE]) == 8
+
+
+def test_what_is_missing_or_does_not_decode_is_told_once(
+    ledger: Any, topic: Any, make_plan: Any
+) -> None:
+    topic.publish(*(ledger.stream("a", v, ledger.Booked(partner="p", amount=v)) for v in (1, 2)), queue=0)  # fmt: skip
+    topic.publish(ledger.stream("a", 3, ledger.Booked(partner="p", amount=3)), queue=1)
+    topic.publish(ledger.stream("b", 3, ledger.Ended()), queue=1)
+    key, headers, body = topic.bodies[0][1]
+    topic.bodies[0][1] = (key, headers, body.replace(b'"amount":2', b'"lost":2'))
+    plan = make_plan("accounts", topic.slices())
+    with pytest.raises(ProjectionError, match=r"events/0 offset 1 \(aggregate a\) does not decode"):
+        read(plan, Reading(types=(BOOKED,)))
+    found = read(plan, Reading(types=(BOOKED,), context=(), go_around=True))
+    assert [row["e_amount_integer"] for row in found[EVENT]] == [1]
+    assert [row["key"] for row in found[MISSING]] == ["b versions 1 to 2"]
+    assert len(found[UNREAD]) == 1
+
+
+def test_missing_versions_come_from_the_event_store(
+    ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (ledger.stream("a", v, ledger.Booked(partner="p", amount=v)) for v in (1, 2))
+    monkeypatch.setattr(StoreGaps, "__call__", lambda _, wanted: [one])
+    topic.publish(two)
+    found = read(make_plan("accounts", topic.slices()), Reading(types=(BOOKED,), context=()))
+    assert [row["e_amount_integer"] for row in found[EVENT]] == [1, 2]
+    assert numbers(found[TALLY])["filled"] == 1
