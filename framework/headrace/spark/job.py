@@ -88,6 +88,11 @@ class Folded:
     left_out: tuple[tuple[str, int, str], ...] = ()
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    @property
+    def foreign(self) -> int:
+        """How many messages were passed over: neither sealed by the event store nor in it."""
+        return sum(each.get("foreign", 0) for each in self.queues.values())
+
     def require_all(self, projection: str) -> None:
         """Returns if nothing was left out; for those who have to go on from here.
 
