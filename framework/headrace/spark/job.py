@@ -92,6 +92,11 @@ class Folded:
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
     tasks: int = 0
 
+    @property
+    def foreign(self) -> int:
+        """How many messages were passed over: neither sealed by the event store nor in it."""
+        return sum(each.get("foreign", 0) for each in self.queues.values())
+
     def require_all(self, projection: str) -> None:
         """Returns if nothing was left out; for those who have to go on from here.
 

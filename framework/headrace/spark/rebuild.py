@@ -269,7 +269,7 @@ class _Work:
                 shadow, self.read_models, self.events, self.serializer, ranges,
                 phases=self.phases, wishes=wishes._asdict(),
             )  # fmt: skip
-            return replace(report, seconds=self._seconds())
+            return replace(report, seconds=self.phases.with_total("session"))
         base = await loading.base() if loading.onto else None
         if self.plan.shares:
             # Each share is of all positions.
@@ -296,12 +296,6 @@ class _Work:
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
         return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
-
-    def _seconds(self) -> dict[str, float]:
-        """Returns the time by phase, and the total without starting Spark."""
-        seconds = self.phases.seconds
-        total = sum(seconds.values()) - seconds.get("session", 0.0)
-        return seconds | {"total": round(total, 3)}
 
     async def _load(
         self,
@@ -356,7 +350,7 @@ class _Work:
         return Refolded(
             rows={getattr(row, self.projection.key): row for row in rows},
             versions=folded.versions,
-            counts={**folded.counts, "foreign": _foreign(folded.queues)},
+            counts={**folded.counts, "foreign": folded.foreign},
             queues=folded.queues,
             left_out={aggregate_id: sentence for aggregate_id, _, sentence in folded.left_out},
         )
@@ -462,7 +456,7 @@ class _Work:
         start: str,
         rows: int,
     ) -> RebuildReport:
-        seconds = self._seconds()
+        seconds = self.phases.with_total("session")
         # Each share is of all positions.
         told = slices[:1] if self.plan.shares else slices
         return RebuildReport(
@@ -483,7 +477,7 @@ class _Work:
             duplicates=folded.counts["duplicates"],
             gaps=folded.counts["gaps"],
             filled=folded.counts["filled"],
-            foreign=_foreign(folded.queues) + self.events.means.foreign,
+            foreign=folded.foreign + self.events.means.foreign,
             left_out=self.events.means.left_out.sentences,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
@@ -496,10 +490,6 @@ class _Work:
             seconds=seconds,
             events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
         )
-
-
-def _foreign(queues: Mapping[str, Mapping[str, int]]) -> int:
-    return sum(each.get("foreign", 0) for each in queues.values())
 
 
 def _queue_name(queue: QueueRef | QueueId) -> str:
