@@ -53,3 +53,8 @@ class Phases:
             took_ms = self._clock.monotonic_ms() - self._began_ms[self._running]
             self.seconds[self._running] = took_ms / 1_000
             self._running = None
+
+    def with_total(self, *outside: str) -> dict[str, float]:
+        """Returns the time by phase, and `total`, which leaves the phases out that are named."""
+        total = sum(took for name, took in self.seconds.items() if name not in outside)
+        return self.seconds | {"total": round(total, 3)}

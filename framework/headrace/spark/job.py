@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from headrace.errors import ProjectionError
+from headrace.spark.executor.aggregates import fold_aggregates, route_aggregates
 from headrace.spark.executor.event_reader import EVENT, read_typed
 from headrace.spark.executor.fold import (
     BASE,
@@ -32,10 +33,8 @@ from headrace.spark.executor.fold import (
     UNREAD,
     VERSION,
     Batches,
-    fold_aggregates,
     fold_keys,
     read_slices,
-    route_aggregates,
     route_slices,
 )
 from headrace.spark.executor.plan import FoldPlan
@@ -92,6 +91,11 @@ class Folded:
     left_out: tuple[tuple[str, int, str], ...] = ()
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
     tasks: int = 0
+
+    @property
+    def foreign(self) -> int:
+        """How many messages were passed over: neither sealed by the event store nor in it."""
+        return sum(each.get("foreign", 0) for each in self.queues.values())
 
     def require_all(self, projection: str) -> None:
         """Returns if nothing was left out; for those who have to go on from here.

@@ -32,6 +32,7 @@ from headrace.projections.tables.contents import Target
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.level import bring_shadow
 from headrace.rebuild.local.partial_rebuild import Mending, Refolded, Wanted
+from headrace.rebuild.local.rebuild import INCREMENT_MAX, fold_increment_here
 from headrace.rebuild.owner import Kind, new_owner
 from headrace.rebuild.phases import Phases, Progress
 from headrace.rebuild.report import RebuildReport
@@ -39,6 +40,7 @@ from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
 from headrace.rebuild.switch import RebuildOutcome, Shadow
+from headrace.serialization import JsonSerializer
 from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
@@ -227,6 +229,7 @@ async def _opened(
             session=session,
             plan=plan,
             projection=projection,
+            serializer=serializer,
             native=None if in_python else plan_native(serializer, projection),
             events=found,
             topic_name=name,
@@ -243,6 +246,7 @@ class _Work:
     session: SparkSession
     plan: FoldPlan
     projection: Projection[Any]
+    serializer: JsonSerializer
     native: NativeFold | None
     events: Opened
     topic_name: str
@@ -252,15 +256,21 @@ class _Work:
     task_bytes_min: int = TASK_BYTES_MIN
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
-        base = None
         begin: dict[QueueId, int] = {}
         if loading.onto:
             self.phases.begin("base")
             begin = await self.building.copy_live(shadow)
-            base = await loading.base()
         slices = await self._capture(begin)
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         ahead = sum(piece.records for piece in slices)
+        if loading.onto and ahead <= INCREMENT_MAX and not self.plan.archive:
+            ranges = {queue: (begin.get(queue, 0), last) for queue, last in end.items()}
+            report = await fold_increment_here(
+                shadow, self.read_models, self.events, self.serializer, ranges,
+                phases=self.phases, wishes=wishes._asdict(),
+            )  # fmt: skip
+            return replace(report, seconds=self.phases.with_total("session"))
+        base = await loading.base() if loading.onto else None
         if self.plan.shares:
             # Each share is of all positions.
             end = {STORE: slices[0].end} if slices else {STORE: 0}
@@ -340,7 +350,7 @@ class _Work:
         return Refolded(
             rows={getattr(row, self.projection.key): row for row in rows},
             versions=folded.versions,
-            counts={**folded.counts, "foreign": _foreign(folded.queues)},
+            counts={**folded.counts, "foreign": folded.foreign},
             queues=folded.queues,
             left_out={aggregate_id: sentence for aggregate_id, _, sentence in folded.left_out},
         )
@@ -446,8 +456,7 @@ class _Work:
         start: str,
         rows: int,
     ) -> RebuildReport:
-        seconds = self.phases.seconds
-        total = sum(seconds.values()) - seconds.get("session", 0.0)
+        seconds = self.phases.with_total("session")
         # Each share is of all positions.
         told = slices[:1] if self.plan.shares else slices
         return RebuildReport(
@@ -468,7 +477,7 @@ class _Work:
             duplicates=folded.counts["duplicates"],
             gaps=folded.counts["gaps"],
             filled=folded.counts["filled"],
-            foreign=_foreign(folded.queues) + self.events.means.foreign,
+            foreign=folded.foreign + self.events.means.foreign,
             left_out=self.events.means.left_out.sentences,
             compared=outcome.compared,
             mismatches=outcome.mismatches,
@@ -479,13 +488,9 @@ class _Work:
             ahead=outcome.ahead,
             switched=outcome.switched,
             reason=outcome.reason,
-            seconds=seconds | {"total": round(total, 3)},
+            seconds=seconds,
             events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
         )
-
-
-def _foreign(queues: Mapping[str, Mapping[str, int]]) -> int:
-    return sum(each.get("foreign", 0) for each in queues.values())
 
 
 def _queue_name(queue: QueueRef | QueueId) -> str:

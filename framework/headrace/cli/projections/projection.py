@@ -4,6 +4,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -65,7 +66,7 @@ Engine = Annotated[
     str,
     typer.Option(
         help="'replay': in this process. 'spark': on every core, or a cluster. 'columns': declared folds"
-        " from exported files, without Java."
+        " from exported files, without Java. 'auto': the first or the second, by the number of messages."
     ),
 ]
 Start = Annotated[
@@ -207,7 +208,7 @@ def rebuild(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    engine: Engine = "replay",
+    engine: Engine = "auto",
     start: Start = "zero",
     only_keys: OnlyKeys = None,
     verify: Verify = True,
@@ -250,10 +251,10 @@ def rebuild(
     }
     if dry_run:
         return _foretell(app, names, choices, moment, json=json)
-    if engine == "spark":
-        run = _with_spark(app_path, choices | {"export": from_export}, session, wanted)
-    else:
-        run = _here(app_path, choices | {"as_of": moment}, wanted, from_export)
+    asked = _Asked(
+        engine, quiet=json, session=session, wanted=wanted, export=from_export, moment=moment
+    )
+    run = _run_by(asked, app_path, names, choices)
     outcomes = run(names, quiet=json)
     reports = _tell(outcomes, json=json, page=page)
     most = math.inf if accept else expect or 0
@@ -371,7 +372,7 @@ def verify(
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    engine: Engine = "replay",
+    engine: Engine = "auto",
     against: Against = "store",
     json: AsJson = False,
     log_format: LogFormat = "console",
@@ -396,7 +397,7 @@ def verify(
         "source": against,
         "switch": False,
     }
-    run = _with_spark(app_path, choices) if engine == "spark" else _here(app_path, choices)
+    run = _run_by(_Asked(engine, quiet=json), app_path, names, choices)
     built = run(names, quiet=json)
     outcomes = asyncio.run(drop_built(app_path, built, read_models_url=read_models))
     reports = [outcome for outcome in outcomes.values() if not isinstance(outcome, Exception)]
@@ -410,7 +411,7 @@ def verify(
 def _session_choices(
     engine: str, master: str, remote: str, conf: list[str] | None
 ) -> dict[str, Any]:
-    if (master or remote or conf) and engine != "spark":
+    if (master or remote or conf) and engine in {"replay", "columns"}:
         raise typer.BadParameter("a cluster needs --engine spark", param_hint="--engine")
     if master and remote:
         raise typer.BadParameter("use --master or --remote, not both", param_hint="--remote")
@@ -418,10 +419,44 @@ def _session_choices(
 
 
 def _check_engine(engine: str, *others: str) -> None:
-    engines = ["replay", "spark", *others]
+    engines = ["auto", "replay", "spark", *others]
     if engine not in engines:
         named = " or ".join(f"'{each}'" for each in engines)
         raise typer.BadParameter(f"use {named}", param_hint="--engine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The engine that was named, or `auto`, and what it depends on."""
+
+    engine: str
+    quiet: bool = field(kw_only=True)
+    session: dict[str, Any] = field(kw_only=True, default_factory=dict)
+    wanted: "Wanted | None" = field(kw_only=True, default=None)
+    export: Path | None = field(kw_only=True, default=None)
+    moment: "Moment | None" = field(kw_only=True, default=None)
+
+
+def _run_by(asked: _Asked, app_path: str, names: list[str], choices: dict[str, Any]) -> "_Run":
+    """Returns what rebuilds with the engine that was named; or, by size, with one that it tells of."""
+    engine = asked.engine
+    if engine == "auto" and asked.moment is not None:
+        engine = "replay"
+    if engine == "auto":
+        from headrace.app import load_app
+        from headrace.cli.projections.engine import chosen
+
+        needed = "a cluster" if any(asked.session.values()) else ""
+        needed = "--from-export" if asked.export else needed
+        few = asked.wanted is not None
+        found = chosen(load_app(app_path), names, choices, needs_spark=needed, few=few)
+        engine = found.engine
+        if found.why and not asked.quiet:
+            typer.echo(f"engine {engine}: {found.why}", err=True)
+    if engine in {"replay", "columns"}:
+        return _here(app_path, choices | {"as_of": asked.moment}, asked.wanted, asked.export)
+    exported = {"export": asked.export} if asked.export else {}
+    return _with_spark(app_path, choices | exported, asked.session, asked.wanted)
 
 
 def _here(

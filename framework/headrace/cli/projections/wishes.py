@@ -77,7 +77,7 @@ def moment_of(as_of: str | None, *, engine: str, start: str, some: bool) -> "Mom
 
     if as_of is None:
         return None
-    if engine != "replay" or start != "zero" or some:
+    if engine not in {"auto", "replay"} or start != "zero" or some:
         raise typer.BadParameter(
             "rows as of a moment are folded from the event topic, from its beginning, in this process;"
             " leave --engine, --from and --only-keys out",

@@ -22,6 +22,7 @@ from headrace.projections.tables.row_tables import values_of
 from headrace.projections.tables.statements import (
     PARKED,
     Together,
+    copy_into,
     delete_by,
     listed,
     offsets_of,
@@ -48,6 +49,8 @@ __all__ = [
     "place_of",
     "read_offsets",
     "replace_offsets",
+    "store_new_rows",
+    "store_new_versions",
     "store_offsets",
     "store_rows",
     "store_versions",
@@ -235,6 +238,21 @@ def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, 
     values = [values_of(row) for row in changes.values() if row is not None]
     upsert(connection, target.table, values)
     delete_rows(connection, target, changes)
+
+
+def store_new_versions(
+    connection: Connection, target: Target[Any], versions: Mapping[str, int]
+) -> None:
+    """Copies in the versions of aggregates that have none; several times as fast as `store_versions`."""
+    name, generation = target.projection.name, target.generation
+    records = ((name, generation, *each) for each in versions.items())
+    copy_into(connection, projection_versions, records)
+
+
+def store_new_rows(connection: Connection, target: Target[R], rows: Mapping[str, R | None]) -> None:
+    """Copies in rows whose keys have none; several times as fast as `store_rows`."""
+    records = (tuple(values_of(row).values()) for row in rows.values() if row is not None)
+    copy_into(connection, target.table, records)
 
 
 def delete_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:

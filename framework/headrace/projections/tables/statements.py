@@ -9,6 +9,7 @@ each is built once. Used by everything that writes rows in batches, such as `con
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
@@ -64,6 +65,8 @@ S = TypeVar("S", bound=Executable)
 PARKED: Final = -1
 # What PostgreSQL says of the one expression that may divide by zero.
 _DIVISION_BY_ZERO: Final = "22012"
+# Records that are copied into SQLite by one call; so many are in memory at a time.
+_COPIED_TOGETHER_MAX: Final = 10_000
 # The name of the one argument of a lookup among many values.
 _AMONG: Final = "among"
 
@@ -98,13 +101,39 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 def copy_into(connection: Connection, table: Table, records: Iterable[tuple[Any, ...]]) -> None:
     """Copies records, a value per column in order, into a table that has none of their keys.
 
-    PostgreSQL only, within the caller's transaction; several times as fast as any other statement.
+    Within the caller's transaction; several times as fast as any other statement: by COPY on
+    PostgreSQL, by one prepared statement on SQLite, past what SQLAlchemy does for each value.
     """
+    dialect = connection.dialect
+    if dialect.name == "sqlite":
+        insert = str(_once(table, "insert", lambda: sqlite.insert(table)).compile(dialect=dialect))
+        bound = _bound(table, dialect, records)
+        while some := list(islice(bound, _COPIED_TOGETHER_MAX)):
+            connection.exec_driver_sql(insert, some)
+        return
     adapted: Any = connection.connection.dbapi_connection
     columns = [column.name for column in table.columns]
     adapted.run_async(
         lambda driver: driver.copy_records_to_table(table.name, records=records, columns=columns)
     )
+
+
+def _bound(
+    table: Table, dialect: Dialect, records: Iterable[tuple[Any, ...]]
+) -> Iterable[tuple[Any, ...]]:
+    """Yields records as the driver takes them."""
+    processors = [each.type.dialect_impl(dialect).bind_processor(dialect) for each in table.columns]
+    changed = [(at, process) for at, process in enumerate(processors) if process is not None]
+    if not changed:
+        return iter(records)
+
+    def bind(record: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = list(record)
+        for at, process in changed:
+            values[at] = process(values[at])
+        return tuple(values)
+
+    return map(bind, records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,6 +196,11 @@ class Part:
         """Whether it goes on, and needs messages of a queue that lie before an offset."""
         return self.failure is None and self._next[queue] < end
 
+    @property
+    def reads_back(self) -> bool:
+        """Whether it may have to read rows, which it does for all messages of a piece at once."""
+        return self._gathering is not None and self._gathering.reads_back
+
     def reacts_to(self, event_type: type[DomainEvent]) -> bool:
         """Whether events of a type may touch a row."""
         return self._shadow.projection.reacts_to(event_type)

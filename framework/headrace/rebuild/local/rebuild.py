@@ -13,7 +13,7 @@ Spark.
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, Required, TypedDict, Unpack
 
@@ -38,7 +38,7 @@ from headrace.rebuild.switch import Shadow
 from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
-__all__ = ["Choices", "rebuild", "rebuild_together"]
+__all__ = ["INCREMENT_MAX", "Choices", "fold_increment_here", "rebuild", "rebuild_together"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -52,6 +52,9 @@ _PORTION_MAX: Final = 5_000
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded, and is forgotten there.
 _PIECE_MAX: Final = 100
+# Messages up to which what came since the live rows is folded in this process: seconds, if each touches
+# a row of its own that has to be read and written. Other engines move every row to find those.
+INCREMENT_MAX: Final = 100_000
 
 
 class Choices(TypedDict, total=False):
@@ -205,10 +208,9 @@ async def rebuild_together(
                 parts.append(await _begin(read_models, projection, chosen, phases, part_of))
             except Exception as error:  # noqa: BLE001 - it ends this one; the others go on
                 outcomes[projection.name] = error
-        with _rarely_collecting():
-            decoding = (application.serializer, found.means.left_out)
-            ranges = partial(_ranges, found, chosen.as_of)
-            await _replay(found.events, _going_on(parts), decoding, chosen.messages_max, ranges)
+        decoding = (application.serializer, found.means.left_out)
+        ranges = partial(_ranges, found, chosen.as_of)
+        await _replay(found.events, _going_on(parts), decoding, chosen.messages_max, ranges)
         for part in _going_on(parts):
             async with part.attempt():
                 if chosen.as_of is not None:
@@ -222,6 +224,39 @@ async def rebuild_together(
         assert outcome is not None, "a part ends with one of them"
         outcomes[part.name] = outcome
     return {projection.name: outcomes[projection.name] for projection in projections}
+
+
+async def fold_increment_here(
+    shadow: Shadow,
+    read_models: ReadModels,
+    found: Opened,
+    serializer: JsonSerializer,
+    ranges: Mapping[QueueId, tuple[int, int]],
+    *,
+    phases: Phases,
+    wishes: Mapping[str, Any],
+) -> RebuildReport:
+    """Folds what came since onto a shadow that is a copy of the live rows, and brings it live.
+
+    Args:
+        shadow: a copy, which stands where the ranges begin.
+        read_models: where it is.
+        found: the events.
+        serializer: knows the event types.
+        ranges: where reading begins and ends, per queue.
+        phases: what is being done.
+        wishes: what becomes of the result, as `Part.bring_live` takes it.
+
+    Raises:
+        ProjectionError: the events cannot be read or folded; nothing that anybody reads was changed.
+    """
+    part = Part(read_models, shadow, found.means, phases, origin=found.origin)
+    await _fold_ranges(found.events, ranges, [part], (serializer, found.means.left_out))
+    if part.failure is not None:
+        raise part.failure
+    await part.bring_live(**wishes)
+    assert part.report is not None, "it went to its end"
+    return replace(part.report, start="offsets")
 
 
 async def _mend(
@@ -321,7 +356,6 @@ async def _replay(
     ranges_of: Callable[[], Awaitable[Mapping[QueueId, tuple[int, int]]]],
 ) -> None:
     """Folds events for all parts, from where each stands to where they end now, or at a moment."""
-    serializer, left_out = decoding
     if not parts:
         return
     for part in parts:
@@ -332,6 +366,29 @@ async def _replay(
         for part in parts:
             await part.fail(error)
         return
+    await _fold_ranges(events, ranges, parts, decoding, messages_max=messages_max)
+
+
+async def _fold_ranges(
+    events: Events,
+    ranges: Mapping[QueueId, tuple[int, int]],
+    parts: Sequence[Part],
+    decoding: tuple[JsonSerializer, LeftOut],
+    *,
+    messages_max: int = _MESSAGES_MAX,
+) -> None:
+    """Folds events for all parts, from where each stands to the ends of ranges, and writes.
+
+    What ends a part early is its `failure`.
+
+    Args:
+        events: the topic or the store.
+        ranges: the first offset held and the next readable one of every queue.
+        parts: begun.
+        decoding: the serializer that knows the event types, and what is left out.
+        messages_max: messages per transaction.
+    """
+    serializer, left_out = decoding
     # Together they hold in memory what one alone may hold.
     kept_max = max(1, KEPT_MAX // len(parts))
     for part in parts:
@@ -342,13 +399,14 @@ async def _replay(
         lambda event: any(part.reacts_to(event) for part in parts),
         context=context_read(part.projection for part in parts),
     )
-    for queue, (_, end) in ranges.items():
-        await _read_queue(events, queue, end, parts, (decoder, left_out))
+    with _rarely_collecting():
+        for queue, (_, end) in ranges.items():
+            await _read_queue(events, queue, end, parts, (decoder, left_out))
+            for part in _going_on(parts):
+                part.passed(queue)
         for part in _going_on(parts):
-            part.passed(queue)
-    for part in _going_on(parts):
-        async with part.attempt():
-            await part.write()
+            async with part.attempt():
+                await part.write()
 
 
 async def _read_queue(
@@ -365,7 +423,8 @@ async def _read_queue(
     try:
         async with aclosing(events.bodies(queue, start, end)) as portions:
             async for portion in portions:
-                for piece in portion.pieces(_PIECE_MAX):
+                reads_back = any(part.reads_back for part in waiting)
+                for piece in portion.pieces(_PORTION_MAX if reads_back else _PIECE_MAX):
                     await _give(queue, piece, waiting, decoder)
                 if not _going_on(waiting):
                     return

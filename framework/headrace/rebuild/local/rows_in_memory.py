@@ -4,12 +4,13 @@ A rebuild's rows in memory, ahead of their table: folded as messages come, writt
     messages ─▶ decode ─▶ gate ─▶ fold ─▶ rows in memory ─▶ one transaction: rows, versions, offsets
 
 A row that many events touch is written once per transaction, and never read back while memory holds
-it. What is written stands with its offsets, so a rebuild that was killed goes on from there. Sits
-between: the event topic and the tables of a shadow. Must never know a broker.
+it. What no table holds yet is not looked for there, and is copied in; the rest is written in place of
+what is there. What is written stands with its offsets, so a rebuild that was killed goes on from there.
+Used by the parts of a rebuild; writes the tables of a shadow. It must not know a broker.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -24,29 +25,32 @@ from headrace.projections.tables.contents import (
     begin_at,
     find_rows,
     find_versions,
+    store_new_rows,
+    store_new_versions,
     store_offsets,
     store_rows,
     store_versions,
 )
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.row_tables import values_of
-from headrace.projections.tables.statements import copy_into
 from headrace.rebuild.decode import Told, tell
 from headrace.rebuild.local.memory import Memory, remember
 from headrace.rebuild.switch import Shadow
-from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["KEPT_MAX", "Gathering", "TakenStreams", "take_filling"]
+__all__ = ["KEPT_MAX", "Gathering", "TakenStreams", "WrittenKeys", "take_filling"]
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
+F = TypeVar("F")
 
 # Rows, and versions of aggregates, that memory holds before it is emptied: a few hundred megabytes
 # of small rows.
 KEPT_MAX: Final = 300_000
 # Rows per statement: enough to make its own cost small, little enough for one message to the server.
 _STATEMENT_ROWS_MAX: Final = 10_000
+# Bits of the filter, 16 MiB: after 10,000,000 keys it is wrong of 2 keys in 100, and of half of them
+# after 85,000,000, which costs a look each.
+_BITS_MAX: Final = 1 << 27
 
 
 class TakenStreams(NamedTuple):
@@ -73,6 +77,42 @@ class TakenStreams(NamedTuple):
             gaps=self.gaps,
             filled=self.filled,
         )
+
+
+class WrittenKeys:
+    """Knows which keys were written, in memory that does not grow: a Bloom filter.
+
+    Of a key that was written it always says so; of one that was not it seldom says so by mistake. So a
+    key of which it says no is in no table, needs no look there, and may be copied in.
+
+    Args:
+        bits: of memory, a power of two up to 4,294,967,296.
+    """
+
+    def __init__(self, bits: int = _BITS_MAX) -> None:
+        self._mask = bits - 1
+        self._bits = bytearray(max(bits >> 3, 1))
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Takes in keys that were written."""
+        bits, mask = self._bits, self._mask
+        for key in keys:
+            # Two halves of one hash, of which each is one.
+            number = hash(key)
+            one, other = number & mask, number >> 32 & mask
+            bits[one >> 3] |= 1 << (one & 7)
+            bits[other >> 3] |= 1 << (other & 7)
+
+    def among(self, keys: Iterable[str]) -> set[str]:
+        """Returns those of some keys that may have been written; the others were not."""
+        bits, mask = self._bits, self._mask
+        found = set()
+        for key in keys:
+            number = hash(key)
+            one, other = number & mask, number >> 32 & mask
+            if bits[one >> 3] >> (one & 7) & 1 and bits[other >> 3] >> (other & 7) & 1:
+                found.add(key)
+        return found
 
 
 class Gathering(Generic[R]):
@@ -105,10 +145,17 @@ class Gathering(Generic[R]):
         self._kept_max = kept_max
         self._stored: dict[QueueId, int] = dict(offsets)
         self._offsets: dict[QueueId, int] = {}
-        # Nothing was written yet; and: what memory does not hold is in no table either.
-        self._empty = self._complete = not offsets
+        # What memory does not hold is in no table either.
+        self._complete = not offsets
+        # Of aggregates and of rows; None: what the tables hold was written by another process.
+        self._written = None if offsets else (WrittenKeys(), WrittenKeys())
         self._memory = remember(shadow.projection)
         self._messages = 0
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether what streams need may have to be read, which is done for many of them at once."""
+        return not self._complete
 
     async def add(self, queue: QueueId, end: int, told: Sequence[Told]) -> TakenStreams:
         """Folds the next streams of a queue, up to an offset, exclusive; writes when it is time.
@@ -154,10 +201,13 @@ class Gathering(Generic[R]):
                 f"projection {self._target.projection.name}: generation {self._target.generation}"
                 f" is no longer the shadow that {self._owner} builds; run the rebuild again"
             )
+        if self._written is not None:
+            aggregates, keys = self._written
+            aggregates.add(versions)
+            keys.add(rows)
         self._stored |= self._offsets
         self._offsets.clear()
         self._messages = 0
-        self._empty = False
 
     def _write(
         self, connection: Connection, *, versions: Mapping[str, int], rows: Mapping[str, R | None]
@@ -166,48 +216,53 @@ class Gathering(Generic[R]):
         begin = {queue: self._stored.get(queue) for queue in self._offsets}
         if begin_at(connection, target, begin) is not None:
             return False
-        if self._empty and connection.dialect.name == "postgresql":
-            self._copy(connection, versions, rows)
-        else:
-            for some in _portions(rows, _STATEMENT_ROWS_MAX):
-                store_rows(connection, target, some)
-            for some_versions in _portions(versions, _STATEMENT_ROWS_MAX):
-                store_versions(connection, target, some_versions)
+        new, rest = self._parted(0, versions)
+        store_new_versions(connection, target, new)
+        for some in _portions(rest, _STATEMENT_ROWS_MAX):
+            store_versions(connection, target, some)
+        new_rows, other_rows = self._parted(1, rows)
+        store_new_rows(connection, target, new_rows)
+        for some_rows in _portions(other_rows, _STATEMENT_ROWS_MAX):
+            store_rows(connection, target, some_rows)
         store_offsets(connection, target, self._offsets)
         return True
 
-    def _copy(
-        self, connection: Connection, versions: Mapping[str, int], rows: Mapping[str, R | None]
-    ) -> None:
-        target = self._target
-        records = (tuple(values_of(row).values()) for row in rows.values() if row is not None)
-        copy_into(connection, target.table, records)
-        name, generation = target.projection.name, target.generation
-        copy_into(
-            connection,
-            projection_versions,
-            (
-                (name, generation, aggregate_id, version)
-                for aggregate_id, version in versions.items()
-            ),
-        )
+    def _parted(
+        self, which: int, values: Mapping[str, T]
+    ) -> tuple[Mapping[str, T], Mapping[str, T]]:
+        """Returns what is in no table, and the rest."""
+        if self._written is None:
+            return {}, values
+        written = self._written[which].among(values)
+        if not written:
+            return values, {}
+        new = {key: value for key, value in values.items() if key not in written}
+        return new, {key: values[key] for key in written}
+
+    def _may_be_stored(self, which: int, keys: Collection[str]) -> Collection[str]:
+        return keys if self._written is None else self._written[which].among(keys)
 
     async def _learn(self, told: Sequence[Told]) -> None:
         unknown = self._memory.unknown_aggregates(told)
         if unknown:
-            versions, _ = await self._read_models.transact(
-                partial(find_versions, target=self._target, aggregate_ids=unknown)
-            )
+            stored = self._may_be_stored(0, unknown)
+            versions, _ = await self._find(find_versions, stored) if stored else ({}, None)
             self._memory.learn_versions(unknown, versions)
             await self._learn_rows(told)
 
     async def _learn_rows(self, told: Sequence[Told]) -> None:
         unknown = self._memory.unknown_keys(told)
         if unknown:
-            found = await self._read_models.transact(
-                partial(find_rows, target=self._target, keys=unknown)
-            )
+            stored = self._may_be_stored(1, unknown)
+            found = await self._find(find_rows, stored) if stored else {}
             self._memory.learn_rows(dict.fromkeys(unknown) | found)
+
+    async def _find(
+        self, find: Callable[[Connection, Target[R], Collection[str]], F], keys: Collection[str]
+    ) -> F:
+        return await self._read_models.transact(
+            lambda connection: find(connection, self._target, keys)
+        )
 
 
 async def take_filling(

@@ -9,7 +9,7 @@ reads Parquet. Used by the command line and notebooks; uses `archive`, which kee
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from headrace.spark.archive import (
     writing_part,
 )
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, StreamDecoder, fields_of
-from headrace.spark.executor.doubts import Doubts, find_in_store, seal_of
+from headrace.spark.executor.doubts import Doubts, StoreGaps, seal_of
 from headrace.spark.executor.event_reader import (
     EVENT,
     UNKNOWN,
@@ -116,10 +116,10 @@ def export_events(
         part = ExportedPart(number=0, app=app, topic=topic, start=start, end=end)
         if not slices:
             return part
-        typed = _Typed(application.serializer, event_store_url, written)
-        typed.learn(place, parts)
-        for piece in slices:
-            typed.write(piece)
+        with closing(_Typed(application.serializer, event_store_url, written)) as typed:
+            typed.learn(place, parts)
+            for piece in slices:
+                typed.write(piece)
         part = ExportedPart(
             number=len(parts) + 1,
             app=app,
@@ -184,7 +184,8 @@ class _Typed:
             ),
             serializer,
         )  # fmt: skip
-        self._find = find_streams(find_in_store(event_store, serializer), serializer, self._decoder)
+        self._store = StoreGaps(event_store, serializer)
+        self._find = find_streams(self._store, serializer, self._decoder)
         self._versions: dict[str, int] = {}
         self._left_out: dict[str, str] = {}
         self._left_out_before: frozenset[str] = frozenset()
@@ -207,6 +208,10 @@ class _Typed:
         """The aggregates that are left out from this part on, and why."""
         found, before = self._left_out.items(), self._left_out_before
         return {key: sentence for key, sentence in found if key not in before}
+
+    def close(self) -> None:
+        """Closes the event store."""
+        self._store.close()
 
     def write(self, piece: QueueSlice) -> None:
         """Writes the events of a slice, a file for each type."""

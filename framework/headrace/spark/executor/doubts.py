@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,13 +17,17 @@ from headrace.domain.stream import EventStream
 from headrace.domain.stream_body import aggregate_of
 from headrace.events.belief import Belief
 from headrace.events.seals import Seal
-from headrace.serialization import JsonSerializer, Serializer
-from headrace.spark.executor.gate import FindStreams
+from headrace.serialization import Serializer
+from headrace.spark.executor.gate import MissingVersions
 from headrace.spark.executor.plan import FoldPlan, load_application
+from headrace.spark.executor.positions import reading_store
 from headrace.stores.base import StoredByCommand
 from headrace.transports.base import QueueId
 
-__all__ = ["Doubts", "drop_strangers", "find_in_store", "seal_of"]
+if TYPE_CHECKING:
+    from headrace.stores.database.missing_streams import MissingStreams
+
+__all__ = ["Doubts", "StoreGaps", "drop_strangers", "seal_of"]
 
 
 class Doubts:
@@ -120,18 +125,41 @@ def seal_of(url: str | None, serializer: Serializer) -> Seal | None:
         return alone.submit(lambda: asyncio.run(read())).result()
 
 
-def find_in_store(url: str | None, serializer: JsonSerializer) -> FindStreams | None:
-    """Returns what reads missing streams from the event store; None without one."""
-    if url is None:
-        return None
+class StoreGaps:
+    """Reads what the topic lacks from the event store, over one connection until it is closed.
 
-    async def read(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
-        from headrace.stores.open import open_event_store
+    Args:
+        url: of the event store; None: nothing is found.
+        serializer: decodes what is stored.
+    """
 
-        store = await open_event_store(url, serializer)
-        try:
-            return await store.read_stream(aggregate_id, after_version=after, to_version=to)
-        finally:
-            await store.aclose()
+    def __init__(self, url: str | None, serializer: Serializer) -> None:
+        self._url = url
+        self._serializer = serializer
+        self._runner = asyncio.Runner()
+        self._streams: MissingStreams | None = None
 
-    return lambda aggregate_id, after, to: asyncio.run(read(aggregate_id, after, to))
+    def __call__(self, wanted: Sequence[MissingVersions]) -> Sequence[EventStream]:
+        """Returns the streams that the event store has of what is missing.
+
+        Raises:
+            DamagedStream, UnknownMessageType: one cannot be read.
+            ProjectionError: the event store cannot be reached from here, or refuses.
+        """
+        # A store in the memory of another process cannot be read here.
+        if self._url is None or self._url == "memory://":
+            return ()
+        if self._streams is None:
+            # Workers that never read a database would load SQLAlchemy for nothing.
+            from headrace.stores.database.missing_streams import MissingStreams
+
+            self._streams = MissingStreams(self._url, self._serializer)
+        with reading_store("the event store, which has what the topic lacks,"):
+            return self._runner.run(self._streams.read(wanted))
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._streams is not None:
+            self._runner.run(self._streams.aclose())
+            self._streams = None
+        self._runner.close()

@@ -8,7 +8,8 @@ which a fold meets them.
 Used by Spark, which wants record batches; uses `decode`. It must not know what becomes of the rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -25,7 +26,7 @@ from headrace.projections.definition.shape import ColumnKind
 from headrace.rebuild.left_out import LEFT_OUT_MAX
 from headrace.serialization import JsonSerializer
 from headrace.spark.executor.decode import EventField, LightStream, StreamDecoder, to_plain
-from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.doubts import Doubts, StoreGaps
 from headrace.spark.executor.fold import (
     BATCH_BYTES_MAX,
     MISSING,
@@ -38,7 +39,7 @@ from headrace.spark.executor.fold import (
     read_messages,
     slices_of,
 )
-from headrace.spark.executor.gate import FindStreams, StreamGate
+from headrace.spark.executor.gate import FindStreams, MissingVersions, StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application
 from headrace.subscriptions.foreign import stream_or_none
@@ -175,18 +176,18 @@ def read_typed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     Raises:
         ProjectionError: a message does not decode, or an event is unknown and not to be counted.
     """
-    typing = open_reading(plan, reading)
-    doubts = Doubts(plan, typing.serializer)
-    for piece in slices_of(plan, batches):
-        typed = TypedSlice(
-            reading, typing.decoder, typing.places, piece.queue.queue_id, typing.find
-        )
-        meter = Meter(piece)
-        for messages in read_messages(plan, piece, meter, doubts=doubts):
-            typed.take(piece.queue.topic, messages)
-            if typed.full:
-                yield from typed.flush()
-        yield from typed.finish(meter.told())
+    with closing(open_reading(plan, reading)) as typing:
+        doubts = Doubts(plan, typing.serializer)
+        for piece in slices_of(plan, batches):
+            typed = TypedSlice(
+                reading, typing.decoder, typing.places, piece.queue.queue_id, typing.find
+            )
+            meter = Meter(piece)
+            for messages in read_messages(plan, piece, meter, doubts=doubts):
+                typed.take(piece.queue.topic, messages)
+                if typed.full:
+                    yield from typed.flush()
+            yield from typed.finish(meter.told())
 
 
 class OpenReading(NamedTuple):
@@ -197,12 +198,14 @@ class OpenReading(NamedTuple):
         decoder: decodes streams and the chosen events.
         places: of each type in the reading.
         find: finds streams that the topic lacks.
+        close: closes the event store.
     """
 
     serializer: JsonSerializer
     decoder: StreamDecoder
     places: Mapping[type[DomainEvent], int]
     find: FindStreams
+    close: Callable[[], None]
 
 
 def open_reading(plan: FoldPlan, reading: Reading) -> OpenReading:
@@ -213,18 +216,19 @@ def open_reading(plan: FoldPlan, reading: Reading) -> OpenReading:
     }
     chosen = [(known[each.name, each.version], each.fields) for each in reading.types]
     decoder = StreamDecoder(serializer, dict(chosen), context=reading.context)
-    find = find_streams(find_in_store(plan.event_store, serializer), serializer, decoder)
     places = {event_type: place for place, (event_type, _) in enumerate(chosen)}
-    return OpenReading(serializer, decoder, places, find)
+    store = StoreGaps(plan.event_store, serializer)
+    find = find_streams(store, serializer, decoder)
+    return OpenReading(serializer, decoder, places, find, store.close)
 
 
 def find_streams(
-    found: FindStreams | None, serializer: JsonSerializer, decoder: StreamDecoder
+    found: FindStreams, serializer: JsonSerializer, decoder: StreamDecoder
 ) -> FindStreams:
-    """Returns what finds streams as a decoder makes them; without a store it finds none."""
+    """Returns what finds streams as a decoder makes them."""
 
-    def find(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
-        streams = found(aggregate_id, after, to) if found else ()
+    def find(wanted: Sequence[MissingVersions]) -> Sequence[EventStream]:
+        streams = found(wanted)
         return [decoder.decode(serializer.encode_stream(each)) for each in streams]  # type: ignore[misc]  # as the gate's streams, see `TypedSlice`
 
     return find
@@ -357,10 +361,15 @@ class TypedSlice:
         left_out.setdefault(aggregate_id, sentence)
 
     def _finding(self, find: FindStreams) -> FindStreams:
-        def found(aggregate_id: str, after: int, to: int) -> Sequence[EventStream]:
+        def found(wanted: Sequence[MissingVersions]) -> Sequence[EventStream]:
             try:
-                return find(aggregate_id, after, to)
+                return find(wanted)
             except _UNREADABLE as error:
+                if len(wanted) > 1:
+                    # Of one aggregate; the others are sound.
+                    half = len(wanted) // 2
+                    return [*found(wanted[:half]), *found(wanted[half:])]
+                [(aggregate_id, after, to)] = wanted
                 versions = f"versions {after + 1} to {to} of aggregate {aggregate_id}"
                 sentence = f"{versions} in the event store: one {UNDECODABLE}: {error}"
                 self._leave_out(aggregate_id, sentence, error)

@@ -7,26 +7,25 @@ The executor's side of a rebuild: read, gate and fold in one Python process.
     from offsets, keyed by aggregate read_slices ─▶ fold_aggregates     base rows and versions join
     from offsets, keyed otherwise    read_slices ─▶ route_aggregates ─▶ fold_keys
 
-An arrow is a shuffle by key, sorted by key and place. Everything that travels has one form, the
+An arrow is a shuffle by key, sorted by key and place; `aggregates` has what follows one. Everything that travels has one form, the
 records of `RECORD_SCHEMA`. Used by Spark, which moves records; uses the folds of the live runner.
 It must not know a database of read models.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, groupby, islice
-from operator import attrgetter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain, compress, islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import fold_facts
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
 from headrace.spark.archive import after_archive, read_archived
-from headrace.spark.executor.doubts import Doubts, find_in_store
-from headrace.spark.executor.gate import StreamGate
+from headrace.spark.executor.doubts import Doubts, StoreGaps
+from headrace.spark.executor.gate import MissingVersions, StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
 from headrace.spark.executor.positions import read_share
@@ -51,20 +50,24 @@ __all__ = [
     "UNREAD",
     "VERSION",
     "EventPlace",
+    "FoldWork",
     "Record",
     "TopicMessage",
     "batched",
-    "fold_aggregates",
     "fold_keys",
+    "gate_out",
     "left_out_records",
+    "passed_in_time",
     "read_messages",
     "read_portions",
     "read_slices",
+    "records_in",
     "records_to_arrow",
-    "route_aggregates",
     "route_slices",
     "rows_out",
     "slices_of",
+    "touches_in_time",
+    "touches_late",
 ]
 
 # Kinds of records, and what their key, number and data are.
@@ -145,7 +148,7 @@ class TopicMessage(NamedTuple):
     body: bytes
 
 
-class _Work:
+class FoldWork:
     """A plan with everything it names opened."""
 
     def __init__(self, plan: FoldPlan) -> None:
@@ -154,27 +157,37 @@ class _Work:
         self.serializer = app.serializer
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
-        self._find = find_in_store(plan.event_store, self.serializer)
         self.touches = Touches(self.serializer, self.projection)
+        self._store = StoreGaps(plan.event_store, self.serializer)
         self.left_out = LeftOut()
 
     def gate(self, versions: Mapping[str, int]) -> Any:
-        """Returns a gate for streams as `decode` makes them."""
+        """Makes a gate, for streams as `decode` makes them, that fills gaps from the event store."""
         # It looks at aggregate, version and the number of events, which these have.
-        return StreamGate(versions, find=self._find_stored)
+        return StreamGate(versions, find=self.find)
 
-    def _find_stored(self, aggregate_id: str, after: int, to: int) -> Sequence[Any]:
-        found = self._find(aggregate_id, after, to) if self._find else ()
+    def find(self, wanted: Sequence[MissingVersions]) -> Sequence[Any]:
+        """Returns what the event store has of what is missing, as `decode` makes it."""
         encode, decode = self.serializer.encode_stream, self.touches.decode
-        return [decode(encode(each)) for each in found]
+        return [decode(encode(each)) for each in self._store(wanted)]
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        self._store.close()
 
     def messages(
         self, piece: QueueSlice, meter: Meter | None = None, *, keyed: bool = False
     ) -> Iterator[list[TopicMessage]]:
+        """Yields the messages of a slice that are believed, as `read_messages` does."""
         doubts = Doubts(self._plan, self.serializer, keyed=keyed)
         return read_messages(self._plan, piece, meter, doubts=doubts)
 
     def decode(self, message: TopicMessage) -> FoldedStream | None:
+        """Decodes a message; None: it is left out.
+
+        Raises:
+            ProjectionError: it does not decode, and cannot be left out.
+        """
         topic = self._plan.slices[0].queue.topic
         queue = (topic, message.place.queue)
         offset = message.place.offset
@@ -298,18 +311,18 @@ def read_portions(
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each event for the key of the row it touches, and versions."""
-    work = _Work(plan)
-    for piece in slices_of(plan, batches):
-        gate, meter = work.gate({}), Meter(piece)
-        messages = (message for some in work.messages(piece, meter) for message in some)
-        touches = _touches_out(work, gate, messages)
-        yield from batched(touches, _gate_out(gate), _meter_out(meter))
-    yield from batched(left_out_records(work.left_out))
+    with closing(FoldWork(plan)) as work:
+        for piece in slices_of(plan, batches):
+            gate, meter = work.gate({}), Meter(piece)
+            messages = (message for some in work.messages(piece, meter) for message in some)
+            touches = _touches_out(work, gate, messages)
+            yield from batched(touches, gate_out(gate), _meter_out(meter))
+        yield from batched(left_out_records(work.left_out))
 
 
 def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each stream for its aggregate, undecoded."""
-    work = _Work(plan)
+    work = FoldWork(plan)
     for piece in slices_of(plan, batches):
         yield from batched(
             Record(STREAM, message.key, message.place, 0, message.body)
@@ -318,46 +331,13 @@ def read_slices(plan: FoldPlan, batches: Batches) -> Batches:
         )
 
 
-def fold_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
-    """Folds sorted streams onto base rows and base versions; yields the rows they change."""
-    work = _Work(plan)
-
-    def folded() -> Iterator[Record]:
-        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
-            own = _AggregateRecords(work, aggregate_id, records)
-            gate = work.gate(own.versions)
-            changes: dict[str, Any] = {}
-            for _, stream in _passed(work, gate, own.messages):
-                changes |= fold_facts(work.projection, own.rows | changes, stream.facts)
-            yield from rows_out(work.codec, changes.items())
-            yield from _gate_out(gate)
-        yield from left_out_records(work.left_out)
-
-    yield from batched(folded())
-
-
-def route_aggregates(plan: FoldPlan, batches: Batches) -> Batches:
-    """Lets sorted streams pass onto base versions; yields each event for the key it touches."""
-    work = _Work(plan)
-
-    def routed() -> Iterator[Record]:
-        for aggregate_id, records in groupby(_records_in(batches), attrgetter("key")):
-            own = _AggregateRecords(work, aggregate_id, records)
-            gate = work.gate(own.versions)
-            yield from _touches_out(work, gate, own.messages)
-            yield from _gate_out(gate)
-        yield from left_out_records(work.left_out)
-
-    yield from batched(routed())
-
-
 def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
     """Folds events sorted by key and place, onto base rows where there are; yields rows.
 
     Versions and tallies that came along go on as they are. Of each key there is one row in memory, and
     of its events those of one batch.
     """
-    work = _Work(plan)
+    work = FoldWork(plan)
     rows = KeyRows(work.projection, work.touches, work.codec)
     mine = pa.array([BASE, TOUCH])
     for batch in batches:
@@ -371,31 +351,6 @@ def fold_keys(plan: FoldPlan, batches: Batches) -> Batches:
     yield from batched(rows_out(work.codec, rows.finish()))
 
 
-class _AggregateRecords:
-    """The records of one aggregate: what was there before the tail, and the tail's messages."""
-
-    def __init__(self, work: _Work, aggregate_id: str, records: Iterable[Record]) -> None:
-        self.versions: dict[str, int] = {}
-        self.rows: dict[str, Any] = {}
-        self._following: Record | None = None
-        self._records = iter(records)
-        # Base records come first, because of their place.
-        for record in self._records:
-            if record.kind == VERSION:
-                self.versions[aggregate_id] = record.number
-            elif record.kind == BASE:
-                self.rows[aggregate_id] = work.codec.row(record.data)
-            else:
-                self._following = record
-                break
-
-    @property
-    def messages(self) -> Iterator[TopicMessage]:
-        following = [] if self._following is None else [self._following]
-        for record in chain(following, self._records):
-            yield TopicMessage(place=record.place, key=record.key, body=record.data)
-
-
 def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
     """Yields the slices of the tasks whose numbers come in."""
     for batch in batches:
@@ -404,29 +359,44 @@ def slices_of(plan: FoldPlan, batches: Batches) -> Iterator[QueueSlice]:
                 yield plan.slices[place]
 
 
-def _passed(
-    work: _Work, gate: Any, messages: Iterable[TopicMessage]
-) -> Iterator[tuple[EventPlace, FoldedStream]]:
-    """Yields the streams that pass a gate, each with the place of the message that let it pass."""
-    last = FIRST
+def _touches_out(work: FoldWork, gate: Any, messages: Iterable[TopicMessage]) -> Iterator[Record]:
+    last = yield from touches_in_time(work, gate, messages)
+    yield from touches_late(work, gate.finish(), last)
+
+
+def passed_in_time(
+    work: FoldWork, gate: Any, messages: Iterable[TopicMessage]
+) -> Iterator[tuple[EventPlace, Sequence[FoldedStream]]]:
+    """Yields the place of each message, and the streams that it lets pass."""
     for message in messages:
-        last = message.place
         stream = work.decode(message)
-        if stream is not None:
-            for passed in gate.admit((stream,)):
-                yield last, passed
-    for passed in gate.finish():
-        yield last, passed
+        yield message.place, () if stream is None else gate.admit((stream,))
 
 
-def _touches_out(work: _Work, gate: Any, messages: Iterable[TopicMessage]) -> Iterator[Record]:
-    turn = 0
-    find = work.touches.find
-    for (moment, queue, offset, _), stream in _passed(work, gate, messages):
-        for key, number, data in find(stream):
+def touches_in_time(
+    work: FoldWork, gate: Any, messages: Iterable[TopicMessage]
+) -> Generator[Record, None, EventPlace]:
+    """Yields what touches a key of streams that messages let pass; returns where the last one stands."""
+    turn, last, find = 0, FIRST, work.touches.find
+    for last, streams in passed_in_time(work, gate, messages):
+        moment, queue, offset, _ = last
+        for stream in streams:
+            for key, number, data in find(stream):
+                turn += 1
+                place = _new(EventPlace, (moment, queue, offset, turn))
+                yield _new(Record, (TOUCH, key, place, number, data))
+    return last._replace(turn=turn)
+
+
+def touches_late(
+    work: FoldWork, streams: Iterable[FoldedStream], last: EventPlace
+) -> Iterator[Record]:
+    """Yields what touches a key of streams that pass after all messages, the last of which stands there."""
+    turn = last.turn
+    for stream in streams:
+        for key, number, data in work.touches.find(stream):
             turn += 1
-            place = _new(EventPlace, (moment, queue, offset, turn))
-            yield _new(Record, (TOUCH, key, place, number, data))
+            yield _new(Record, (TOUCH, key, last._replace(turn=turn), number, data))
 
 
 def rows_out(codec: RowCodec[Any], rows: Iterable[tuple[str, Any]]) -> Iterator[Record]:
@@ -436,7 +406,8 @@ def rows_out(codec: RowCodec[Any], rows: Iterable[tuple[str, Any]]) -> Iterator[
         yield _new(Record, (kind, key, FIRST, 0, data))
 
 
-def _gate_out(gate: Any) -> Iterator[Record]:
+def gate_out(gate: Any) -> Iterator[Record]:
+    """Yields the versions at which a gate stands, what it counted, and what is missing."""
     # A generator, so that the gate is asked after everything that went through it.
     for aggregate_id, version in gate.versions.items():
         yield Record.known(VERSION, aggregate_id, number=version)
@@ -460,7 +431,8 @@ def _meter_out(meter: Meter) -> Iterator[Record]:
         yield Record.known(QUEUE, name, number=number)
 
 
-def _records_in(batches: Batches) -> Iterator[Record]:
+def records_in(batches: Batches) -> Iterator[Record]:
+    """Yields the records of batches."""
     for batch in batches:
         columns = [column.to_pylist() for column in batch.columns]
         for kind, key, *place, number, data in zip(*columns, strict=True):

@@ -6,26 +6,23 @@ before an earlier one, and hands them to the folds in order. Pure: where missing
 is a function that is passed in.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
+from operator import ne
+from typing import Final, NamedTuple
 
 from headrace.domain.stream import EventStream
 from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 
-__all__ = ["FindStreams", "MissingVersions", "StreamGate"]
-
-# Given an aggregate, a version to start after and one to go up to, returns the streams between.
-FindStreams = Callable[[str, int, int], Sequence[EventStream]]
+__all__ = ["HELD_STREAMS_MAX", "FindStreams", "MissingVersions", "StreamGate"]
 
 # Streams held back over all aggregates before missing ones are looked for: a topic that is in order
 # holds back none, and this many take about 100 MB.
 HELD_STREAMS_MAX: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingVersions:
-    """Versions of an aggregate that neither the topic nor the event store has."""
+class MissingVersions(NamedTuple):
+    """Versions of an aggregate that the topic lacks, in its order; perhaps nothing has them."""
 
     aggregate_id: str
     after_version: int
@@ -33,6 +30,11 @@ class MissingVersions:
 
     def __str__(self) -> str:
         return f"{self.aggregate_id} versions {self.after_version + 1} to {self.to_version}"
+
+
+# Given what is missing, of all aggregates at once, returns the streams that it has of it: those of an
+# aggregate in version order.
+FindStreams = Callable[[Sequence[MissingVersions]], Sequence[EventStream]]
 
 
 class StreamGate:
@@ -75,9 +77,9 @@ class StreamGate:
         return self._gate.moved
 
     @property
-    def holds_back(self) -> bool:
-        """Whether streams wait for earlier ones."""
-        return bool(self._held)
+    def holds_back(self) -> int:
+        """How many streams wait for earlier ones."""
+        return self._held_count
 
     @property
     def held(self) -> frozenset[str]:
@@ -105,14 +107,40 @@ class StreamGate:
             passed += self.finish()
         return passed
 
-    def finish(self) -> list[EventStream]:
-        """Returns what was held back, after looking for what is missing before it."""
+    def lacking(self) -> list[MissingVersions]:
+        """Returns what is missing before streams that are held back, of an aggregate in order."""
+        return [hole for aggregate_id in self._held for hole in self._holes(aggregate_id)]
+
+    def finish(self, late: Sequence[EventStream] | None = None) -> list[EventStream]:
+        """Returns what was held back, after looking for what is missing before it, all at once.
+
+        Args:
+            late: what was found of `lacking`, by a caller that looked itself.
+        """
         passed: list[EventStream] = []
+        if late is None:
+            wanted = self.lacking() if self._find else []
+            late = self._find(wanted) if wanted and self._find else ()
+        found: dict[str, list[EventStream]] = {}
+        for stream in late:
+            found.setdefault(stream.aggregate_id, []).append(stream)
         for aggregate_id in list(self._held):
-            while aggregate_id in self._held:
-                if not self._fill(aggregate_id, passed):
-                    self._held_count -= len(self._held.pop(aggregate_id))
+            own = iter(found.get(aggregate_id, ()))
+            if not all(self._fill(hole, own, passed) for hole in self._holes(aggregate_id)):
+                self._held_count -= len(self._held.pop(aggregate_id))
         return passed
+
+    def _holes(self, aggregate_id: str) -> list[MissingVersions]:
+        """Returns what is missing before and between the versions held back of an aggregate."""
+        versions = sorted(self._held[aggregate_id])
+        gap = self._gate.offer(aggregate_id, versions[0])
+        assert isinstance(gap, Gap), "what is next is not held back"
+        befores = [gap.after_version, *versions]
+        return [
+            MissingVersions(aggregate_id=aggregate_id, after_version=before, to_version=version - 1)
+            for before, version in zip(befores, versions, strict=False)
+            if version > before + 1
+        ]
 
     def _pass(self, stream: EventStream, passed: list[EventStream]) -> None:
         passed.append(stream)
@@ -141,19 +169,18 @@ class StreamGate:
             held[version] = stream
             self._held_count += 1
 
-    def _fill(self, aggregate_id: str, passed: list[EventStream]) -> bool:
-        """Closes the first gap of an aggregate; False if what is missing cannot be found."""
-        gap = self._gate.offer(aggregate_id, min(self._held[aggregate_id]))
-        assert isinstance(gap, Gap)
-        after, to = gap.after_version, gap.to_version
-        found = self._find(aggregate_id, after, to) if self._find else ()
-        if [stream.version for stream in found] != list(range(after + 1, to + 1)):
-            self.missing.append(
-                MissingVersions(aggregate_id=aggregate_id, after_version=after, to_version=to)
-            )
+    def _fill(
+        self, hole: MissingVersions, late: Iterator[EventStream], passed: list[EventStream]
+    ) -> bool:
+        """Closes the next hole of an aggregate; False if what is missing was not found."""
+        _, after, to = hole
+        found = list(islice(late, to - after))
+        versions = (stream.version for stream in found)
+        if len(found) < to - after or any(map(ne, versions, count(after + 1))):
+            self.missing.append(hole)
             return False
         for stream in found:
-            self._gate.offer(aggregate_id, stream.version or 0)
+            self._gate.offer(hole.aggregate_id, stream.version or 0)
             self._pass(stream, passed)
         self.filled += len(found)
         return True

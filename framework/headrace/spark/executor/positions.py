@@ -11,6 +11,7 @@ read, because workers would otherwise load SQLAlchemy for nothing. It must not k
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.errors import ProjectionError
@@ -21,7 +22,7 @@ from headrace_mq.spark.offsets import QueueSlice
 if TYPE_CHECKING:
     from headrace.stores.database.bodies import StoredBody
 
-__all__ = ["read_share", "share_slices"]
+__all__ = ["read_share", "reading_store", "share_slices"]
 
 
 def share_slices(shares: int, end: int) -> tuple[QueueSlice, ...]:
@@ -42,8 +43,6 @@ def read_share(plan: FoldPlan, piece: QueueSlice) -> "Iterator[Sequence[StoredBo
     Raises:
         ProjectionError: the event store cannot be reached from here, or refuses.
     """
-    from sqlalchemy.exc import SQLAlchemyError
-
     from headrace.stores.database.bodies import ReaderShare, StoredBodies
 
     assert plan.event_store is not None, "it was read on the driver"
@@ -52,17 +51,31 @@ def read_share(plan: FoldPlan, piece: QueueSlice) -> "Iterator[Sequence[StoredBo
         bodies = StoredBodies(plan.event_store)
         pages = bodies.read(piece.start - 1, piece.end - 1, share)
         try:
-            while page := runner.run(_next(pages)):
-                yield page
-        except (OSError, SQLAlchemyError) as error:
-            said = next(iter(str(getattr(error, "orig", error)).splitlines()), "")
-            raise ProjectionError(
-                f"projection {plan.projection}: the event store cannot be read on"
-                f" {socket.gethostname()}: {type(error).__name__}: {said}; every Spark executor reads"
-                " it: name the database by an address that all of them reach, and let them in"
-            ) from error
+            with reading_store(f"projection {plan.projection}: the event store"):
+                while page := runner.run(_next(pages)):
+                    yield page
         finally:
             runner.run(bodies.aclose())
+
+
+@contextmanager
+def reading_store(what: str) -> Iterator[None]:
+    """Makes an error of the database one that says what could not be read here.
+
+    Raises:
+        ProjectionError: the database cannot be reached from here, or refuses.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (OSError, SQLAlchemyError) as error:
+        said = next(iter(str(getattr(error, "orig", error)).splitlines()), "")
+        raise ProjectionError(
+            f"{what} cannot be read on"
+            f" {socket.gethostname()}: {type(error).__name__}: {said}; every Spark executor reads"
+            " it: name the database by an address that all of them reach, and let them in"
+        ) from error
 
 
 async def _next(pages: "AsyncIterator[Sequence[StoredBody]]") -> "Sequence[StoredBody]":

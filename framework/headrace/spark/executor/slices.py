@@ -20,7 +20,7 @@ from headrace.rebuild.decode import Decoded, Decoder, Told, context_read, tell
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
 from headrace.rebuild.local.memory import OwnRows
-from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.doubts import Doubts, StoreGaps
 from headrace.spark.executor.fold import (
     DELETED,
     FIRST,
@@ -36,7 +36,7 @@ from headrace.spark.executor.fold import (
     read_portions,
     slices_of,
 )
-from headrace.spark.executor.gate import FindStreams, StreamGate
+from headrace.spark.executor.gate import FindStreams, MissingVersions, StreamGate
 from headrace.spark.executor.meter import Meter
 from headrace.spark.executor.plan import FoldPlan, load_application, projection_of
 from headrace.spark.executor.spill import State, StateSpill
@@ -69,20 +69,20 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     projection = projection_of(application, plan)
     codec: RowCodec[Any] = RowCodec(projection)
     decoder = Decoder(serializer, projection.reacts_to, context=context_read([projection]))
-    find = find_in_store(plan.event_store, serializer)
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)
-    for piece in slices_of(plan, batches):
-        meter, left_out = Meter(piece), LeftOut()
-        yield from batched(
-            _fold(
-                _portions(plan, piece, meter, doubts),
-                lambda: GatedRows(projection, find),
-                codec,
-                partial(_decode, left_out, decoder, piece),
-            ),
-            left_out_records(left_out),
-            (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
-        )
+    with closing(StoreGaps(plan.event_store, serializer)) as find:
+        for piece in slices_of(plan, batches):
+            meter, left_out = Meter(piece), LeftOut()
+            yield from batched(
+                _fold(
+                    _portions(plan, piece, meter, doubts),
+                    lambda: GatedRows(projection, find),
+                    codec,
+                    partial(_decode, left_out, decoder, piece),
+                ),
+                left_out_records(left_out),
+                (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
+            )
 
 
 def _decode(left_out: LeftOut, decoder: Decoder, piece: QueueSlice, portion: Portion) -> Decoded:
@@ -222,7 +222,7 @@ class GatedRows:
         find: where to look for missing streams.
     """
 
-    def __init__(self, projection: Projection[Any], find: FindStreams | None) -> None:
+    def __init__(self, projection: Projection[Any], find: FindStreams) -> None:
         self.memory = OwnRows(projection)
         self._projection = projection
         self._find = find
@@ -266,10 +266,9 @@ class GatedRows:
         taken = self.memory.take_next([each.told for each in passed])
         assert taken == len(passed), "the gate lets each version pass once and in order"
 
-    def _find_offered(self, aggregate_id: str, after: int, to: int) -> Sequence[Any]:
-        found = self._find(aggregate_id, after, to) if self._find else ()
+    def _find_offered(self, wanted: Sequence[MissingVersions]) -> Sequence[Any]:
         reacts_to = self._projection.reacts_to
-        return [_offer(tell(each, reacts_to), len(each.events)) for each in found]
+        return [_offer(tell(each, reacts_to), len(each.events)) for each in self._find(wanted)]
 
 
 def _offer(told: Told, events: int) -> _Offered:

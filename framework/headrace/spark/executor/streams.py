@@ -10,6 +10,7 @@ and the folds of slices. It must not know a session.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import compress
 from typing import Any, Final
 
@@ -20,7 +21,8 @@ from headrace.domain.stream_body import aggregate_of
 from headrace.rebuild.decode import Decoded, Decoder, context_read
 from headrace.rebuild.event_topic import Portion
 from headrace.rebuild.left_out import LeftOut
-from headrace.spark.executor.doubts import Doubts, find_in_store
+from headrace.spark.executor.aggregates import route_aggregates
+from headrace.spark.executor.doubts import Doubts, StoreGaps
 from headrace.spark.executor.fold import (
     QUEUE,
     RECORD_ARROW_SCHEMA,
@@ -31,7 +33,6 @@ from headrace.spark.executor.fold import (
     batched,
     left_out_records,
     read_portions,
-    route_aggregates,
     rows_out,
     slices_of,
 )
@@ -198,29 +199,29 @@ def fold_together(plan: FoldPlan, batches: Batches) -> Batches:
     application = load_application(plan.app, plan.folder)
     projection = projection_of(application, plan)
     codec: RowCodec[Any] = RowCodec(projection)
-    find = find_in_store(plan.event_store, application.serializer)
     decoder = _StreamDecoder(
         plan,
         Decoder(application.serializer, projection.reacts_to, context=context_read([projection])),
     )
-    others: list[pa.RecordBatch] = []
-    rows = GatedRows(projection, find)
-    for some in whole_aggregates(streams_beside(batches, others.append)):
-        if some is not None:
-            for decoded in decoder.decode(some):
-                rows.take(decoded)
-            continue
-        # No more will come of these aggregates: so much and no more is in memory.
-        rows.finish()
-        versions, changes = rows.memory.take_changes()
-        yield from batched(
-            rows_out(codec, changes.items()),
-            (Record.known(VERSION, key, number=version) for key, version in versions.items()),
-            rows.told(),
-        )
+    with closing(StoreGaps(plan.event_store, application.serializer)) as find:
+        others: list[pa.RecordBatch] = []
         rows = GatedRows(projection, find)
-    yield from batched(left_out_records(decoder.left_out))
-    yield from others
+        for some in whole_aggregates(streams_beside(batches, others.append)):
+            if some is not None:
+                for decoded in decoder.decode(some):
+                    rows.take(decoded)
+                continue
+            # No more will come of these aggregates: so much and no more is in memory.
+            rows.finish()
+            versions, changes = rows.memory.take_changes()
+            yield from batched(
+                rows_out(codec, changes.items()),
+                (Record.known(VERSION, key, number=version) for key, version in versions.items()),
+                rows.told(),
+            )
+            rows = GatedRows(projection, find)
+        yield from batched(left_out_records(decoder.left_out))
+        yield from others
 
 
 def route_together(plan: FoldPlan, batches: Batches) -> Batches:

@@ -10,6 +10,7 @@ each queue were read by one task. Used by jobs that read typed events; uses `eve
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
@@ -55,28 +56,28 @@ def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     Raises:
         ProjectionError: as `read_typed`.
     """
-    typing = open_reading(plan, reading)
-    context = TaskContext.get()
-    # What a task tells stays apart from what another one tells.
-    task = context.partitionId() if context else 0
-    typed = _TypedStreams(reading, typing.decoder, typing.places, task, typing.find)
-    measured: Counter[str] = Counter()
+    with closing(open_reading(plan, reading)) as typing:
+        context = TaskContext.get()
+        # What a task tells stays apart from what another one tells.
+        task = context.partitionId() if context else 0
+        typed = _TypedStreams(reading, typing.decoder, typing.places, task, typing.find)
+        measured: Counter[str] = Counter()
 
-    def measure(others: pa.RecordBatch) -> None:
-        for name, number in zip(
-            others["key"].to_pylist(), others["number"].to_pylist(), strict=True
-        ):
-            measured[name] += number
+        def measure(others: pa.RecordBatch) -> None:
+            for name, number in zip(
+                others["key"].to_pylist(), others["number"].to_pylist(), strict=True
+            ):
+                measured[name] += number
 
-    topic = plan.slices[0].queue.topic
-    for some in whole_aggregates(streams_beside(batches, measure)):
-        if some is None:
-            typed.settle()
-        else:
-            typed.take(topic, _messages(some))
-        if typed.full:
-            yield from typed.flush()
-    yield from typed.finish(measured.items())
+        topic = plan.slices[0].queue.topic
+        for some in whole_aggregates(streams_beside(batches, measure)):
+            if some is None:
+                typed.settle()
+            else:
+                typed.take(topic, _messages(some))
+            if typed.full:
+                yield from typed.flush()
+        yield from typed.finish(measured.items())
 
 
 def _messages(records: pa.RecordBatch) -> list[TopicMessage]:

@@ -16,15 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headrace.errors import ProjectionError
+from headrace.spark.executor.aggregates import fold_aggregates, route_aggregates
 from headrace.spark.executor.fold import (
     RECORD_ARROW_SCHEMA,
     RECORD_SCHEMA,
     TOUCH,
     Record,
     batched,
-    fold_aggregates,
     fold_keys,
-    route_aggregates,
 )
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, map_records, read_result, reason_of

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from headrace._runtime.clock import SystemClock
 from headrace.rebuild.phases import Phases
 
 
@@ -43,3 +44,12 @@ def test_phases_need_no_listener() -> None:
     phases.passed("t/0 folded", 0)
     phases.end()
     assert phases.seconds == {"fold": 0.0}
+
+
+def test_a_total_leaves_out_what_is_named() -> None:
+    phases = Phases(SystemClock(), None)
+    phases.seconds |= {"session": 10.0, "fold": 2.0, "load": 0.5}
+    assert phases.with_total("session") == {
+        "session": 10.0, "fold": 2.0, "load": 0.5, "total": 2.5,
+    }  # fmt: skip
+    assert phases.with_total()["total"] == 12.5

@@ -278,6 +278,52 @@ async def test_a_broker_that_is_not_there_is_a_projection_error(
         await rebuild(ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark)
 
 
+async def test_a_few_events_move_no_row_through_spark(
+    ledger: Any, live: Any, topic: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+    )
+
+    def moved(*_of: object) -> None:
+        raise AssertionError("no frame is needed")
+
+    for name in ("range", "createDataFrame"):
+        monkeypatch.setattr(type(spark), name, moved)
+    topic.publish(
+        ledger.stream("b", 2, ledger.Booked(partner="p", amount=10)),
+        ledger.stream("c", 1, ledger.Booked(partner="p", amount=100)),
+    )
+    phases: list[tuple[str, int]] = []
+    report = await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+        start="offsets", verify=False, report=lambda *of: phases.append(of),
+    )  # fmt: skip
+    assert (report.start, report.events, report.rows, report.switched) == ("offsets", 2, 3, True)
+    assert ("fold", 2) in phases
+    rows = [row async for row in live.read_models.reader(ledger.accounts, generation=3).rows()]
+    assert sorted((row.account_id, row.balance) for row in rows) == [
+        ("a", 4),
+        ("b", 13),
+        ("c", 100),
+    ]
+
+
+async def test_an_increment_that_fails_leaves_nothing_behind(
+    ledger: Any, live: Any, topic: Any, spark: Any
+) -> None:
+    await rebuild(
+        ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark, verify=False
+    )
+    topic.publish(ledger.stream("b", 4, ledger.Booked(partner="p", amount=10)))
+    with pytest.raises(ProjectionError, match="versions 2 to 3 of aggregate b"):
+        await rebuild(
+            ledger.path, "accounts", broker=BROKER, read_models_url=live.url, spark=spark,
+            start="offsets", verify=False,
+        )  # fmt: skip
+    assert (await live.read_models.state("accounts")).rebuild_generation is None
+
+
 async def test_live_offsets_beyond_the_topic_are_refused(
     ledger: Any, live: Any, topic: Any, spark: Any
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from headrace import Aggregate, App, DomainEvent, EventContext, Projection, applies
+from headrace.cli.projections import engine as engine_module
 from headrace.cli.projections.differences import show
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
@@ -113,6 +114,26 @@ def rebuild(
         )  # fmt: skip
 
     return run_it
+
+
+def test_the_engine_is_chosen_by_size_and_said_in_one_line(
+    rebuild: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_lacking_of_spark", lambda: "")
+    monkeypatch.setattr(engine_module.os, "cpu_count", lambda: 2)
+    [said] = [line for line in rebuild("loans").output.splitlines() if line.startswith("engine")]
+    assert said == (
+        "engine replay: 3 messages to read, 0 rows now; below 9,500,000 messages the start of Spark"
+        " takes longer than 2 cores save"
+    )
+    onto = rebuild("loans", "--from", "offsets").output
+    assert "engine replay: 0 messages to read, 1 rows now; below" in onto
+    stored = rebuild("loans", "--from", "store", "--no-broker").output
+    assert "engine replay: 3 messages to read, 1 rows now; below" in stored
+    assert "engine" not in rebuild("loans", "--engine", "replay").output
+    assert "engine" not in rebuild("loans", "--json").output
+    few = rebuild("loans", "--only-keys", "b-1").output
+    assert "engine replay: only some rows are rebuilt" in few
 
 
 def test_a_rebuild_that_fails_is_reported_after_the_others(rebuild: Any) -> None:
@@ -286,11 +307,17 @@ def test_keys_and_a_time_together_are_refused(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--from-export", "var/events"), "exported files need --engine columns or spark"),
+        (
+            ("--engine", "replay", "--from-export", "e"),
+            "exported files need --engine columns or spark",
+        ),
         (("--engine", "columns"), "'columns' folds exported files: use it with --from-export"),
         (("--engine", "columns", "--from-export", "e", "--from", "offsets"), "folds from zero"),
         (("--engine", "columns", "--from-export", "e", "--from", "store"), "folds from zero"),
-        (("--engine", "steam", "--from-export", "e"), "use 'replay' or 'spark' or 'columns'"),
+        (
+            ("--engine", "steam", "--from-export", "e"),
+            "use 'auto' or 'replay' or 'spark' or 'columns'",
+        ),
     ],
 )
 def test_exported_files_need_an_engine_that_reads_them(
@@ -328,7 +355,7 @@ def test_declared_folds_are_rebuilt_from_exported_files(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--master", "spark://m:1"), "a cluster needs --engine spark"),
+        (("--engine", "replay", "--master", "spark://m:1"), "a cluster needs --engine spark"),
         (("--engine", "spark", "--master", "spark://m:1", "--remote", "sc://s:1"), "not both"),
         (("--engine", "spark", "--conf", "cores"), "use spark.KEY=VALUE"),
         (

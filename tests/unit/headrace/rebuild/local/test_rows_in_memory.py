@@ -2,17 +2,20 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.decode import Told, tell
-from headrace.rebuild.local.rows_in_memory import Gathering
+from headrace.rebuild.local.rows_in_memory import Gathering, WrittenKeys
 from headrace.rebuild.switch import Shadow
 
 Q0, Q1 = ("ledger.events", 0), ("ledger.events", 1)
@@ -96,6 +99,48 @@ async def test_the_rows_are_those_of_one_fold(
     assert await read_models.offsets(name, 2) == {Q0: len(history)}
 
 
+@pytest.fixture
+def asked() -> Iterator[list[str]]:
+    """The statements that databases were given."""
+    statements: list[str] = []
+
+    def keep(*of: Any) -> None:
+        statements.append(of[2])
+
+    event.listen(Engine, "before_cursor_execute", keep)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", keep)
+
+
+@pytest.mark.parametrize("name", ["accounts", "partners"])
+async def test_what_no_table_holds_is_not_looked_for_and_is_copied_in(
+    name: str, gather: Any, read_models: ReadModels, ledger: Any, asked: list[str]
+) -> None:
+    projection = ledger.app.projection(name)
+    if name == "partners":
+        await read_models.ensure(projection)
+        assert await read_models.begin_shadow(projection, "the test") == 2
+    streams = [
+        ledger.stream(f"a{number}", 1, ledger.Booked(partner=f"p{number}", amount=number + 1))
+        for number in range(1_000)
+    ]
+    gathering = gather(name, messages_max=200, kept_max=300)
+    asked.clear()
+    for place in range(0, 1_000, 100):
+        await gathering.add(Q0, place + 100, told(streams[place : place + 100]))
+    await gathering.write()
+    assert gathering.reads_back
+    looked = [each for each in asked if "json_each" in each or "ANY" in each]
+    in_place = [each for each in asked if "ON CONFLICT" in each and "_offsets" not in each]
+    assert (looked, in_place) == ([], [])
+    assert len(await rows(read_models, projection)) == 1_000
+    # Those that were written are, though memory has forgotten them.
+    await gathering.add(Q0, 1_001, told([ledger.stream("a7", 2, ledger.Ended())]))
+    await gathering.write()
+    assert any("json_each" in each or "ANY" in each for each in asked)
+    assert len(await rows(read_models, projection)) == (999 if name == "accounts" else 1_000)
+
+
 async def test_rows_in_memory_go_on_from_the_written_ones(
     gather: Any, history: list[EventStream], read_models: ReadModels, ledger: Any
 ) -> None:
@@ -145,3 +190,25 @@ async def test_nothing_is_written_over_the_work_of_another(
     with pytest.raises(ProjectionError, match="no longer the shadow"):
         await other.write()
     assert await read_models.offsets("accounts", 2) == {Q0: 4}
+
+
+KEYS = st.sets(st.text(max_size=5), max_size=200)
+
+
+@given(written=KEYS, others=KEYS, bits=st.sampled_from([1, 8, 1 << 10, 1 << 20]))
+def test_no_written_key_is_forgotten(written: set[str], others: set[str], bits: int) -> None:
+    keys = WrittenKeys(bits)
+    assert keys.among(written | others) == set()
+    keys.add(written)
+    keys.add(sorted(written))
+    assert written <= keys.among(written | others)
+
+
+def test_few_others_are_taken_for_written_ones() -> None:
+    keys = WrittenKeys(1 << 20)
+    keys.add(f"a-{number}" for number in range(50_000))
+    assert keys.among(f"a-{number}" for number in range(50_000)) == {
+        f"a-{number}" for number in range(50_000)
+    }
+    # A tenth of the bits is set at most, and two of them are looked at.
+    assert len(keys.among(f"b-{number}" for number in range(50_000))) < 1_000

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from headrace.errors import SchemaOutOfDate
 from headrace.events.seals import Seal
 from headrace.rebuild.shadow import open_truth
+from headrace.spark.executor.aggregates import fold_aggregates
 from headrace.spark.executor.doubts import Doubts, drop_strangers, seal_of
 from headrace.spark.executor.fold import (
     QUEUE,
@@ -19,7 +20,6 @@ from headrace.spark.executor.fold import (
     VERSION,
     EventPlace,
     Record,
-    fold_aggregates,
     read_slices,
     records_to_arrow,
     route_slices,

@@ -10,6 +10,7 @@ from headrace.errors import DamagedStream, ProjectionError
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor import event_reader
 from headrace.spark.executor.decode import EventField
+from headrace.spark.executor.doubts import StoreGaps
 from headrace.spark.executor.event_reader import EVENT, UNKNOWN, ChosenType, Reading, read_typed
 from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION
 
@@ -88,10 +89,7 @@ def test_missing_versions_come_from_the_event_store(
         ledger.stream("a", version, ledger.Booked(partner="p", amount=version))
         for version in (1, 2)
     )
-    monkeypatch.setattr(
-        "headrace.spark.executor.event_reader.find_in_store",
-        lambda url, serializer: lambda *of: [one],
-    )
+    monkeypatch.setattr(StoreGaps, "__call__", lambda _, wanted: [one])
     topic.publish(two)
     found = read(make_plan("accounts", topic.slices()), Reading(types=(BOOKED,), context=()))
     assert [row["e_amount_integer"] for row in found[EVENT]] == [1, 2]
@@ -159,19 +157,22 @@ def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_from_there_on(
 def test_what_the_event_store_cannot_read_either_is_left_out(
     ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find(aggregate_id: str, after: int, to: int) -> Any:
-        raise DamagedStream(7, aggregate_id, to, "c", "its checksum differs")
+    def find(_: Any, wanted: Any) -> Any:
+        if any(aggregate_id == "a" for aggregate_id, _, _ in wanted):
+            raise DamagedStream(7, "a", 2, "c", "its checksum differs")
+        return [ledger.stream(key, to, ledger.Ended()) for key, _, to in wanted]
 
-    monkeypatch.setattr(
-        "headrace.spark.executor.event_reader.find_in_store", lambda url, serializer: find
+    monkeypatch.setattr(StoreGaps, "__call__", find)
+    topic.publish(
+        *(ledger.stream(key, version, ledger.Ended()) for key in "bacd" for version in (1, 3)),
+        queue=0,
     )
-    one, two = (ledger.stream("a", version, ledger.Ended()) for version in (1, 3))
-    topic.publish(one, two, queue=0)
     plan = make_plan("accounts", topic.slices())
     found = read(plan, Reading(types=(), go_around=True))
     [told] = found[UNREAD]
     assert told["key"].startswith("versions 2 to 2 of aggregate a")
     assert MISSING not in found
+    assert {row["key"]: row["number"] for row in found[VERSION]} == {"a": 1, "b": 3, "c": 3, "d": 3}
     with pytest.raises(ProjectionError, match="versions 2 to 2 of aggregate a"):
         read(plan, Reading(types=()))
 

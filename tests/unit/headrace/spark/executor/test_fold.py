@@ -17,6 +17,7 @@ from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.rebuild import left_out as left_out_module
 from headrace.spark.executor import fold as fold_module
+from headrace.spark.executor.aggregates import fold_aggregates, route_aggregates
 from headrace.spark.executor.fold import (
     BASE,
     DELETED,
@@ -30,11 +31,9 @@ from headrace.spark.executor.fold import (
     VERSION,
     Record,
     batched,
-    fold_aggregates,
     fold_keys,
     read_slices,
     records_to_arrow,
-    route_aggregates,
     route_slices,
 )
 from headrace.spark.executor.slices import fold_slices
@@ -111,41 +110,6 @@ def test_what_is_missing_is_said(ledger: Any, topic: Any, make_plan: Any) -> Non
     plan = make_plan("accounts", topic.slices())
     made = told(fold_slices(plan, places(1)))
     assert made[MISSING] == {"a": b"a versions 1 to 2"}
-
-
-def test_what_is_missing_is_filled_from_the_event_store(
-    ledger: Any,
-    topic: Any,
-    make_plan: Any,
-    history: list[EventStream],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Store:
-        async def read_stream(
-            self, aggregate_id: str, *, after_version: int, to_version: int
-        ) -> list[EventStream]:
-            return [
-                one
-                for one in history
-                if one.aggregate_id == aggregate_id
-                and after_version < (one.version or 0) <= to_version
-            ]
-
-        async def aclose(self) -> None:
-            pass
-
-    async def open_store(url: str, _: Any) -> Store:
-        assert url == "sqlite:///events.db"
-        return Store()
-
-    monkeypatch.setattr("headrace.stores.open.open_event_store", open_store)
-    topic.publish(history[2])
-    for step in (fold_slices, route_slices):
-        plan = make_plan("accounts", topic.slices(), event_store="sqlite:///events.db")
-        made = told(step(plan, places(1)))
-        assert made[VERSION] == {"a": 2}
-        assert made[TALLY] == {"events": 2, "gaps": 1, "filled": 1}
-        assert MISSING not in made
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Each version passes once and in order, however the topic holds them."""
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,30 +59,49 @@ def test_a_late_version_releases_what_waited_for_it() -> None:
     assert (gate.events, gate.duplicates, gate.gaps) == (6, 1, 1)
 
 
-def test_a_missing_version_is_looked_for_at_the_end() -> None:
-    asked: list[tuple[str, int, int]] = []
+def test_missing_versions_are_looked_for_at_the_end_all_at_once() -> None:
+    asked: list[Sequence[MissingVersions]] = []
 
-    def find(aggregate_id: str, after: int, to: int) -> list[EventStream]:
-        asked.append((aggregate_id, after, to))
-        return [stream(aggregate_id, version) for version in range(after + 1, to + 1)]
+    def find(wanted: Sequence[MissingVersions]) -> list[EventStream]:
+        asked.append(wanted)
+        return [
+            stream(aggregate_id, version)
+            for aggregate_id, after, to in wanted
+            for version in range(after + 1, to + 1)
+        ]
 
     gate = StreamGate({"a": 1}, find=find)
-    assert gate.admit([stream("a", 4), stream("a", 7)]) == []
-    assert versions(gate.finish()) == [("a", version) for version in range(2, 8)]
-    assert asked == [("a", 1, 3), ("a", 4, 6)]
-    assert (gate.filled, gate.missing, gate.versions) == (4, [], {"a": 7})
+    assert gate.admit([stream("a", 4), stream("b", 2), stream("a", 7)]) == []
+    assert gate.holds_back == 3
+    assert versions(gate.finish()) == [
+        *(("a", version) for version in range(2, 8)), ("b", 1), ("b", 2),
+    ]  # fmt: skip
+    assert asked == [[("a", 1, 3), ("a", 4, 6), ("b", 0, 1)]]
+    assert (gate.filled, gate.missing, gate.versions) == (5, [], {"a": 7, "b": 2})
+    assert gate.finish() == []
+    assert (len(asked), gate.holds_back) == (1, 0)
 
 
-@pytest.mark.parametrize("found", [None, [], [2]])
+def test_a_caller_may_look_itself() -> None:
+    gate = StreamGate({})
+    gate.admit([stream("a", 3)])
+    assert gate.lacking() == [("a", 0, 2)]
+    assert versions(gate.finish([stream("a", 1), stream("a", 2)])) == [
+        ("a", 1), ("a", 2), ("a", 3),
+    ]  # fmt: skip
+    assert gate.filled == 2
+
+
+@pytest.mark.parametrize("found", [None, [], [2], [3], [2, 3], [1, 3]])
 def test_what_cannot_be_found_is_named_and_passes_nothing(found: list[int] | None) -> None:
-    def find(aggregate_id: str, after: int, to: int) -> list[EventStream]:
-        return [stream(aggregate_id, version) for version in found or []]
+    def find(wanted: Sequence[MissingVersions]) -> list[EventStream]:
+        return [stream("a", version) for version in found or []]
 
     gate = StreamGate({}, find=None if found is None else find)
-    gate.admit([stream("a", 1), stream("a", 4), stream("b", 1)])
+    gate.admit([stream("a", 1), stream("a", 5), stream("b", 1)])
     assert gate.finish() == []
-    assert gate.missing == [MissingVersions(aggregate_id="a", after_version=1, to_version=3)]
-    assert str(gate.missing[0]) == "a versions 2 to 3"
+    assert gate.missing == [MissingVersions(aggregate_id="a", after_version=1, to_version=4)]
+    assert str(gate.missing[0]) == "a versions 2 to 4"
     assert gate.finish() == []
 
 
@@ -124,4 +144,32 @@ def test_any_order_with_any_duplicates_passes_each_version_once_in_order(
         assert own == list(range(1, length + 1))
     assert gate.duplicates == doubled
     assert gate.events == 2 * len(history)
+    assert gate.missing == []
+
+
+@given(
+    present=st.lists(st.sets(st.integers(1, 12), min_size=1), min_size=1, max_size=4),
+    seed=st.integers(0, 1 << 30),
+    held_max=st.integers(1, 30),
+)
+def test_a_store_fills_any_holes_with_one_question_each_time(
+    present: list[set[int]], seed: int, held_max: int
+) -> None:
+    asked: list[Sequence[MissingVersions]] = []
+
+    def find(wanted: Sequence[MissingVersions]) -> list[EventStream]:
+        asked.append(wanted)
+        return [stream(key, at) for key, after, to in wanted for at in range(after + 1, to + 1)]
+
+    arrived = [stream(f"a{number}", at) for number, own in enumerate(present) for at in own]
+    random.Random(seed).shuffle(arrived)
+    gate = StreamGate({}, find=find, held_max=held_max)
+    passed = gate.admit(arrived) + gate.finish()
+    for number, own in enumerate(present):
+        found = [one.version for one in passed if one.aggregate_id == f"a{number}"]
+        assert found == list(range(1, max(own) + 1))
+    # What comes after it was filled stood in the topic all the same.
+    lacking = sum(max(own) - len(own) for own in present)
+    assert gate.filled == lacking + gate.duplicates
+    assert len(asked) <= 1 + len(arrived) // (held_max + 1)
     assert gate.missing == []

@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import ProjectionError
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import EventField
+from headrace.spark.executor.doubts import StoreGaps
 from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
 from headrace.spark.executor.fold import (
     MISSING,
@@ -88,10 +89,7 @@ def test_missing_versions_come_from_the_event_store(
     ledger: Any, topic: Any, make_plan: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (ledger.stream("a", v, ledger.Booked(partner="p", amount=v)) for v in (1, 2))
-    monkeypatch.setattr(
-        "headrace.spark.executor.event_reader.find_in_store",
-        lambda url, serializer: lambda *of: [one],
-    )
+    monkeypatch.setattr(StoreGaps, "__call__", lambda _, wanted: [one])
     topic.publish(two)
     found = read(make_plan("accounts", topic.slices()), Reading(types=(BOOKED,), context=()))
     assert [row["e_amount_integer"] for row in found[EVENT]] == [1, 2]
