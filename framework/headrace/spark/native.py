@@ -38,8 +38,8 @@ from headrace.spark.executor.decode import EventField, fields_of
 from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
 from headrace.spark.executor.fold import MISSING, ROW, Batches, Record, batched
 from headrace.spark.executor.plan import FoldPlan, load_application
-from headrace.spark.executor.sql import number, to_sql
 from headrace.spark.rows import RowCodec
+from headrace.spark.sql import number, to_sql
 
 __all__ = ["ColumnResult", "NativeFold", "finish_rows", "plan_native"]
 

@@ -70,11 +70,9 @@ __all__ = ["rebuild"]
 _LIVE_WAIT_MS: Final = 60_000
 # Messages applied per transaction while catching up; the live runner's own default.
 _CATCH_UP_MESSAGES: Final = 1_000
-# Messages from which on a declared projection is run as SQL: Spark takes seconds to compile it, in
-# which as many are folded in Python.
+# From so many messages on a declared projection is SQL: while Spark compiles it, fewer are folded in Python.
 _NATIVE_MESSAGES_MIN: Final = 200_000
-# Tasks that read the event store. Each of them looks through all of it for what falls to its share, so
-# that more of them are more work for the database.
+# Tasks that read the event store. Each looks through all of it for its share: more are more work for it.
 _SHARES: Final = 4
 # Rows that are decoded together.
 _ROWS_MAX: Final = 10_000

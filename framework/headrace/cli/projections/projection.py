@@ -1,4 +1,4 @@
-"""`headrace projection`: lists, rebuilds and verifies read models."""
+"""`headrace projection`: rebuilds and verifies read models, and gathers the other commands."""
 
 import asyncio
 import math
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -26,7 +25,7 @@ from headrace.cli.options import (
     spark_settings,
     vouching_store,
 )
-from headrace.cli.projections import control, status
+from headrace.cli.projections import control, overview, status
 from headrace.cli.projections import follow as following
 from headrace.cli.projections.differences import show, show_comparison, show_forecast
 from headrace.cli.projections.wishes import AsOf, DryRun, Expect, check_expected, moment_of
@@ -34,9 +33,6 @@ from headrace.cli.queue.administration import milliseconds
 
 if TYPE_CHECKING:  # engines are loaded by the functions that need them
     from headrace.app import App
-    from headrace.projections.definition.projection import Projection
-    from headrace.projections.tables.generations import ProjectionState
-    from headrace.projections.tables.origins import GenerationOrigin
     from headrace.rebuild.local.moment import Moment
     from headrace.rebuild.local.partial_rebuild import Wanted
     from headrace.rebuild.report import RebuildReport
@@ -52,6 +48,7 @@ if TYPE_CHECKING:  # engines are loaded by the functions that need them
 __all__ = ["commands"]
 
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
+commands.command("list")(overview.list_projections)
 commands.command()(following.follow)
 commands.command()(status.status)
 commands.command()(control.pause)
@@ -124,79 +121,6 @@ FromExport = Annotated[
         help="Read what `headrace events export` wrote from there, the rest from the broker.",
     ),
 ]
-
-
-@commands.command("list")
-def list_projections(
-    *,
-    app_path: AppPath,
-    read_models: ReadModelsUrl = "sqlite:///var/read.db",
-    json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
-) -> None:
-    """List an application's projections: live and other generations, rows, and aggregates parked."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from headrace.app import load_app
-    from headrace.cli.application.databases import existing_read_models
-    from headrace.projections.tables import generations
-
-    app = load_app(app_path)
-
-    async def ask() -> list[dict[str, Any]]:
-        async with existing_read_models(read_models) as models:
-            rows = []
-            for name, projection in sorted(app.projections.items()):
-                await models.ensure(projection)
-                state = await models.state(name)
-                async with models.snapshot() as connection:
-                    others = await generations.find_all(connection, name)
-                rows.append(
-                    {
-                        "projection": name,
-                        "generation": state.generation,
-                        "version": state.version,
-                        "rows": await models.reader(projection).count(),
-                        "parked": await models.parked(name),
-                        "state": _state_of(state, projection),
-                        "generations": [_told(state, *other) for other in sorted(others.items())],
-                    }
-                )
-            return rows
-
-    found = asyncio.run(ask())
-    if json:
-        for row in found:
-            typer.echo(dumps(row))
-        return
-    table = Table("projection", "generation", "version", "rows", "parked", "state", box=None)
-    for row in found:
-        others = [each for each in row.pop("generations") if each["is"] != "live"]
-        table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
-        for each in others:
-            table.add_row("", str(each["generation"]), str(each["version"]), "", "", each["is"])
-    Console().print(table)
-
-
-def _state_of(state: "ProjectionState", projection: "Projection[Any]") -> str:
-    if state.paused_at is not None:
-        return "paused"
-    if (obstacle := state.obstacle(projection)) is not None:
-        return f"waits: {obstacle}"
-    return "live" if state.rebuild_generation is None else "live, being rebuilt"
-
-
-def _told(state: "ProjectionState", number: int, origin: "GenerationOrigin") -> dict[str, Any]:
-    """Returns the line about a generation that has a table."""
-    if origin.as_of is not None:
-        use = f"as of {origin.as_of}"
-    elif number == state.generation:
-        use = "live"
-    elif number == state.previous_generation:
-        use = "previous"
-    else:
-        use = "being built" if number == state.rebuild_generation else "kept"
-    return {"generation": number, "version": origin.version, "is": use}
 
 
 @commands.command()

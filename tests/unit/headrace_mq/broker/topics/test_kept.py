@@ -12,7 +12,7 @@ from headrace_mq.errors import TopicNotFound
 from headrace_mq.message import QueueRef
 
 
-def test_of_what_an_older_version_wrote_nothing_is_known(tmp_path: Path) -> None:
+def test_topics_of_an_older_version_are_not_known_to_be_settled(tmp_path: Path) -> None:
     file = MetadataFile(tmp_path / "topics.json", KeptTopics, repair="Move it away.")
     file.write(KeptTopics({"t": KeptTopic(3, "forever")}))
     assert b"settled" not in file.path.read_bytes()
@@ -24,6 +24,6 @@ def test_of_what_an_older_version_wrote_nothing_is_known(tmp_path: Path) -> None
         topics.is_settled("missing")
 
 
-def test_what_is_kept_comes_back() -> None:
+def test_kept_topics_come_back_as_they_were() -> None:
     kept = KeptTopics({"t": KeptTopic(3, "forever", (1,), settled=True)})
     assert msgspec.json.decode(msgspec.json.encode(kept), type=KeptTopics) == kept

@@ -8,7 +8,7 @@ import pytest
 from headrace.domain.message import DomainEvent
 from headrace.projections.definition.expressions import Term, day, field, literal
 from headrace.projections.definition.shape import ColumnKind
-from headrace.spark.executor.sql import number, to_sql
+from headrace.spark.sql import number, to_sql
 
 
 class Paid(DomainEvent):
