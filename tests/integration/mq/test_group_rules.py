@@ -11,7 +11,7 @@ from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.retry_headers import dead_letter_topic, origin_of
-from headrace_mq.errors import GroupDiffers
+from headrace_mq.errors import InconsistentGroup
 from headrace_mq.message import Message, QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.testing.arrivals import take
@@ -127,7 +127,7 @@ async def test_a_member_that_would_lose_messages_for_another_is_refused_with_bot
         return Consumer(broker.address, **{"group": group, "topics": ["t"], **choices})
 
     async with member("g", one) as consumer:
-        with pytest.raises(GroupDiffers, match=both):
+        with pytest.raises(InconsistentGroup, match=both):
             async with member("g", other):
                 pass
         # The first one has all queues still, and a group of its own takes the other.
@@ -142,7 +142,7 @@ async def test_members_that_retry_otherwise_are_refused(broker: Any) -> None:
         await producer.create_topic("t", 1)
     retrying = RetryingConsumer(broker.address, group="g", topics=["t"])
     async with retrying:
-        with pytest.raises(GroupDiffers, match=r"the retries .*'in place'"):
+        with pytest.raises(InconsistentGroup, match=r"the retries .*'in place'"):
             async with Consumer(broker.address, group="g", topics=["t"]):
                 pass
 

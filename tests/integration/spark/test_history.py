@@ -121,6 +121,8 @@ async def test_every_engine_folds_a_history_into_the_same_rows(
 ) -> None:  # fmt: skip
     # What is declared is run as SQL, however little there is.
     monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
+    # And what came since goes through Spark, however little it is.
+    monkeypatch.setattr(rebuild_module, "INCREMENT_MAX", -1)
     projection = declared.app.projections[name]
     history = History(declared, 7)
     store_url = sqlite_url.replace("read.db", "events.db")

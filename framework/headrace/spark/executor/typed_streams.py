@@ -38,6 +38,8 @@ class _TypedStreams(TypedSlice):
         for message in messages:
             self._part = message.place.queue
             self._turn = message.place.offset << _TURN_BITS
+            # Of another aggregate the next one may have been stored before.
+            self._moment = message.place.moment
             super().take(topic, [message])
 
     def settle(self) -> None:
