@@ -1,9 +1,16 @@
 """An account: what may be asked of it, what may happen to it, and the rules in between."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from headrace import Aggregate, AggregateId, Command, DomainError, DomainEvent, applies
 
 # Ten billion in cents: more is a mistake, and sums of it must fit a database's 64-bit integers.
 AMOUNT_MAX = 10**12
+
+# The id of another account. One that no account can have is refused at once.
+AccountId = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 # What may be asked of an account. Amounts are in cents.
@@ -25,21 +32,22 @@ class Withdraw(Command):
     amount: int
 
 
-class SendMoney(Command):
+# A transfer sends these three; callers send RequestTransfer.
+class SendMoney(Command, internal=True):
     account_id: AggregateId
     transfer_id: str
-    target: str
+    target: AccountId
     amount: int
 
 
-class ReceiveMoney(Command):
+class ReceiveMoney(Command, internal=True):
     account_id: AggregateId
     transfer_id: str
-    source: str
+    source: AccountId
     amount: int
 
 
-class ReturnMoney(Command):
+class ReturnMoney(Command, internal=True):
     account_id: AggregateId
     transfer_id: str
     amount: int

@@ -14,6 +14,7 @@ from headrace import (
     applies,
 )
 from samples.bank.accounts import (
+    AccountId,
     MoneyReceived,
     MoneyReturned,
     MoneySent,
@@ -25,8 +26,8 @@ from samples.bank.accounts import (
 
 class RequestTransfer(Command):
     transfer_id: AggregateId
-    source: str
-    target: str
+    source: AccountId
+    target: AccountId
     amount: int
 
 

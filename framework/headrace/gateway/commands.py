@@ -10,7 +10,6 @@ The endpoint behind the route; it executes commands on the command bus.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -20,12 +19,13 @@ from starlette.responses import Response
 
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
-from headrace.bus import CommandBus, CommandResult
+from headrace.bus import CommandBus
 from headrace.domain.message import Command
-from headrace.errors import AggregateNotFound, CommandRefused, CommandTimeout, ReadOnlyDatabase
+from headrace.errors import CommandRefused, CommandTimeout, ReadOnlyDatabase
 from headrace.gateway import request as reading
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
+from headrace.gateway.results import address_of, answer_of
 from headrace.gateway.settings import GatewaySettings
 from headrace.serialization import CommandEnvelope, Serializer
 
@@ -96,7 +96,7 @@ class Commands:
             self._unavailable(command, command_id, error)
         except CommandTimeout as error:
             await self._overdue(command, command_id, error)
-        return self._answer(result, applied)
+        return answer_of(result, applied, retry_after_s=self._settings.retry_after_s)
 
     def _wait(
         self, values: dict[str, str], wished: reading.Preference
@@ -152,7 +152,11 @@ class Commands:
             "aggregate_id": command.aggregate_id,
             "command_id": command_id,
         }
-        return _json(202, body, {"Preference-Applied": "respond-async"})
+        headers = {
+            "Preference-Applied": "respond-async",
+            "Location": address_of(command.aggregate_id, command_id),
+        }
+        return _json(202, body, headers)
 
     def _unavailable(self, command: Command, command_id: str, error: Exception) -> NoReturn:
         log.warning("command not taken by the queue", command_id=command_id, error=str(error))
@@ -178,44 +182,6 @@ class Commands:
             command_id=command_id,
             aggregate_id=command.aggregate_id,
         ) from error
-
-    def _answer(self, result: CommandResult, headers: dict[str, str]) -> Response:
-        if result.ok:
-            return _json(200, _shown(result), headers)
-        about: dict[str, Any] = {
-            "error": result.error,
-            "command_id": result.command_id,
-            "aggregate_id": result.aggregate_id,
-        }
-        if result.status == "rejected" and result.error == AggregateNotFound.__name__:
-            raise Problem(404, "no-aggregate", result.error, result.sentence, **about)
-        if result.status == "rejected":
-            raise Problem(409, "rejected", result.error, result.sentence, **about)
-        if result.error == "Busy":
-            retry = {"Retry-After": str(self._settings.retry_after_s)}
-            raise Problem(503, "busy", result.error, result.sentence, headers=retry, **about)
-        if result.error == "Held":
-            detail = (
-                "a command before this one is parked; this one is carried out in its turn when that"
-                f" was dealt with, and {_SAME_KEY}"
-            )
-            raise Problem(503, "held", result.error, detail, **about)
-        # The sentence is of an unexpected error, and may reveal internals.
-        log.error("command failed", sentence=result.sentence, **about)
-        raise Problem(
-            500,
-            "failed",
-            "Command failed",
-            f"command {result.command_id} could not be handled and is parked",
-            **about,
-        )
-
-
-def _shown(result: CommandResult) -> dict[str, Any]:
-    """The result without its place, which differs between an answer and its duplicate."""
-    shown = asdict(result)
-    del shown["place"]
-    return shown
 
 
 def _json(status: int, body: object, headers: dict[str, str]) -> Response:

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -27,11 +25,14 @@ from headrace.gateway import overview
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.commands import Commands
 from headrace.gateway.openapi import document
-from headrace.gateway.problems import Problem
+from headrace.gateway.problems import DATABASE_AWAY, Problem
 from headrace.gateway.queries import Queries
 from headrace.gateway.readiness import Check, Readiness
 from headrace.gateway.request import check_framing, check_host
+from headrace.gateway.results import Results
 from headrace.gateway.settings import GatewaySettings
+from headrace.gateway.sse.changes import Changes
+from headrace.gateway.sse.stream import EventStreams
 
 __all__ = ["BROKER", "Gateway"]
 
@@ -91,7 +92,10 @@ class Gateway:
             settings=settings,
             broker_away=self._broker_away,
         )
-        queries = Queries(app=app, running=running, settings=settings)
+        self._changes = Changes(running.read_models, look_ms=settings.stream_look_ms)
+        streams = EventStreams(self._changes, settings)
+        queries = Queries(app=app, running=running, settings=settings, streams=streams)
+        results = Results(store=running.store, settings=settings, streams=streams)
         described = document(
             title=app.name, catalogue=catalogue, projections=app.projections, settings=settings
         )
@@ -100,6 +104,7 @@ class Gateway:
         self._starlette = Starlette(
             routes=[
                 Route("/commands/{name}", commands.post, methods=["POST"]),
+                Route("/results", results.get),
                 Route("/projections/{name}", queries.many),
                 Route("/projections/{name}/{key:path}", queries.one),
                 Route("/health", self._health),
@@ -111,10 +116,7 @@ class Gateway:
             exception_handlers={
                 Problem: _answer_problem,
                 HTTPException: _answer_http,
-                OperationalError: self._answer_outage,
-                InterfaceError: self._answer_outage,
-                PoolTimeout: self._answer_outage,
-                OSError: self._answer_outage,
+                **dict.fromkeys(DATABASE_AWAY, self._answer_outage),
                 Exception: _answer_defect,
             },
         )
@@ -153,6 +155,10 @@ class Gateway:
             log.exception("request failed", method=scope.get("method"), path=scope.get("path"))
         finally:
             self._at_work -= 1
+
+    def stop(self) -> None:
+        """Ends all event streams; their clients connect again, to the next service."""
+        self._changes.stop()
 
     def _later(self, kind: str, sentence: str) -> Response:
         retry = {"Retry-After": str(self._settings.retry_after_s)}
@@ -209,8 +215,14 @@ def _cross_origin(origins: Collection[str]) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Content-Type", "Idempotency-Key", "If-None-Match", "Prefer"],
-            expose_headers=["ETag", "Preference-Applied", "Retry-After"],
+            allow_headers=[
+                "Content-Type",
+                "Idempotency-Key",
+                "If-None-Match",
+                "Last-Event-ID",
+                "Prefer",
+            ],
+            expose_headers=["ETag", "Location", "Preference-Applied", "Retry-After"],
         )
     ]
 

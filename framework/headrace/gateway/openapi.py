@@ -15,14 +15,18 @@ from headrace.domain.identity import ID_CHARACTERS_MAX
 from headrace.domain.message import Command
 from headrace.errors import DefinitionError
 from headrace.gateway.catalogue import Catalogue
-from headrace.gateway.pages import CONTROLS
+from headrace.gateway.pages import CONTROLS, INTEGER_MAX, TEXT_CHARACTERS_MAX
 from headrace.gateway.problems import MEDIA_TYPE, TYPE_PREFIX
 from headrace.gateway.settings import GatewaySettings
+from headrace.gateway.sse.stream import EVENT_STREAM
 from headrace.projections.definition.projection import Projection
 
 __all__ = ["document"]
 
 Json = dict[str, Any]
+
+# Text that every database stores.
+_STORABLE: Final = {"type": "string", "pattern": r"^[^\u0000]*$"}
 
 _EXAMPLES: Final = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "null": None}
 _PROBLEMS: Final = {
@@ -55,6 +59,7 @@ def document(
     commands = [one for versions in catalogue.names.values() for one in versions.values()]
     references, schemas = _schemas(commands, [p.row for p in projections.values()])
     _bound_ids(commands, references, schemas)
+    _bound_values([schemas[_name_in(references, one)] for one in commands], schemas)
     paths: Json = {}
     for name, versions in catalogue.names.items():
         bodies = [references[one, "validation"] for one in versions.values()]
@@ -65,6 +70,7 @@ def document(
         row = references[projection.row, "serialization"]
         paths[f"/projections/{name}"] = {"get": _many(projection, row, settings)}
         paths[f"/projections/{name}/{{key}}"] = {"get": _one(projection, row)}
+    paths["/results"] = {"get": _RESULT}
     paths |= _OPERATIONS
     return {
         "openapi": "3.1.0",
@@ -98,11 +104,37 @@ def _bound_ids(
 ) -> None:
     """Says of each command's id what every id must be."""
     for one in commands:
-        name = references[one, "validation"]["$ref"].rpartition("/")[2]
+        name = _name_in(references, one)
         field = schemas[name]["properties"][one.aggregate_id_field]
         if field.get("type") == "string" and "format" not in field:
             field.setdefault("minLength", 1)
             field.setdefault("maxLength", ID_CHARACTERS_MAX)
+
+
+def _name_in(
+    references: Mapping[tuple[type[BaseModel], JsonSchemaMode], Json], command: type[BaseModel]
+) -> str:
+    name: str = references[command, "validation"]["$ref"].rpartition("/")[2]
+    return name
+
+
+def _bound_values(waiting: list[Any], schemas: Json) -> None:
+    """Says of the values in models what every table can hold: 64 bits, and text without NUL."""
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict) and id(one) not in seen:
+            seen.add(id(one))
+            if "$ref" in one:
+                waiting.append(schemas[one["$ref"].rpartition("/")[2]])
+            waiting += one.values()
+            if one.get("type") == "integer":
+                one.setdefault("minimum", -INTEGER_MAX)
+                one.setdefault("maximum", INTEGER_MAX)
+            elif one.get("type") == "string" and not one.keys() & {"enum", "const", "format"}:
+                one.setdefault("pattern", _STORABLE["pattern"])
 
 
 def _command(name: str, versions: Mapping[int, type[Command]], body: Json) -> Json:
@@ -130,7 +162,8 @@ def _command(name: str, versions: Mapping[int, type[Command]], body: Json) -> Js
         "requestBody": {"required": True, "content": {"application/json": content}},
         "responses": {
             "200": _success("Handled.", "Headrace.CommandResult"),
-            "202": _success("Durable in the queue (`respond-async`).", "Headrace.Accepted"),
+            "202": _success("Durable in the queue (`respond-async`).", "Headrace.Accepted")
+            | {"headers": {"Location": {"description": "Of the result.", "schema": _TEXT}}},
             **_refusals(
                 "400", "404", "408", "409", "413", "415", "421", "422", "500", "503", "504"
             ),
@@ -151,13 +184,9 @@ def _one(projection: Projection[Any], row: Json) -> Json:
                 "description": f"The {projection.key}, percent-encoded.",
                 "schema": {"type": "string"},
             },
-            _reference("parameters", "seen"),
-            _reference("parameters", "wait_ms"),
+            *(_reference("parameters", name) for name in ("seen", "wait_ms", *_CONDITIONAL)),
         ],
-        "responses": {
-            "200": {"description": "The row.", "content": {"application/json": {"schema": row}}},
-            **_refusals("400", "404", "421", "422", "500", "503", "504"),
-        },
+        "responses": _followed("The row.", row),
     }
 
 
@@ -181,12 +210,23 @@ def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> 
         "parameters": [
             *filters,
             _sort(projection),
-            *(_reference("parameters", name) for name in ("limit", "after", "seen", "wait_ms")),
+            *(
+                _reference("parameters", name)
+                for name in ("limit", "after", "seen", "wait_ms", *_CONDITIONAL)
+            ),
         ],
-        "responses": {
-            "200": {"description": "A page.", "content": {"application/json": {"schema": page}}},
-            **_refusals("400", "404", "421", "422", "500", "503", "504"),
-        },
+        "responses": _followed("A page.", page),
+    }
+
+
+def _followed(description: str, schema: Json) -> Json:
+    """The responses of what can be asked for once, again if it has changed, or at each change."""
+    tag = {"description": "Of these bytes.", "schema": _TEXT}
+    content = {"application/json": {"schema": schema}, EVENT_STREAM: {"schema": _TEXT}}
+    return {
+        "200": {"description": description, "headers": {"ETag": tag}, "content": content},
+        "304": {"description": "Unchanged since the `If-None-Match`.", "headers": {"ETag": tag}},
+        **_refusals("400", "404", "421", "422", "500", "503", "504"),
     }
 
 
@@ -206,10 +246,18 @@ def _filters(projection: Projection[Any], field: str) -> Iterator[Json]:
     }
     if schema.get("type") != "boolean":
         described |= ordered
+    _bound_values([schema], {})
+    if schema == _STORABLE:
+        schema = schema | {"maxLength": TEXT_CHARACTERS_MAX}
+    listed = {"type": "array", "items": schema, "minItems": 1}
     for name, text in described.items():
-        if name not in CONTROLS:
-            listed = {"type": "string"} if name.endswith(".in") else schema
-            yield {"name": name, "in": "query", "description": text, "schema": listed}
+        if name in CONTROLS:
+            continue
+        one = {"name": name, "in": "query", "description": text}
+        if name.endswith(".in"):
+            yield one | {"schema": listed, "style": "form", "explode": False}
+        else:
+            yield one | {"schema": schema}
 
 
 def _sort(projection: Projection[Any]) -> Json:
@@ -241,18 +289,25 @@ def _example(command_type: type[Command]) -> Json | None:
 
 def _parameters(settings: GatewaySettings) -> Json:
     wait = {"type": "integer", "minimum": 1, "maximum": settings.wait_ms_max}
-    key = {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX}
+    key = {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": ID_CHARACTERS_MAX,
+        "pattern": r"^[!-~]([ -~]*[!-~])?$",
+    }
     rows = {"type": "integer", "minimum": 1, "maximum": settings.page_rows_max}
     described = (
         ("wait_ms", "query", "How long to wait.", wait | {"default": settings.wait_ms}),
         ("limit", "query", "Rows of the page.", rows | {"default": settings.page_rows}),
-        ("after", "query", "Only rows with greater keys.", {"type": "string"}),
+        ("after", "query", "Only rows with greater keys.", _STORABLE),
         (
             "seen",
             "query",
             "AGGREGATE_ID@VERSION of a command's result: wait until it can be seen.",
-            {"type": "string", "examples": ["ada@3"]},
+            _SEEN,
         ),
+        ("If-None-Match", "header", "The `ETag` of an answer that you have.", _TEXT),
+        ("Last-Event-ID", "header", "The id of the last event that you have.", _TEXT),
         (
             "Idempotency-Key",
             "header",
@@ -306,6 +361,12 @@ def _problem(status: str) -> Json:
     return response
 
 
+_SEEN: Final = {
+    "type": "string",
+    "pattern": rf"^[^\u0000]{{1,{ID_CHARACTERS_MAX}}}@[1-9][0-9]{{0,17}}$",
+    "examples": ["ada@3"],
+}
+_CONDITIONAL: Final = ("If-None-Match", "Last-Event-ID")
 _TEXT: Final = {"type": "string"}
 _SCHEMAS: Final[Json] = {
     "Headrace.CommandResult": {
@@ -380,6 +441,31 @@ def _operation(name: str, summary: str, media_type: str, *refusals: str) -> Json
             },
         }
     }
+
+
+_ID: Final = _STORABLE | {"minLength": 1, "maxLength": ID_CHARACTERS_MAX}
+_RESULT: Final[Json] = {
+    "operationId": "result",
+    "tags": ["commands"],
+    "summary": "The result of a command that was sent before",
+    "parameters": [
+        *(
+            {"name": name, "in": "query", "required": True, "schema": _ID}
+            for name in ("aggregate_id", "command_id")
+        ),
+        _reference("parameters", "wait_ms"),
+    ],
+    "responses": {
+        "200": {
+            "description": "It was handled. As an event stream: one event `result` or `problem`.",
+            "content": {
+                "application/json": {"schema": _reference("schemas", "Headrace.CommandResult")},
+                EVENT_STREAM: {"schema": _TEXT},
+            },
+        },
+        **_refusals("400", "404", "409", "421", "422", "500", "503"),
+    },
+}
 
 
 _OPERATIONS: Final[Json] = {

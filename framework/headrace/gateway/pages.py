@@ -18,7 +18,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.reader import Page
 from headrace.projections.tables.row_query import LOOKUPS
 
-__all__ = ["CONTROLS", "Pages"]
+__all__ = ["CONTROLS", "INTEGER_MAX", "TEXT_CHARACTERS_MAX", "Pages"]
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -26,11 +26,11 @@ R = TypeVar("R", bound=BaseModel)
 CONTROLS: Final = frozenset({"after", "limit", "seen", "sort", "wait_ms"})
 
 # What the widest column of every database takes.
-_INTEGER_MAX: Final = 2**63 - 1
+INTEGER_MAX: Final = 2**63 - 1
 # Longer than any number worth asking for; an exponent of a billion would be written out.
 _DECIMAL_DIGITS_MAX: Final = 1_000
 # Longer than any text worth asking for, and than most request lines that proxies let through.
-_TEXT_CHARACTERS_MAX: Final = 8_192
+TEXT_CHARACTERS_MAX: Final = 8_192
 
 
 class Pages(Generic[R]):
@@ -77,10 +77,10 @@ class Pages(Generic[R]):
         Raises:
             ValueError: no row can have it; a pydantic `ValidationError` is one, too.
         """
-        if len(text) > _TEXT_CHARACTERS_MAX or "\x00" in text:
-            raise ValueError(f"a value has at most {_TEXT_CHARACTERS_MAX} characters and no NUL")
+        if len(text) > TEXT_CHARACTERS_MAX or "\x00" in text:
+            raise ValueError(f"a value has at most {TEXT_CHARACTERS_MAX} characters and no NUL")
         value = self._types[field].validate_python(text)
-        if isinstance(value, int) and abs(value) > _INTEGER_MAX:
+        if isinstance(value, int) and abs(value) > INTEGER_MAX:
             raise ValueError("an integer has at most 64 bits")
         if isinstance(value, Decimal) and (
             not value.is_finite() or abs(value.adjusted()) > _DECIMAL_DIGITS_MAX

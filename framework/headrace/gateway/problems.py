@@ -12,12 +12,16 @@ from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.responses import Response
 
-__all__ = ["MEDIA_TYPE", "TYPE_PREFIX", "Problem", "invalid", "named_errors"]
+__all__ = ["DATABASE_AWAY", "MEDIA_TYPE", "TYPE_PREFIX", "Problem", "invalid", "named_errors"]
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:headrace:problem:"
+# What is raised while a database cannot be reached.
+DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeout, OSError)
 # Fields listed in one answer: a body of a mebibyte can have a hundred thousand wrong ones.
 _ERRORS_MAX: Final = 50
 # An unknown field's name comes from the body, too.

@@ -2,10 +2,13 @@
 `GET /projections/{name}` and `GET /projections/{name}/{key}`: rows of read models.
 
 Each answer has an `ETag` made of its bytes. A request that names it in `If-None-Match` gets 304 and no body.
+One that accepts `text/event-stream` gets the same again at each change.
 
 The endpoints behind these routes. They only read.
 """
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ from headrace.gateway import request as reading
 from headrace.gateway.pages import CONTROLS, Pages
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.settings import GatewaySettings
+from headrace.gateway.sse.stream import EventStreams, ServerSentEvent, wants_events
 from headrace.projections.definition.projection import Projection
 
 __all__ = ["Queries"]
@@ -39,9 +43,13 @@ class Queries:
         app: whose projections.
         running: the same application at work.
         settings: bounds and waits.
+        streams: of the gateway.
     """
 
-    def __init__(self, *, app: App, running: RunningApp, settings: GatewaySettings) -> None:
+    def __init__(
+        self, *, app: App, running: RunningApp, settings: GatewaySettings, streams: EventStreams
+    ) -> None:
+        self._streams = streams
         self._running = running
         self._settings = settings
         self._pages: dict[str, Pages[Any]] = {
@@ -57,12 +65,19 @@ class Queries:
         _refuse_unknown(values, _WAITING)
         await self._wait(projection, values)
         key = request.path_params["key"]
-        row = None if "\x00" in key else await self._running.read(projection).get(key)
-        if row is None:
+
+        async def read() -> bytes | None:
+            row = None if "\x00" in key else await self._running.read(projection).get(key)
+            return None if row is None else row.model_dump_json().encode()
+
+        if wants_events(request):
+            return self._streams.of_rows(request, projection.name, partial(_told, "row", read))
+        body = await read()
+        if body is None:
             raise Problem(
                 404, "no-row", "No such row", f"{projection.name} has no row {key[:255]!r}"
             )
-        return _answer(request, row.model_dump_json().encode())
+        return _answer(request, body)
 
     async def many(self, request: Request) -> Response:
         """Answers with a page of rows; raises `Problem`."""
@@ -83,14 +98,20 @@ class Queries:
         wished = {name: text for name, text in values.items() if name not in CONTROLS}
         conditions = _conditions(pages, wished)
         await self._wait(projection, values)
-        try:
+
+        async def read() -> bytes:
             page = await pages.read(
                 conditions, sort=values.get("sort"), after=after, limit=limit or most
             )
+            rows = b",".join(row.model_dump_json().encode() for row in page.rows)
+            return b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after))
+
+        try:
+            body = await read()
         except ValueError as error:
             raise invalid(str(error), [{"field": "", "sentence": str(error)}]) from error
-        rows = b",".join(row.model_dump_json().encode() for row in page.rows)
-        body = b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after))
+        if wants_events(request):
+            return self._streams.of_rows(request, projection.name, partial(_told, "page", read))
         return _answer(request, body)
 
     def _projection(self, request: Request) -> Projection[Any]:
@@ -155,8 +176,21 @@ def _conditions(pages: Pages[Any], wished: dict[str, str]) -> dict[str, Any]:
     return conditions
 
 
+async def _told(event: str, read: Callable[[], Awaitable[bytes | None]]) -> ServerSentEvent:
+    body = await read()
+    return (
+        ServerSentEvent("gone", b"null", "gone")
+        if body is None
+        else ServerSentEvent(event, body, _tag(body))
+    )
+
+
+def _tag(body: bytes) -> str:
+    return f'"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
+
+
 def _answer(request: Request, body: bytes) -> Response:
-    tag = f'"{blake2b(body, digest_size=_TAG_BYTES).hexdigest()}"'
+    tag = _tag(body)
     # A browser may keep it, and asks each time whether it is still the same.
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     if reading.is_known(request.headers, tag):

@@ -119,6 +119,7 @@ async def serving(
                 await _started(server, task)
                 yield Serving(_address(listener), task)
             finally:
+                gateway.stop()
                 server.should_exit = True
                 await task
                 cut_off = set(server.server_state.tasks)

@@ -53,6 +53,15 @@ class GatewaySettings(BaseModel):
     # The longest wait that a request may ask for; it holds one of `requests_max` places.
     wait_ms_max: int = Field(default=60_000, ge=1)
 
+    # Event streams that may be open; each takes one of `requests_max` places, and half is left for others.
+    streams_max: int = Field(default=128, ge=0)
+    # A projection with event streams is looked at so often, once for all of them: a person sees no delay,
+    # and the database four small queries a second.
+    stream_look_ms: int = Field(default=250, ge=1)
+    # A silent event stream sends a comment after this long, and reads its rows again: below the 60 s after
+    # which many proxies close a silent connection.
+    stream_beat_ms: int = Field(default=15_000, ge=1)
+
     # Rows of a page where the request does not say, and the most it may ask for: some hundred
     # kilobytes of JSON.
     page_rows: int = Field(default=100, ge=1)

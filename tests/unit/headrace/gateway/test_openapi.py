@@ -1,9 +1,11 @@
 """The OpenAPI document: valid, complete, and its examples are what commands take."""
 
+import re
 from typing import Any
 
 import pytest
 from openapi_spec_validator import validate
+from pydantic import Field
 
 from headrace.domain.message import AggregateId, Command
 from headrace.errors import DefinitionError
@@ -32,6 +34,9 @@ class Odd(Command):
     what: type
 
 
+PUBLIC = [one for one in app.command_types if not one.message_internal]
+
+
 def made(*types: type[Command]) -> dict[str, Any]:
     return document(
         title="t",
@@ -44,14 +49,15 @@ def made(*types: type[Command]) -> dict[str, Any]:
 def test_the_bank_has_a_valid_document_with_every_command_and_projection() -> None:
     found = made(*app.command_types)
     validate(found)
-    assert {f"/commands/{one.message_name}" for one in app.command_types} <= found["paths"].keys()
+    public = {f"/commands/{one.message_name}" for one in PUBLIC}
+    assert {path for path in found["paths"] if path.startswith("/commands/")} == public
     for name in app.projections:
         assert {f"/projections/{name}", f"/projections/{name}/{{key}}"} <= found["paths"].keys()
 
 
 def test_every_example_of_a_body_is_a_command_that_fits() -> None:
     found = made(*app.command_types)
-    for one in app.command_types:
+    for one in PUBLIC:
         body = found["paths"][f"/commands/{one.message_name}"]["post"]["requestBody"]
         one.model_validate(body["content"]["application/json"]["example"])
 
@@ -92,3 +98,31 @@ def test_conditions_and_orders_of_a_projection_are_described() -> None:
     assert {"balance", "balance.ge", "balance.in", "closed.ne"} <= named.keys()
     assert not {"closed.ge", "closed.lt"} & named.keys()
     assert {"balance", "-balance"} <= set(named["sort"]["enum"])
+
+
+class Count(Command):
+    id: AggregateId
+    small: int = Field(ge=1, le=9)
+    large: int
+    names: list[str]
+
+
+def test_values_of_a_body_have_the_limits_of_tables() -> None:
+    fields = made(Count)["components"]["schemas"]["Count"]["properties"]
+    assert (fields["id"]["minLength"], fields["id"]["maxLength"]) == (1, 255)
+    assert (fields["small"]["minimum"], fields["small"]["maximum"]) == (1, 9)
+    assert (fields["large"]["minimum"], fields["large"]["maximum"]) == (-(2**63) + 1, 2**63 - 1)
+    assert not re.match(fields["names"]["items"]["pattern"], "a\0b")
+    assert re.match(fields["names"]["items"]["pattern"], "a\nb")
+
+
+def test_a_filter_takes_what_a_column_can_hold() -> None:
+    parameters = {
+        one["name"]: one
+        for one in made(Rename)["paths"]["/projections/balances"]["get"]["parameters"]
+        if "name" in one
+    }
+    assert parameters["balance.ge"]["schema"]["maximum"] == 2**63 - 1
+    assert parameters["owner"]["schema"]["maxLength"] == 8_192
+    assert parameters["owner.in"]["schema"]["items"] == parameters["owner"]["schema"]
+    assert parameters["owner.in"]["explode"] is False
