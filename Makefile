@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo check test test-install test-crash test-sim format bench bench-peers peers clean distclean
+.PHONY: help install demo fresh-demo check test test-install test-crash test-sim format bench bench-peers peers docs clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-install                 installations for every Python from 3.11 on: checkout, wheel, each extra"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
+	@echo "make docs                         the documentation as a site, in var/site/html"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages, commands and projected events per second, beside bare drivers and the bare disk"
 	@echo "make bench MINUTES=60             the same, with an hour of half load at its end instead of three minutes"
@@ -90,6 +91,14 @@ test-sim: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# mkdocs.yml says what is in it; SITE=zensical builds the same with another builder.
+SITE ?= mkdocs
+
+docs: $(INSTALLED)
+	$(BIN)/python docs/site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/$(SITE) build --strict
+	@echo "open var/site/html/index.html"
 
 # An hour of half load by `make bench MINUTES=60`.
 MINUTES ?= 3

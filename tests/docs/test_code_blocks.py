@@ -45,8 +45,11 @@ def commands(text: str) -> list[str]:
 class Scratch:
     """A folder in which a document's blocks run as a reader would run them."""
 
-    def __init__(self, folder: Path, root: Path, free_port: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, root: Path, free_port: Callable[[], int], database: str = ""
+    ) -> None:
         self.folder = folder
+        self._database = database
         self._servers: list[subprocess.Popen[str]] = []
         for name in ("samples", "seeds"):
             (folder / name).symlink_to(root / name)
@@ -84,7 +87,7 @@ class Scratch:
 
     def play(self, block: Any) -> None:
         """Does with a block what a reader does with it."""
-        if block.language == "python" and block.info:
+        if block.language in {"python", "toml"} and block.info:
             self.write(block.info, block.text)
         elif block.language == "python":
             self.write("block.py", block.text)
@@ -95,8 +98,10 @@ class Scratch:
                     self.run(command, block.where)
 
     def _with_free_ports(self, text: str) -> str:
-        return text.replace("9876", self._port).replace(
-            "127.0.0.1:8080", f"127.0.0.1:{self._http_port}"
+        return (
+            text.replace("9876", self._port)
+            .replace("127.0.0.1:8080", f"127.0.0.1:{self._http_port}")
+            .replace('"$DATABASE_URL"', self._database)
         )
 
     def _serve(self, command: str, where: str) -> None:
@@ -129,8 +134,10 @@ class Scratch:
 
 
 @contextmanager
-def scratch(folder: Path, root: Path, free_port: Callable[[], int]) -> Iterator[Scratch]:
-    place = Scratch(folder, root, free_port)
+def scratch(
+    folder: Path, root: Path, free_port: Callable[[], int], database: str = ""
+) -> Iterator[Scratch]:
+    place = Scratch(folder, root, free_port, database)
     try:
         yield place
     finally:
@@ -139,9 +146,15 @@ def scratch(folder: Path, root: Path, free_port: Callable[[], int]) -> Iterator[
 
 @pytest.mark.timeout(900)
 def test_the_blocks_of_a_document_run(
-    document: Any, root: Path, tmp_path: Path, free_port: Callable[[], int]
+    document: Any,
+    root: Path,
+    tmp_path: Path,
+    free_port: Callable[[], int],
+    request: pytest.FixtureRequest,
 ) -> None:
-    with scratch(tmp_path, root, free_port) as place:
+    asks = "$DATABASE_URL" in document.text
+    database = request.getfixturevalue("postgres_database") if asks else ""
+    with scratch(tmp_path, root, free_port, database) as place:
         for block in document.blocks:
             place.play(block)
 

@@ -1,11 +1,13 @@
 """Documents say what is so: links lead somewhere, lists are complete, tables fit the code."""
 
+import importlib
 import re
 import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
 from headrace.cli import _command_line
@@ -78,6 +80,19 @@ def test_every_command_that_a_sentence_of_the_code_names_exists(root: Path) -> N
         if first not in (existing if second else alone) and f"{first} {second}" not in existing
     }
     assert unknown == set()
+
+
+@pytest.mark.parametrize("module", ["headrace.errors", "headrace_mq.errors"])
+def test_every_error_has_a_row(root: Path, module: str) -> None:
+    page = (root / "docs" / "exceptions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`[A-Za-z]+`(?:, )?)+) \|", page, re.MULTILINE)
+    named = {each for row in rows for each in re.findall(r"[A-Za-z]+", row)}
+    errors = {
+        name
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, type) and issubclass(value, Exception) and name[0] != "_"
+    }
+    assert sorted(errors - named) == []
 
 
 def test_every_dependency_has_a_line_and_a_reason(root: Path) -> None:

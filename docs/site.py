@@ -1,0 +1,52 @@
+"""
+Lays out the project's pages for the documentation site, as `mkdocs.yml` expects them.
+
+Run by `make docs`. Pages link to each other by their places in the project, so they keep these places: every
+Markdown file that git would show a visitor, and the files that pages link to, are copied into `var/site/source`.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+__all__ = ["lay_out", "pages"]
+
+ROOT: Final = Path(__file__).parents[1]
+PLACES: Final = (
+    "*.md", "docs/**/*.md", "framework/**/*.md", "mq/**/*.md", "samples/**/*.md", "seeds/**/*.md",
+    "benchmarks/**/*.md", "migrations/**/*.md",
+)  # fmt: skip
+_LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def pages() -> list[Path]:
+    """Returns the Markdown files of the project."""
+    return sorted({path for place in PLACES for path in ROOT.glob(place)})
+
+
+def lay_out(target: Path) -> None:
+    """Copies the pages, and what they link to, into an empty folder.
+
+    Args:
+        target: replaced if it exists.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    for page in pages():
+        _copy(page, target)
+        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+            linked = (page.parent / link).resolve()
+            if "://" not in link and linked.is_file() and linked.is_relative_to(ROOT):
+                _copy(linked, target)
+
+
+def _copy(path: Path, target: Path) -> None:
+    place = target / path.relative_to(ROOT)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, place)
+
+
+if __name__ == "__main__":
+    lay_out(ROOT / "var" / "site" / "source")
+    sys.stdout.write("laid out var/site/source\n")
