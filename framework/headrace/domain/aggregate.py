@@ -144,6 +144,6 @@ def _event_type_of(cls: type[Aggregate], name: str, method: Any) -> type[DomainE
     if not (isinstance(hint, type) and issubclass(hint, DomainEvent)):
         raise DefinitionError(
             f"{cls.__name__}.{name}: an @applies method takes self and one argument annotated"
-            " with a DomainEvent class"
+            " with a DomainEvent class, and no resources: its state is made of events alone"
         )
     return hint

@@ -125,7 +125,7 @@ def _register(table: dict[Any, Any], function: Any, *, place: int, kind: type, o
     if not (isinstance(hint, type) and issubclass(hint, kind)):
         raise DefinitionError(
             f"{owner}: {name} takes two arguments, the {('first', 'second')[place]} annotated with"
-            f" a {kind.__name__} class"
+            f" a {kind.__name__} class, and no resources: it only computes"
         )
     if table.setdefault(hint, function) is not function:
         raise DefinitionError(f"{owner} has two functions for {hint.__name__}; remove one")
