@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_type_hints
 
 from headrace._runtime.log import get_logger
+from headrace._runtime.tracebacks import traceback_of
 from headrace.domain.message import ApplicationMessage
 from headrace.errors import DefinitionError
 from headrace.events.publisher import message_topic
@@ -32,6 +33,8 @@ MessageHandler = Callable[..., Awaitable[None]]
 _IN_FLIGHT_MAX: Final = 500
 # A dead letter has its error in a header; the log has the whole of a longer one.
 _REASON_CHARACTERS_MAX: Final = 1_000
+# A larger message has no room for a traceback in the broker's 4 MiB: that is in the log alone.
+_TRACED_BYTES_MAX: Final = 4_000_000
 
 
 def message_type_of(handler: Any) -> type[ApplicationMessage]:
@@ -113,6 +116,7 @@ class MessageRunner(KeyReaction):
         self._reader.ack(message)
 
     async def _park(self, incoming: Incoming, error: Exception) -> None:
+        traced = len(incoming.body) <= _TRACED_BYTES_MAX
         letter = Outgoing(
             topic=self._dead_letter_topic,
             key=incoming.key,
@@ -121,6 +125,7 @@ class MessageRunner(KeyReaction):
                 **incoming.headers,
                 "error": type(error).__name__,
                 "why": str(error)[:_REASON_CHARACTERS_MAX],
+                **({"traceback": traceback_of(error)} if traced else {}),
             },
             body=incoming.body,
         )
