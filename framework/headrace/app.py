@@ -8,10 +8,9 @@ uses the parts that run them. Nothing below this module knows it.
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,8 +18,7 @@ from headrace._runtime.import_path import import_named
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus
 from headrace.commands.command_handlers import HandlerTable
-from headrace.commands.functional import handler_of
-from headrace.commands.middleware import Middleware, around, check_middleware
+from headrace.commands.functional import handler_table
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.decider import Decider
 from headrace.domain.message import ApplicationMessage, Command, DomainEvent
@@ -28,14 +26,16 @@ from headrace.domain.registries import MessageType, bind_named, find_named, regi
 from headrace.domain.registry import Upcaster
 from headrace.domain.topics import CommandTopics
 from headrace.errors import DefinitionError, EventHandlerError, ProcessError, ProjectionNotFound
-from headrace.events.message_runner import MessageHandler, MessageRunner, message_type_of
+from headrace.events.message_runner import MessageRunner
 from headrace.events.sealed_transport import seal_events
-from headrace.handlers.event_handlers import EventHandler, EventHandlers
+from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
 from headrace.parked import Parked, open_databases, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
+from headrace.registration.handlers import HandlerHolder
+from headrace.resources.parameters import Bind
 from headrace.running_app import (
     EventRunner,
     RunningApp,
@@ -57,12 +57,8 @@ __all__ = ["App", "RunningApp", "load_app"]
 
 log = get_logger(__name__)
 
-Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 R = TypeVar("R", bound=BaseModel)
 U = TypeVar("U", bound=Upcaster)
-M = TypeVar("M", bound=Middleware)
-H = TypeVar("H", bound=MessageHandler)
-E = TypeVar("E", bound=EventHandler)
 P = TypeVar("P")
 Part = (
     type[Aggregate]
@@ -75,7 +71,7 @@ Part = (
 )
 
 
-class App:
+class App(HandlerHolder):
     """An application: its aggregates, command handlers, projections and process managers.
 
     Args:
@@ -83,6 +79,7 @@ class App:
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         if not (name.isidentifier() and name.islower()):
             raise DefinitionError(
                 f"application name {name!r}: use lower-case letters, digits and '_'"
@@ -90,14 +87,8 @@ class App:
         self.name = name
         self._aggregates: dict[str, type[Aggregate]] = {}
         self._projections: dict[str, Projection[Any]] = {}
-        self._process_managers: dict[str, ProcessManager | Process[Any]] = {}
-        self._event_handlers: dict[str, EventHandlers] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         self._events: dict[type[DomainEvent], None] = {}
-        # Each with its handlers, which may be none.
-        self._messages: dict[type[ApplicationMessage], list[MessageHandler]] = {}
-        self._handlers = HandlerTable()
-        self._middleware: list[Middleware] = []
         self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
         self._tracing: Tracing | None = None
 
@@ -129,72 +120,6 @@ class App:
                     f"{part!r} is no aggregate class, decider, event, projection or process manager"
                 )
 
-    def handles(self, handler: Handler) -> Handler:
-        """Registers the one handler of a command type, which its first argument is annotated with.
-
-        @app.handles
-        async def deposit(command: Deposit, context: CommandContext) -> None:
-            account = await context.get(Account, command.account_id)
-            account.deposit(command.amount)
-        """
-        self._handlers.add(handler)
-        return handler
-
-    @overload
-    def on_event(self, handler: E) -> E: ...
-    @overload
-    def on_event(self, *, priority: int = 0, processor: str = "events") -> Callable[[E], E]: ...
-
-    def on_event(self, handler: Any = None, *, priority: int = 0, processor: str = "events") -> Any:
-        """Registers a handler of events, which does something in the world; an event may have many.
-
-        @app.on_event
-        async def welcome(event: Registered, context: EventContext) -> None:
-            await mails.send(event.address, key=context.event_id)
-
-        It is called at least once for every event that is of its type (`A | B` and base classes are
-        types, too), in the order of each aggregate.
-
-        Args:
-            handler: the function, where nothing else is said.
-            priority: of the handlers of one event those with the lowest are called first, all at
-                once, then the next ones.
-            processor: those of one go on together, and remember together what they have handled.
-        """
-        if handler is None:
-            return partial(self.on_event, priority=priority, processor=processor)
-        handlers = self._event_handlers.setdefault(processor, EventHandlers(processor))
-        handlers.add(handler, priority=priority)
-        return handler
-
-    def on_message(self, handler: H) -> H:
-        """Registers a handler of an application message; a message may have several.
-
-        @app.on_message
-        async def ask_for_payment(message: PaymentDue, context: MessageContext) -> None:
-            await payments.ask(message.amount, key=context.message_id)
-
-        It is called at least once for every message, in the order of each aggregate.
-        """
-        self._messages.setdefault(message_type_of(handler), []).append(handler)
-        return handler
-
-    def middleware(self, function: M) -> M:
-        """Puts a function around every handler; the first registered is the outermost.
-
-        @app.middleware
-        async def only_members(context: CommandContext, call_next: Next) -> None:
-            if "member" not in context.items:
-                raise NotAllowed("members only")
-            await call_next()
-
-        It runs with every run of a handler, which may be several for one command. A `DomainError`
-        rejects the command, also after `call_next`; without it the handler does not run.
-        """
-        check_middleware(function)
-        self._middleware.append(function)
-        return function
-
     def trace_with(self, tracing: "Tracing") -> None:
         """Makes spans of OpenTelemetry in all that runs from now on, here and in clients."""
         self._tracing = tracing
@@ -207,18 +132,11 @@ class App:
         Raises:
             DefinitionError: a command type has two.
         """
-        table = HandlerTable()
-        for decider in self._deciders.values():
-            for command_type in decider.command_types:
-                table.bind(command_type, around(handler_of(decider), self._middleware))
-        for command_type, handler in self._handlers.by_type.items():
-            if command_type in table.by_type:
-                raise DefinitionError(
-                    f"{command_type.__name__} has two handlers: a decider and"
-                    f" {getattr(handler, '__qualname__', handler)}; remove one"
-                )
-            table.bind(command_type, around(handler, self._middleware))
-        return table
+        return self._table(self._resources.bind_now)
+
+    def _table(self, bind: Bind) -> HandlerTable:
+        deciders = self._deciders.values()
+        return handler_table(deciders, self._handlers, self._middleware, bind)
 
     def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
         """Registers how the stored fields of an old version become those of the next one.
@@ -240,7 +158,7 @@ class App:
     @property
     def command_types(self) -> frozenset[type[Command]]:
         """The command types that have a handler."""
-        return frozenset(self.handlers.by_type)
+        return frozenset(self._table(lambda handler: handler).by_type)
 
     @property
     def projections(self) -> Mapping[str, Projection[Any]]:
@@ -323,7 +241,7 @@ class App:
 
     def parked(self, settings: Settings) -> AbstractAsyncContextManager[Parked]:
         """Opens what is parked, without running anything here; see `open_parked`."""
-        return open_parked(self, settings, open_transport)
+        return open_parked(self, settings, open_transport, self._opening)
 
     def _bus(
         self,
@@ -380,6 +298,7 @@ class App:
             bus = self._bus(transport, serializer, settings, read_models)
             transport, belief = await seal_events(transport, self.name, store, serializer)
             stack.push_async_callback(bus.aclose)
+            resources = await stack.enter_async_context(self._opening(settings, bus))
             commands = CommandLetters(self.name, letters, transport, self.command_types)
             running = RunningApp(
                 self.projection,
@@ -387,9 +306,10 @@ class App:
                 store=store,
                 read_models=read_models,
                 letters=commands,
-                parked=Parked(self, commands, read_models, store, serializer, bus),
+                parked=Parked(self, commands, read_models, store, serializer, bus, resources),
                 serializer=serializer,
             )
+            running.resources = resources
             lineage = await running.begin_lineage(self.name, self.readers, transport, settings)
             running.watch = Watch(
                 app_name=self.name,
@@ -404,6 +324,7 @@ class App:
                 belief=belief,
                 lineage=lineage,
             )
+            await resources.open()
             # Stopped in the reverse of this order: the command service last started, first ended.
             runners = self._runners(running, transport, serializer, settings)
             for name, run in [("lineage", lineage.run), *running.watch.parts, *runners]:
@@ -440,6 +361,8 @@ class App:
         from headrace.projections.runner import ProjectionRunner
 
         assert running.lineage is not None, "begun before the runners"
+        assert running.resources is not None, "open before the runners"
+        bind = running.resources.bind
         parts: dict[str, Any] = {
             "app_name": self.name,
             "read_models": running.read_models,
@@ -456,14 +379,15 @@ class App:
             f"projection {each.name}": each for each in running.projections
         }
         for name, handlers in self._event_handlers.items():
-            readers[f"event handlers {name}"] = event_runner(handlers, **parts)
+            readers[f"event handlers {name}"] = event_runner(handlers.bound(bind), **parts)
         for name, manager in self._process_managers.items():
-            readers[f"process manager {name}"] = event_runner(manager, bus=running.bus, **parts)
+            bound = manager if isinstance(manager, Process) else manager.bound(bind)
+            readers[f"process manager {name}"] = event_runner(bound, bus=running.bus, **parts)
         running.readers = {name: each.reader for name, each in readers.items()}
         runners = [(name, each.run) for name, each in readers.items()]
         processor = CommandProcessor(
             name=self.name,
-            handlers=self.handlers,
+            handlers=self._table(bind),
             store=running.store,
             letters=running.letters.store,
             transport=transport,
@@ -473,7 +397,7 @@ class App:
         if any(self._messages.values()):
             messages = MessageRunner(
                 name=self.name,
-                handlers=self._messages,
+                handlers={kind: [*map(bind, some)] for kind, some in self._messages.items()},
                 transport=transport,
                 serializer=serializer,
                 settings=settings,

@@ -28,7 +28,7 @@ from headrace.errors import (
     HeadraceError,
     NotYetHandled,
 )
-from headrace.results import CommandResult, decode_reply, encode_reply
+from headrace.results import CommandResult, WatchedResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing, Place, Transport
@@ -192,11 +192,14 @@ class CommandBus:
         envelope = _envelope(command, command_id, None, items)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if not names:
-            return await self._result(envelope, wait_ms)
-        deadline = asyncio.get_running_loop().time() + wait_ms / 1_000
-        result = await self._result(envelope, wait_ms)
-        left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
-        await self._handled(result, names, left_ms)
+            result = await self._result(envelope, wait_ms)
+        else:
+            deadline = asyncio.get_running_loop().time() + wait_ms / 1_000
+            result = await self._result(envelope, wait_ms)
+            left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
+            await self._handled(result, names, left_ms)
+        if not result.ok and asyncio.get_running_loop().get_debug():
+            return WatchedResult.of(result, command.message_name, depth=2)
         return result
 
     async def _handled(self, result: CommandResult, names: Collection[str], left_ms: int) -> None:

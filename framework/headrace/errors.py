@@ -24,6 +24,7 @@ Every error that the framework raises on purpose.
     ├── ProcessError                an instance of a process cannot be taken up again
     │   └── InstanceNotFound        the process has no such instance, or it is not parked
     ├── EventHandlerError           event handlers have not handled an event
+    ├── ResourceFailed              a resource of the application did not open, or did not close
     ├── SparkUnreachable            no cluster and no Connect server of Spark answers at the address
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
@@ -54,6 +55,7 @@ __all__ = [
     "ProjectionNotFound",
     "ReadOnlyDatabase",
     "RebuildRunning",
+    "ResourceFailed",
     "SchemaOutOfDate",
     "SerializationError",
     "SparkUnreachable",
@@ -189,6 +191,10 @@ class InstanceNotFound(ProcessError):
 
 class EventHandlerError(HeadraceError):
     """Event handlers have not handled an event, or there are none of that name."""
+
+
+class ResourceFailed(HeadraceError):
+    """A resource of the application did not open, or did not close; its traceback is in the log."""
 
 
 class SparkUnreachable(HeadraceError):

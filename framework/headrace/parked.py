@@ -25,6 +25,8 @@ from headrace.letters import CommandLetters
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
+from headrace.resources.parameters import Bind
+from headrace.resources.resources import OpenResources
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetter, CommandLetterStore, EventStore, LetterState
@@ -145,6 +147,7 @@ class Parked:
         store: has the events that wait.
         serializer: keeps commands of processes.
         bus: takes the commands of process managers without a state; None: these are only listed.
+        resources: what handlers get besides events; opened when handlers are to be called.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class Parked:
         store: EventStore,
         serializer: Serializer,
         bus: CommandBus | None,
+        resources: OpenResources | None = None,
     ) -> None:
         self._app = app
         self._commands = commands
@@ -162,6 +166,7 @@ class Parked:
         self._store = store
         self._serializer = serializer
         self._bus = bus
+        self._resources = resources
 
     async def read(
         self,
@@ -215,7 +220,7 @@ class Parked:
             left = await self._commands.retry(entry.letter.number, timeout_ms=timeout_ms)
             return None if left is None else _of_command(left)
         kind, _, name = entry.processor.partition(":")
-        letter = await self._letters(kind, name).retry(entry.aggregate_id)
+        letter = await (await self._letters(kind, name)).retry(entry.aggregate_id)
         return None if letter is None else _of_letter(entry.processor, letter)
 
     async def skip(self, entry: ParkedEntry) -> ParkedEntry | None:
@@ -230,7 +235,7 @@ class Parked:
             await self._commands.skip(entry.letter.number)
             return None
         kind, _, name = entry.processor.partition(":")
-        letter = await self._letters(kind, name).skip(entry.aggregate_id)
+        letter = await (await self._letters(kind, name)).skip(entry.aggregate_id)
         return None if letter is None else _of_letter(entry.processor, letter)
 
     async def _of_commands(self) -> list[ParkedEntry]:
@@ -241,7 +246,13 @@ class Parked:
             found += page
         return [_of_command(each) for each in found]
 
-    def _letters(self, kind: str, name: str) -> _Letters:
+    async def _bind(self) -> Bind:
+        if self._resources is None:
+            return lambda handler: handler
+        await self._resources.open()
+        return self._resources.bind
+
+    async def _letters(self, kind: str, name: str) -> _Letters:
         from headrace.handlers.letters import HandlerLetters
         from headrace.processes.letters import ProcessLetters, ProcessManagerLetters
         from headrace.processes.stuck import StuckInstances
@@ -250,7 +261,8 @@ class Parked:
         if kind == "projection":
             return Letters(self._app.projection(name), self._models, self._store)
         if kind == "handlers":
-            return HandlerLetters(self._app.event_handlers(name), self._models, self._store)
+            handlers = self._app.event_handlers(name).bound(await self._bind())
+            return HandlerLetters(handlers, self._models, self._store)
         if kind == "instances":
             process = self._app.process(name)
             return StuckInstances(process, self._models, self._store, self._serializer)
@@ -261,6 +273,7 @@ class Parked:
             return ProcessLetters(manager, self._models, self._store, self._serializer)
         if self._bus is None:
             raise HeadraceError(f"name the broker: it takes the commands of {name}")
+        manager = manager.bound(await self._bind())
         return ProcessManagerLetters(
             manager, self._bus, self._models, self._store, self._serializer
         )
@@ -300,6 +313,7 @@ async def open_parked(
     app: ParkingApp,
     settings: Settings,
     connect: Callable[[str], AbstractAsyncContextManager[Transport]],
+    resources: Callable[[Settings, CommandBus | None], OpenResources],
 ) -> AsyncIterator[Parked]:
     """Opens what an application has parked, without running anything of the application here.
 
@@ -310,6 +324,7 @@ async def open_parked(
         app: whose.
         settings: name the databases and the broker.
         connect: opens a transport over a broker.
+        resources: returns what handlers get besides events, given the bus if there is a broker.
 
     Raises:
         SchemaOutOfDate: a database is behind; the sentence says the command to run.
@@ -324,7 +339,8 @@ async def open_parked(
             transport = await stack.enter_async_context(connect(settings.broker))
             bus = await stack.enter_async_context(app.client(settings))
         commands = CommandLetters(app.name, letters, transport, app.command_types)
-        yield Parked(app, commands, models, store, serializer, bus)
+        provided = await stack.enter_async_context(resources(settings, bus))
+        yield Parked(app, commands, models, store, serializer, bus, provided)
 
 
 def _of_readers(connection: Any) -> list[ParkedEntry]:

@@ -9,14 +9,16 @@ A reply is the JSON of a `CommandResult`:
 Used by the command service, which sends it, and by the bus, which returns it to the caller. Pure.
 """
 
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, fields
+from traceback import extract_stack
 from typing import Any, Final, Literal
 
 import msgspec
 
 from headrace.errors import DomainError, HeadraceError
 
-__all__ = ["CommandResult", "Reply", "decode_reply", "encode_reply"]
+__all__ = ["CommandResult", "Reply", "WatchedResult", "decode_reply", "encode_reply"]
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -70,6 +72,54 @@ class CommandResult:
         rejection = DomainError(self.sentence)
         rejection.code = self.error
         raise rejection
+
+
+class WatchedResult(CommandResult):
+    """The result of a command that was not done, which warns if it goes without being looked at.
+
+    Made in asyncio's debug mode only.
+    """
+
+    @classmethod
+    def of(cls, result: CommandResult, command_name: str, *, depth: int) -> "WatchedResult":
+        """Returns the result as one that warns, naming a line of the calls that led here.
+
+        Args:
+            result: the result.
+            command_name: of its command.
+            depth: which of the calls: 1 is the caller.
+        """
+        watched = cls(**{each.name: getattr(result, each.name) for each in fields(result)})
+        watched.__dict__["_unseen"] = (command_name, extract_stack(limit=depth + 1)[0])
+        return watched
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if not name.startswith("_"):
+            super().__getattribute__("__dict__").pop("_unseen", None)
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CommandResult) and _plain(self) == _plain(other)
+
+    __hash__ = CommandResult.__hash__
+
+    def __repr__(self) -> str:
+        return repr(_plain(self))
+
+    def __del__(self) -> None:
+        unseen = self.__dict__.pop("_unseen", None)
+        if unseen is not None:
+            name, place = unseen
+            sentence = (
+                f"{name} was {self.status} ({self.sentence}), and nothing looks at its result: look at"
+                " `ok`, or call `raise_for_rejection()`"
+            )
+            warnings.warn_explicit(sentence, RuntimeWarning, place.filename, place.lineno or 0)
+
+
+def _plain(result: CommandResult) -> CommandResult:
+    return CommandResult(**{each.name: getattr(result, each.name) for each in fields(result)})
 
 
 class Reply(msgspec.Struct, kw_only=True):

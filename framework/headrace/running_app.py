@@ -23,6 +23,7 @@ from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
 from headrace.parked import Parked, ParkingApp, open_databases
 from headrace.projections.definition.projection import Projection
+from headrace.resources.resources import OpenResources
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
@@ -107,6 +108,7 @@ class RunningApp:
         readers: all that read its events, by name; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
+        resources: what its handlers get besides messages; None where nothing runs.
         read_only: why its databases can only be read: nothing runs then, and commands are refused;
             None: they can be written.
     """
@@ -133,6 +135,7 @@ class RunningApp:
         self.readers: Mapping[str, Reader] = {}
         self.watch: Watch | None = None
         self.lineage: LineageCheck | None = None
+        self.resources: OpenResources | None = None
         self.read_only: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -159,7 +162,8 @@ class RunningApp:
         """Returns what handlers have parked; `App.event_handlers` knows them by name."""
         from headrace.handlers.letters import HandlerLetters
 
-        return HandlerLetters(handlers, self.read_models, self.store)
+        bound = handlers if self.resources is None else handlers.bound(self.resources.bind)
+        return HandlerLetters(bound, self.read_models, self.store)
 
     def projection_letters(self, projection: Projection[Any]) -> "Letters":
         """Returns the aggregates that a projection has parked: `all()`, `retry(id)`, `skip(id)`."""
@@ -180,7 +184,10 @@ class RunningApp:
         tell; an instance whose handler fails is in `stuck_instances`.
         """
         from headrace.processes.letters import letters_of
+        from headrace.processes.process import Process
 
+        if self.resources is not None and not isinstance(manager, Process):
+            manager = manager.bound(self.resources.bind)
         return letters_of(manager, self.bus, self.read_models, self.store, self._serializer)
 
     async def seen(

@@ -66,6 +66,11 @@ class Settings(BaseModel):
     retry_ms_min: int = Field(default=50, ge=1)
     retry_ms_max: int = Field(default=5_000, ge=1)
 
+    # How long a resource of the application may take to open: longer than a server needs that starts at
+    # the same time. And to close: with what else stops, within the 30 s of an orchestrator.
+    resource_open_ms: int = Field(default=60_000, ge=1)
+    resource_close_ms: int = Field(default=10_000, ge=1)
+
     # How long `App.client` waits for a broker when it starts: longer than a restart of the broker takes, and
     # short for a person who gave the wrong address. `headrace run` waits half a minute.
     connect_ms: int = Field(default=5_000, ge=1)

@@ -25,6 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.reader import Page, ProjectionReader
+from headrace.results import WatchedResult
 from headrace.settings import Settings
 
 __all__ = ["SynchronousBus", "SynchronousReader"]
@@ -84,7 +85,7 @@ class SynchronousBus:
         wait_for: WaitFor = EXECUTED,
     ) -> CommandResult:
         """Hands a command over and returns its result; see `CommandBus.execute`, which it raises as."""
-        return self._run(
+        result = self._run(
             lambda client: client.bus.execute(
                 command,
                 command_id=command_id,
@@ -93,6 +94,9 @@ class SynchronousBus:
                 wait_for=wait_for,
             )
         )
+        if isinstance(result, WatchedResult):  # in debug mode: names the line of this call
+            return WatchedResult.of(result, command.message_name, depth=2)
+        return result
 
     def send(
         self,

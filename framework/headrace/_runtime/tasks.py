@@ -100,7 +100,7 @@ class TaskSet:
 
     def fail(self, name: str, error: BaseException) -> None:
         """Ends the owner's work with an error: of a task, or of what the event loop called."""
-        log.error("background task failed", task=name, error=repr(error))
+        log.error("background task failed", task=name, error=repr(error), exc_info=error)
         if self._failure is None:
             self._failure = error
             self._failed.set()

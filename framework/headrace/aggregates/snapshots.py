@@ -30,7 +30,8 @@ class Snapshots:
 
     Args:
         store: keeps them with the events.
-        events: how many events of an aggregate lie between two of them; 0 takes and reads none.
+        events: how many events of an aggregate lie between two of them; 0 takes and reads none. A class
+            may say another number.
         waiting_max: most snapshots on their way into the store; further ones are dropped.
     """
 
@@ -46,7 +47,8 @@ class Snapshots:
 
     def take(self, live: LiveAggregate) -> Snapshot | None:
         """Returns a snapshot of a live aggregate if it is time for one; stores nothing."""
-        if not self._events or live.events_unsaved < self._events:
+        every = self._every(type(live.aggregate))
+        if not every or live.events_unsaved < every:
             return None
         live.events_unsaved = 0
         aggregate = live.aggregate
@@ -73,7 +75,7 @@ class Snapshots:
 
     async def find(self, aggregate_type: type[Aggregate], aggregate_id: str) -> Snapshot | None:
         """Returns the stored snapshot of an aggregate, if the class can have any."""
-        if not self._events or self._form(aggregate_type).why_not:
+        if not self._every(aggregate_type) or self._form(aggregate_type).why_not:
             return None
         return await self._store.find_snapshot(aggregate_id)
 
@@ -98,6 +100,10 @@ class Snapshots:
                 await self._store.save_snapshots(batch)
             except Exception as error:  # noqa: BLE001 - adapters may raise anything; the next one comes
                 log.warning("snapshots not stored", snapshots=len(batch), error=repr(error))
+
+    def _every(self, aggregate_type: type[Aggregate]) -> int:
+        own = aggregate_type.snapshot_events
+        return self._events if own is None else own
 
     def _say_once(self, aggregate_type: type[Aggregate], error: ValueError) -> None:
         if aggregate_type not in self._complained:

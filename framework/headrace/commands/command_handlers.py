@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Protocol, TypeVar, get_type_hints
 
 from headrace._runtime.handler_deadline import Deadline
 from headrace.domain.aggregate import Aggregate
@@ -20,6 +20,7 @@ from headrace.errors import (
     DefinitionError,
     SerializationError,
 )
+from headrace.resources.parameters import GIVEN, wanted_by
 from headrace.serialization import CommandEnvelope, encode_result
 
 __all__ = ["CommandContext", "CommandHandler", "HandlerRun", "HandlerTable", "Loader"]
@@ -27,9 +28,8 @@ __all__ = ["CommandContext", "CommandHandler", "HandlerRun", "HandlerTable", "Lo
 A = TypeVar("A", bound=Aggregate)
 H = TypeVar("H", bound=Callable[..., Awaitable[None]])
 
-CommandHandler = Callable[[Any, "CommandContext"], Awaitable[None]]
-
-_HANDLER_ARGUMENTS = 2
+# It may have further parameters, which are resources.
+CommandHandler = Callable[..., Awaitable[None]]
 
 
 class Loader(Protocol):
@@ -227,6 +227,8 @@ class HandlerTable:
     def add(self, function: H) -> H:
         """Registers `async def f(command: Deposit, context: CommandContext)`; returns it.
 
+        Further parameters are resources, found by their types.
+
         Raises:
             DefinitionError: it has another form, or its command type has a handler already.
         """
@@ -263,11 +265,12 @@ def _command_type_of(function: Callable[..., object]) -> type[Command]:
         hints = get_type_hints(function)
     except NameError as error:
         raise DefinitionError(f"{wanted}; {error}") from error
-    if len(arguments) != _HANDLER_ARGUMENTS:
+    if len(arguments) < GIVEN:
         raise DefinitionError(f"{wanted}; it takes {len(arguments)} arguments")
     command_type = hints.get(arguments[0])
     if not (isinstance(command_type, type) and issubclass(command_type, Command)):
         raise DefinitionError(f"{wanted}; its first argument is not annotated with a Command class")
     if hints.get(arguments[1], CommandContext) is not CommandContext:
         raise DefinitionError(f"{wanted}; its second argument is not a CommandContext")
+    wanted_by(function)
     return command_type

@@ -38,8 +38,9 @@ class Aggregate:
 
     Subclass it: set the initial state in `initial_state`, decide in methods that call `record`,
     change state in `@applies` methods. Class arguments: `name`, the stable name that is stored
-    (default: the class name), and `state_version` (default 1), to be raised when the meaning of
-    the attributes changes, so that snapshots are dropped.
+    (default: the class name), `state_version` (default 1), to be raised when the meaning of
+    the attributes changes, so that snapshots are dropped, and `snapshot_events`, how many events lie
+    between two snapshots (default: as the setting of that name; 0: there are none).
 
     Attributes:
         id: the aggregate's id as text; it may be made of a value of any type.
@@ -48,10 +49,23 @@ class Aggregate:
 
     aggregate_name: ClassVar[str] = ""
     state_version: ClassVar[int] = 1
+    snapshot_events: ClassVar[int | None] = None
     _appliers: ClassVar[dict[type[DomainEvent], str]] = {}
 
-    def __init_subclass__(cls, *, name: str | None = None, state_version: int = 1) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        state_version: int = 1,
+        snapshot_events: int | None = None,
+    ) -> None:
         super().__init_subclass__()
+        if snapshot_events is not None and snapshot_events < 0:
+            raise DefinitionError(
+                f"{cls.__name__}: snapshot_events={snapshot_events}; give a number of events, or 0 for no"
+                " snapshots"
+            )
+        cls.snapshot_events = snapshot_events
         cls.aggregate_name = name or cls.__name__
         cls.state_version = state_version
         cls._appliers = dict(cls._appliers) | _find_appliers(cls)
@@ -144,6 +158,6 @@ def _event_type_of(cls: type[Aggregate], name: str, method: Any) -> type[DomainE
     if not (isinstance(hint, type) and issubclass(hint, DomainEvent)):
         raise DefinitionError(
             f"{cls.__name__}.{name}: an @applies method takes self and one argument annotated"
-            " with a DomainEvent class"
+            " with a DomainEvent class, and no resources: its state is made of events alone"
         )
     return hint

@@ -50,14 +50,23 @@ class Decider(Generic[S]):
         state: the class of the state; called without arguments for an aggregate without events.
         state_version: to be raised when an `evolve` function changes what it does, so that
             snapshots are dropped.
+        snapshot_events: how many events lie between two snapshots; None: as the setting of that name
+            says; 0: there are none.
     """
 
-    def __init__(self, name: str, *, state: type[S], state_version: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: type[S],
+        state_version: int = 1,
+        snapshot_events: int | None = None,
+    ) -> None:
         self.name = name
         self._decide: dict[type[Command], Callable[[Any, S], Iterable[DomainEvent]]] = {}
         self._evolve: dict[type[DomainEvent], Callable[[S, Any], S]] = {}
         self.aggregate_type: type[DeciderAggregate] = _aggregate_type(
-            self, state, state_version, self._evolve
+            self, state, self._evolve, state_version=state_version, snapshot_events=snapshot_events
         )
 
     def decide(self, function: Decide) -> Decide:
@@ -88,10 +97,10 @@ class Decider(Generic[S]):
 def _aggregate_type(
     decider: Decider[S],
     state: type[S],
-    state_version: int,
     evolve: dict[type[DomainEvent], Callable[[S, Any], S]],
+    **policy: Any,
 ) -> type[DeciderAggregate]:
-    class Decided(DeciderAggregate, name=decider.name, state_version=state_version):
+    class Decided(DeciderAggregate, name=decider.name, **policy):
         def initial_state(self) -> None:
             self.state = state()
 
@@ -125,7 +134,7 @@ def _register(table: dict[Any, Any], function: Any, *, place: int, kind: type, o
     if not (isinstance(hint, type) and issubclass(hint, kind)):
         raise DefinitionError(
             f"{owner}: {name} takes two arguments, the {('first', 'second')[place]} annotated with"
-            f" a {kind.__name__} class"
+            f" a {kind.__name__} class, and no resources: it only computes"
         )
     if table.setdefault(hint, function) is not function:
         raise DefinitionError(f"{owner} has two functions for {hint.__name__}; remove one")

@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, get_type_hints
 
 from headrace._runtime.log import get_logger
-from headrace.domain.message import ApplicationMessage, MessageContext
+from headrace._runtime.tracebacks import traceback_of
+from headrace.domain.message import ApplicationMessage
 from headrace.errors import DefinitionError
 from headrace.events.publisher import message_topic
+from headrace.resources.parameters import GIVEN, wanted_by
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.subscriptions.reader import KeyReaction, Reader
@@ -24,13 +26,15 @@ __all__ = ["MessageHandler", "MessageRunner", "message_type_of"]
 
 log = get_logger(__name__)
 
-MessageHandler = Callable[[Any, MessageContext], Awaitable[None]]
+# It may have further parameters, which are resources.
+MessageHandler = Callable[..., Awaitable[None]]
 
 # Messages that are handled at once: enough for handlers that wait for other systems, little memory.
 _IN_FLIGHT_MAX: Final = 500
 # A dead letter has its error in a header; the log has the whole of a longer one.
 _REASON_CHARACTERS_MAX: Final = 1_000
-_HANDLER_ARGUMENTS: Final = 2
+# A larger message has no room for a traceback in the broker's 4 MiB: that is in the log alone.
+_TRACED_BYTES_MAX: Final = 4_000_000
 
 
 def message_type_of(handler: Any) -> type[ApplicationMessage]:
@@ -44,13 +48,14 @@ def message_type_of(handler: Any) -> type[ApplicationMessage]:
     hint = get_type_hints(handler).get(arguments[0]) if arguments else None
     if (
         not inspect.iscoroutinefunction(handler)
-        or len(arguments) != _HANDLER_ARGUMENTS
+        or len(arguments) < GIVEN
         or not (isinstance(hint, type) and issubclass(hint, ApplicationMessage))
     ):
         raise DefinitionError(
             f"message handler {name}: write it as"
             " `async def f(message: SomeMessage, context: MessageContext) -> None`"
         )
+    wanted_by(handler)
     return hint
 
 
@@ -111,6 +116,7 @@ class MessageRunner(KeyReaction):
         self._reader.ack(message)
 
     async def _park(self, incoming: Incoming, error: Exception) -> None:
+        traced = len(incoming.body) <= _TRACED_BYTES_MAX
         letter = Outgoing(
             topic=self._dead_letter_topic,
             key=incoming.key,
@@ -119,6 +125,7 @@ class MessageRunner(KeyReaction):
                 **incoming.headers,
                 "error": type(error).__name__,
                 "why": str(error)[:_REASON_CHARACTERS_MAX],
+                **({"traceback": traceback_of(error)} if traced else {}),
             },
             body=incoming.body,
         )

@@ -15,16 +15,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from headrace.domain.message import DomainEvent, EventContext
+from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError
+from headrace.resources.parameters import GIVEN, Bind, wanted_by
 
 __all__ = ["EventHandler", "EventHandlers"]
 
-EventHandler = Callable[[Any, EventContext], Coroutine[Any, Any, None]]
+# It may have further parameters, which are resources.
+EventHandler = Callable[..., Coroutine[Any, Any, None]]
 
 # Short enough for the columns that hold names of projections, too, and for a group's name.
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}")
-_HANDLER_ARGUMENTS: Final = 2
 
 
 class EventHandlers:
@@ -57,6 +58,24 @@ class EventHandlers:
         self._handlers.append((priority, _event_types_of(handler), handler))
         self._levels.clear()
 
+    def bound(self, bind: Bind) -> "EventHandlers":
+        """Returns the processor with its resources; itself if no handler has any.
+
+        Args:
+            bind: returns a handler with its further parameters.
+        """
+        bound = [(priority, types, bind(one)) for priority, types, one in self._handlers]
+        if bound == self._handlers:
+            return self
+        found = EventHandlers(self.name)
+        found._handlers = bound
+        return found
+
+    @property
+    def functions(self) -> list[EventHandler]:
+        """The handlers, in the order in which they were added."""
+        return [handler for _, _, handler in self._handlers]
+
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
         """The event types in the handlers' annotations; base classes among them."""
@@ -87,7 +106,7 @@ def _event_types_of(handler: Any) -> tuple[type[DomainEvent], ...]:
     types: Iterable[Any] = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     if (
         not inspect.iscoroutinefunction(handler)
-        or len(arguments) != _HANDLER_ARGUMENTS
+        or len(arguments) < GIVEN
         or not all(isinstance(each, type) and issubclass(each, DomainEvent) for each in types)
     ):
         name = getattr(handler, "__qualname__", repr(handler))
@@ -96,4 +115,5 @@ def _event_types_of(handler: Any) -> tuple[type[DomainEvent], ...]:
             " `async def f(event: SomeEvent, context: EventContext) -> None`;"
             " `SomeEvent | AnotherEvent` and base classes are fine"
         )
+    wanted_by(handler)
     return tuple(types)

@@ -324,7 +324,7 @@ class Process(Generic[S]):
                 f"process {self.name}: {handler.__name__} takes (state, {kind.__name__.lower()},"
                 f" {third}); annotate the first as {self.state.__name__}, or"
                 f" {self.state.__name__} | None where it begins an instance, and the second as a"
-                f" {kind.__name__} class"
+                f" {kind.__name__} class. It gets no resources: its state is made of events alone"
             )
         refuse_async(f"process {self.name}", handler)
         return begins, messages, handler.__name__

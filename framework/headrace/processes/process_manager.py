@@ -15,9 +15,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar, get_type_hints
 
 from headrace._runtime.ids import derived_id
-from headrace.domain.message import Command, DomainEvent, EventContext
+from headrace.domain.message import Command, DomainEvent
 from headrace.domain.stream import EventStream, Rejection
 from headrace.errors import DefinitionError
+from headrace.resources.parameters import GIVEN, Bind, wanted_by
 from headrace.serialization import CommandEnvelope
 from headrace.subscriptions.handler_match import nearest, refuse_async, types_in
 
@@ -109,8 +110,8 @@ class ProcessManager:
 
     def __init__(self, name: str) -> None:
         self.name = checked_name(name)
-        self._on: dict[type[DomainEvent], Callable[[Any, EventContext], Reaction]] = {}
-        self._on_rejection: dict[type[Command], Callable[[Any, Rejection], Reaction]] = {}
+        self._on: dict[type[DomainEvent], Callable[..., Reaction]] = {}
+        self._on_rejection: dict[type[Command], Callable[..., Reaction]] = {}
 
     def on(self, handler: Handler) -> Handler:
         """Registers a handler of (event, context) that returns or yields commands, or `Later`.
@@ -120,7 +121,8 @@ class ProcessManager:
             yield Deposit(...)
 
         `A | B` registers it for both events; a base class also for subclasses without a handler of
-        their own.
+        their own. Further parameters are resources, found by their types: what a handler takes from them
+        must be the same whenever it runs again.
         """
         self._register(handler, DomainEvent, self._on)
         return handler
@@ -134,6 +136,25 @@ class ProcessManager:
         """
         self._register(handler, Command, self._on_rejection)
         return handler
+
+    def bound(self, bind: Bind) -> "ProcessManager":
+        """Returns the process manager with its resources; itself if no handler has any.
+
+        Args:
+            bind: returns a handler with its further parameters.
+        """
+        on = {kind: bind(handler) for kind, handler in self._on.items()}
+        on_rejection = {kind: bind(handler) for kind, handler in self._on_rejection.items()}
+        if (on, on_rejection) == (self._on, self._on_rejection):
+            return self
+        found = ProcessManager(self.name)
+        found._on, found._on_rejection = on, on_rejection
+        return found
+
+    @property
+    def functions(self) -> list[Callable[..., Reaction]]:
+        """The handlers: those of events, then those of rejections."""
+        return [*self._on.values(), *self._on_rejection.values()]
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
@@ -184,13 +205,14 @@ class ProcessManager:
 
     def _register(self, handler: Any, kind: type, table: dict[Any, Any]) -> None:
         arguments = list(inspect.signature(handler).parameters)
-        hint = get_type_hints(handler).get(arguments[0]) if len(arguments) == 2 else None
+        hint = get_type_hints(handler).get(arguments[0]) if len(arguments) >= GIVEN else None
         message_types = types_in(hint, kind)
         if not message_types:
             raise DefinitionError(
                 f"process manager {self.name}: {handler.__name__} takes two arguments, the first"
-                f" annotated with a {kind.__name__} class"
+                f" annotated with a {kind.__name__} class, and then resources"
             )
+        wanted_by(handler)
         refuse_async(f"process manager {self.name}", handler)
         for message_type in message_types:
             if message_type in table:

@@ -5,6 +5,7 @@ Used by the application, by `headrace.parked`, by rebuilds and by the command li
 """
 
 import sqlite3
+from functools import cache
 
 from headrace._runtime.log import get_logger
 from headrace.serialization import Serializer
@@ -78,12 +79,7 @@ async def open_command_letters(url: str) -> CommandLetterStore:
 def _sqlite(url: str, serializer: Serializer) -> EventStore:
     from headrace.stores.sqlite.store import SqliteEventStore
 
-    if sqlite3.sqlite_version_info < _SQLITE_SOUND:
-        _log.warning(
-            "this SQLite library may damage a file that several processes write",
-            library=sqlite3.sqlite_version,
-            sound_from=".".join(map(str, _SQLITE_SOUND)),
-        )
+    _say_unsound(sqlite3.sqlite_version, sqlite3.sqlite_version_info)
     return SqliteEventStore(url, serializer)
 
 
@@ -91,3 +87,14 @@ def _postgres(url: str, serializer: Serializer) -> EventStore:
     from headrace.stores.postgres.store import PostgresEventStore
 
     return PostgresEventStore(url, serializer)
+
+
+@cache  # once in a process, however many stores it opens
+def _say_unsound(name: str, version: tuple[int, ...]) -> None:
+    if version < _SQLITE_SOUND:
+        _log.warning(
+            "this SQLite library may damage a file that several processes write: run one process that"
+            " writes, or PostgreSQL, or a newer library; see Databases in docs/operations.md",
+            library=name,
+            sound_from=".".join(map(str, _SQLITE_SOUND)),
+        )

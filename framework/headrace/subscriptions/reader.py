@@ -16,7 +16,7 @@ no database.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
@@ -199,6 +199,7 @@ class Reader:
                     group=self._group,
                     attempt=self._failures,
                     error=repr(error),
+                    **_place_of(error, self._failures),
                 )
                 self.report(ReaderState.RETRYING, str(error))
             await self._backoff.pause(max(1, self._failures))
@@ -244,7 +245,12 @@ class Reader:
             self.report(ReaderState.RETRYING, str(error))
             if not sparse or attempt & (attempt - 1) == 0:
                 log.warning(
-                    "will try again", **self._about, what=what, attempt=attempt, error=repr(error)
+                    "will try again",
+                    **self._about,
+                    what=what,
+                    attempt=attempt,
+                    error=repr(error),
+                    **_place_of(error, attempt),
                 )
 
         try:
@@ -318,6 +324,13 @@ def say_parked(message: Incoming, error: Exception, about: Mapping[str, str]) ->
         error=str(error),
         exc_info=error,
     )
+
+
+def _place_of(error: Exception, attempt: int) -> dict[str, Any]:
+    """Returns a field of the log with where an error came from; once, and not of an outage."""
+    from headrace.subscriptions.outages import is_outage  # loads a database driver
+
+    return {"exc_info": error} if attempt == 1 and not is_outage(error) else {}
 
 
 async def _poll_or_idle(

@@ -12,7 +12,7 @@ things happen; move it between two of them.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Self, TypeVar
@@ -27,6 +27,7 @@ from headrace.processes.process import Process, Progress
 from headrace.processes.process_manager import Later, ProcessManager
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.definition.projection import Projection
+from headrace.resources.parameters import bound_to
 from headrace.serialization import CommandEnvelope
 
 __all__ = ["FakeClock", "History", "InstanceOutcome"]
@@ -90,9 +91,11 @@ class History:
 
     Args:
         clock: says when each thing happens.
+        provide: what handlers get besides events, by type.
     """
 
     clock: FakeClock = field(default_factory=FakeClock)
+    provide: Mapping[Any, Any] = field(default_factory=dict)
     _streams: list[EventStream] = field(default_factory=list, init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
 
@@ -140,8 +143,13 @@ class History:
         return {key: row for key, row in rows.items() if row is not None}
 
     def commands(self, manager: ProcessManager) -> list[Command | Later]:
-        """Returns what a process manager sends, in order; raises what its handlers raise."""
-        return [_sent(one) for stream in self._streams for one in manager.react(stream)]
+        """Returns what a process manager sends, in order; raises what its handlers raise.
+
+        Raises:
+            DefinitionError: a handler wants a type that is not in `provide`.
+        """
+        bound = manager.bound(self._bind)
+        return [_sent(one) for stream in self._streams for one in bound.react(stream)]
 
     def instances(self, process: Process[S]) -> dict[str, InstanceOutcome[S]]:
         """Returns the instances of a process by key; raises what its handlers raise.
@@ -168,11 +176,19 @@ class History:
         }
 
     async def handle(self, handlers: EventHandlers) -> None:
-        """Calls event handlers for all this, as a running application does; raises what they raise."""
+        """Calls event handlers for all this, as a running application does; raises what they raise.
+
+        Raises:
+            DefinitionError: a handler wants a type that is not in `provide`.
+        """
+        handlers = handlers.bound(self._bind)
         for stream in self._streams:
             for event, context in stream.contexts():
                 for level in handlers.levels(type(event)):
                     await asyncio.gather(*(handler(event, context) for handler in level))
+
+    def _bind(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        return bound_to(handler, self.provide)
 
     def _add(self, aggregate_id: str, aggregate_type: str, **what: Any) -> None:
         command_id = f"c-{len(self._streams) + 1}"

@@ -284,13 +284,15 @@ def event_types_of(
         DefinitionError: it takes others.
     """
     names = list(inspect.signature(function).parameters)
-    hint = get_type_hints(function).get(names[1]) if len(names) in arguments else None
-    members = types_in(hint, DomainEvent)
-    if not members:
+    hints = get_type_hints(function)
+    members = types_in(hints.get(names[1]), DomainEvent) if len(names) in arguments else ()
+    # A fourth is the row's key, and not a resource by chance.
+    if not members or any(name != "key" and hints.get(name) is not str for name in names[3:]):
         first = "row" if what == "fold" else "session"
         raise DefinitionError(
             f"projection {projection}: {what} {getattr(function, '__name__', function)} takes"
-            f" ({first}, event, context) and annotates event with a DomainEvent class"
+            f" ({first}, event, context) and annotates event with a DomainEvent class; it gets no"
+            " resources, because a rebuild must give the same rows"
         )
     refuse_async(f"projection {projection}", function)
     return members

@@ -13,8 +13,10 @@ from headrace.aggregates.cache import LiveAggregate
 from headrace.aggregates.repository import Repository
 from headrace.aggregates.snapshots import Snapshots
 from headrace.domain.aggregate import Aggregate, applies
+from headrace.domain.decider import Decider
 from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
+from headrace.errors import DefinitionError
 from headrace.stores.memory.store import MemoryEventStore
 
 
@@ -81,6 +83,49 @@ async def test_with_a_policy_of_none_nothing_is_taken_or_read():
     assert never.take(live(1_000)) is None
     assert await never.find(Numbers, "n-1") is None
     assert await always.find(Numbers, "n-1") is not None
+
+
+class Rare(Numbers, snapshot_events=5):
+    pass
+
+
+class Never(Numbers, snapshot_events=0):
+    pass
+
+
+rare = Decider("Rare", state=dict, snapshot_events=5).aggregate_type
+
+
+@pytest.mark.parametrize(
+    ("aggregate_type", "events", "due"),
+    [(Numbers, 1, True), (Rare, 4, False), (Rare, 5, True), (Never, 1_000, False)],
+)
+def test_a_class_has_a_policy_of_its_own(aggregate_type, events, due):
+    snapshots = Snapshots(store=MemoryEventStore(), events=1, waiting_max=10)
+    assert (snapshots.take(live(events, aggregate_type)) is not None) is due
+    assert (rare.snapshot_events, Numbers.snapshot_events) == (5, None)
+
+
+async def test_a_class_without_snapshots_reads_none():
+    store = MemoryEventStore()
+    snapshots = Snapshots(store=store, events=1, waiting_max=10)
+    await store.save_snapshots([snapshots.take(live(1))])
+    assert await snapshots.find(Never, "n-1") is None
+    assert await snapshots.find(Rare, "n-1") is not None
+
+
+def test_a_class_with_snapshots_has_them_although_the_setting_is_none():
+    snapshots = Snapshots(store=MemoryEventStore(), events=0, waiting_max=10)
+    assert snapshots.take(live(5, Rare)) is not None
+
+
+def test_a_negative_policy_is_refused():
+    with pytest.raises(
+        DefinitionError, match=r"Wrong: snapshot_events=-1; give a number of events"
+    ):
+
+        class Wrong(Aggregate, snapshot_events=-1):
+            pass
 
 
 async def test_a_class_that_cannot_be_written_has_no_snapshots_and_is_named_once():

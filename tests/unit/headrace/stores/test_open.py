@@ -98,7 +98,9 @@ async def test_a_library_with_the_reset_bug_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], warnings: int
 ) -> None:
     monkeypatch.setattr(opening.sqlite3, "sqlite_version_info", version)
+    opening._say_unsound.cache_clear()
     with capture_logs() as logs:
-        store = await open_event_store(f"sqlite:///{tmp_path / 'new.db'}", conformance_serializer())
-    await store.aclose()
+        for name in ("new", "other"):  # once in a process, however many it opens
+            url = f"sqlite:///{tmp_path / name}.db"
+            await (await open_event_store(url, conformance_serializer())).aclose()
     assert [entry["log_level"] for entry in logs] == ["warning"] * warnings

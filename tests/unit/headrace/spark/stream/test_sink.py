@@ -375,7 +375,9 @@ async def test_a_generation_with_other_fields_is_refused(small: Any) -> None:
         await small.take(small.sink(), small.batch())
 
 
-async def test_an_event_is_tried_again_before_its_aggregate_is_parked(small: Any) -> None:
+async def test_an_event_is_tried_again_before_its_aggregate_is_parked(
+    small: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     folds: list[int] = []
     settings = Settings(retry_ms_min=1, retry_ms_max=1, error_retries_max=2)
 
@@ -391,6 +393,10 @@ async def test_an_event_is_tried_again_before_its_aggregate_is_parked(small: Any
     sink = small.sink(settings=settings, read_models=Counting(small.read_models, 0))
     assert (await small.take(sink, small.batch())).parked == 1
     assert len(folds) == 1 + settings.error_retries_max
+    [letter] = await Letters(small.ledger.accounts, small.read_models, small.store).all()
+    for told in (letter.traceback, caplog.text):
+        assert "in noted" in told  # the fold
+        assert "RuntimeError: this note cannot be folded" in told
 
 
 async def test_a_stop_ends_the_pause_of_an_outage(small: Any) -> None:

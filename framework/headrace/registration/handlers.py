@@ -1,0 +1,176 @@
+"""
+What an application calls, as the user registers it: handlers, middleware, and what they are provided with.
+
+Used by `App`, which is one of these; uses `resources`, which opens, closes and binds.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from headrace.bus import CommandBus
+from headrace.commands.command_handlers import HandlerTable
+from headrace.commands.middleware import Middleware, check_middleware
+from headrace.domain.message import ApplicationMessage
+from headrace.errors import DefinitionError
+from headrace.events.message_runner import MessageHandler, message_type_of
+from headrace.handlers.event_handlers import EventHandler, EventHandlers
+from headrace.processes.process import Process
+from headrace.processes.process_manager import ProcessManager
+from headrace.resources.parameters import wanted_by
+from headrace.resources.resources import OpenResources, Resources
+from headrace.settings import Settings
+
+__all__ = ["HandlerHolder"]
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
+M = TypeVar("M", bound=Middleware)
+H = TypeVar("H", bound=MessageHandler)
+E = TypeVar("E", bound=EventHandler)
+Opener = TypeVar("Opener", bound=Callable[..., AsyncIterator[Any]])
+
+
+class HandlerHolder:
+    """Handlers, and resources by type.
+
+    `Settings` is provided by itself, and so is `CommandBus`, except to handlers of commands.
+    """
+
+    def __init__(self) -> None:
+        self._handlers = HandlerTable()
+        self._middleware: list[Middleware] = []
+        self._event_handlers: dict[str, EventHandlers] = {}
+        # Each with its handlers, which may be none.
+        self._messages: dict[type[ApplicationMessage], list[MessageHandler]] = {}
+        self._process_managers: dict[str, ProcessManager | Process[Any]] = {}
+        self._resources = Resources([Settings, CommandBus])
+
+    def handles(self, handler: Handler) -> Handler:
+        """Registers the one handler of a command type, which its first argument is annotated with.
+
+        @app.handles
+        async def deposit(command: Deposit, context: CommandContext) -> None:
+            account = await context.get(Account, command.account_id)
+            account.deposit(command.amount)
+        """
+        self._handlers.add(handler)
+        return handler
+
+    @overload
+    def on_event(self, handler: E) -> E: ...
+    @overload
+    def on_event(self, *, priority: int = 0, processor: str = "events") -> Callable[[E], E]: ...
+
+    def on_event(self, handler: Any = None, *, priority: int = 0, processor: str = "events") -> Any:
+        """Registers a handler of events, which does something in the world; an event may have many.
+
+        @app.on_event
+        async def welcome(event: Registered, context: EventContext) -> None:
+            await mails.send(event.address, key=context.event_id)
+
+        It is called at least once for every event that is of its type (`A | B` and base classes are
+        types, too), in the order of each aggregate.
+
+        Args:
+            handler: the function, where nothing else is said.
+            priority: of the handlers of one event those with the lowest are called first, all at
+                once, then the next ones.
+            processor: those of one go on together, and remember together what they have handled.
+        """
+        if handler is None:
+            return partial(self.on_event, priority=priority, processor=processor)
+        handlers = self._event_handlers.setdefault(processor, EventHandlers(processor))
+        handlers.add(handler, priority=priority)
+        return handler
+
+    def on_message(self, handler: H) -> H:
+        """Registers a handler of an application message; a message may have several.
+
+        @app.on_message
+        async def ask_for_payment(message: PaymentDue, context: MessageContext) -> None:
+            await payments.ask(message.amount, key=context.message_id)
+
+        It is called at least once for every message, in the order of each aggregate.
+        """
+        self._messages.setdefault(message_type_of(handler), []).append(handler)
+        return handler
+
+    def middleware(self, function: M) -> M:
+        """Puts a function around every handler; the first registered is the outermost.
+
+        @app.middleware
+        async def only_members(context: CommandContext, call_next: Next) -> None:
+            if "member" not in context.items:
+                raise NotAllowed("members only")
+            await call_next()
+
+        It runs with every run of a handler, which may be several for one command. A `DomainError`
+        rejects the command, also after `call_next`; without it the handler does not run.
+        """
+        check_middleware(function)
+        self._middleware.append(function)
+        return function
+
+    def resource(self, function: Opener) -> Opener:
+        """Registers what is opened before the first message is handled, and closed after the last one.
+
+        @app.resource
+        async def mails(settings: Settings) -> AsyncIterator[Mailer]:
+            async with Mailer("mail.example") as mailer:
+                yield mailer
+
+        Handlers of commands, events and messages, and process managers, get it by a further parameter
+        that is annotated with its type. Resources open in the order of their registration, in every
+        process that runs handlers, and close in the reverse order, without the error that may end the
+        run. One that yields nothing (`AsyncIterator[None]`) is a plain hook for start and end.
+
+        Raises:
+            DefinitionError: it has another form, its type has a provider, or nothing before it provides
+                one of its own parameters.
+        """
+        return self._resources.add(function)
+
+    def provide(self, kind: Any, value: Any) -> None:
+        """Provides a value that needs no opening: `app.provide(Prices, Prices(vat=19))`.
+
+        Raises:
+            DefinitionError: the type has a provider already.
+        """
+        self._resources.provide(kind, value)
+
+    def overrides(self, values: Mapping[Any, Any]) -> AbstractContextManager[None]:
+        """Provides other values until the block ends, for tests: `with app.overrides({Mailer: fake}):`.
+
+        What begins to run within the block gets them; the resources of these types are not opened.
+        """
+        return self._resources.overridden(values)
+
+    def _opening(self, settings: Settings, bus: CommandBus | None) -> OpenResources:
+        """Returns the resources of one run, not open yet.
+
+        Args:
+            settings: of the run.
+            bus: of the run; None: there is no broker.
+
+        Raises:
+            DefinitionError: nothing provides what a handler wants.
+        """
+        commands = list(self._handlers.by_type.values())
+        for handler in commands:
+            if CommandBus in wanted_by(handler).values():
+                name = getattr(handler, "__qualname__", handler)
+                raise DefinitionError(
+                    f"{name} handles a command and gets no CommandBus: one command changes one aggregate;"
+                    " send further ones from a process manager or a handler of events"
+                )
+        readers = [*self._event_handlers.values(), *self._process_managers.values()]
+        others = [
+            one for each in readers if not isinstance(each, Process) for one in each.functions
+        ]
+        messages = [one for some in self._messages.values() for one in some]
+        self._resources.check([*commands, *others, *messages])
+        always: dict[type, Any] = {Settings: settings}
+        return self._resources.opening(
+            settings, always if bus is None else always | {CommandBus: bus}
+        )
