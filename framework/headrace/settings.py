@@ -15,7 +15,8 @@ class Settings(BaseModel):
     """How an application runs.
 
     Args:
-        broker: `host:port` of the broker; None keeps every message in this process.
+        broker: `host:port` of the broker; several with commas between, for one that moved: the first that
+            answers is used. None keeps every message in this process.
         event_store: `memory://`, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
         read_models: where projections keep their tables; `sqlite:///FILE` or `postgresql://…`.
     """

@@ -1,4 +1,4 @@
-"""What the architecture tests look at: the project's files, and the modules of the two packages."""
+"""What the architecture tests look at: the project's files, and the modules of the packages."""
 
 import ast
 import subprocess
@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = {"headrace": ROOT / "framework", "headrace_mq": ROOT / "mq"}
+SOURCE_ROOTS = {
+    "headrace": ROOT / "framework",
+    "headrace_mq": ROOT / "mq",
+    "pyspark_headrace": ROOT / "mq",
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def modules() -> list[Module]:
-    """Every module of the two packages."""
+    """Every module of the packages."""
     found = [m for package, place in SOURCE_ROOTS.items() for m in _modules(place, package)]
     assert len(found) > 20
     return found

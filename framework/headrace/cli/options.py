@@ -26,10 +26,10 @@ WHOLE_MAX = (1 << 63) - 1
 
 
 def _address(text: str) -> str:
-    from headrace_mq._net.link import parse_address  # the help text must not wait for the queue
+    from headrace_mq._net.link import parse_addresses  # the help text must not wait for the queue
 
     try:
-        parse_address(text)
+        parse_addresses(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     return text
@@ -53,7 +53,10 @@ AppPath = Annotated[
 BrokerAddress = Annotated[
     str,
     typer.Option(
-        "--broker", envvar="HEADRACE_BROKER", callback=_address, help="HOST:PORT of the broker."
+        "--broker",
+        envvar="HEADRACE_BROKER",
+        callback=_address,
+        help="HOST:PORT of the broker; several, with commas between, for one that moved.",
     ),
 ]
 NoBroker = Annotated[

@@ -11,7 +11,7 @@ knows the handshake.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
@@ -34,7 +34,15 @@ from headrace_mq.protocol.frame import (
 )
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
-__all__ = ["Link", "LinkSettings", "hello_for", "parse_address", "unreachable"]
+__all__ = [
+    "Link",
+    "LinkSettings",
+    "hello_for",
+    "parse_address",
+    "parse_addresses",
+    "reasons_of",
+    "unreachable",
+]
 
 # Connecting and shaking hands; a broker that needs longer is as good as absent.
 CONNECT_TIMEOUT_MS = 5_000
@@ -77,7 +85,27 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, number
 
 
-def unreachable(address: str, reason: BaseException | None) -> ConnectionLost:
+def parse_addresses(text: str) -> list[tuple[str, int]]:
+    """Splits one address, or several with commas between, under which one broker may be found.
+
+    A broker is one process; several addresses are for one that moved. Clients use the first that answers.
+
+    Raises:
+        ValueError: one of them is no address; shows an example.
+    """
+    return [parse_address(each.strip()) for each in text.split(",")]
+
+
+def reasons_of(failures: Mapping[tuple[str, int], Exception]) -> str:
+    """Says why no address answered; the address stands with its reason where there are several."""
+    if len(failures) == 1:
+        return str(next(iter(failures.values())))
+    named = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}": each
+             for (host, port), each in failures.items()}  # fmt: skip
+    return "; ".join(f"{name}: {error or type(error).__name__}" for name, error in named.items())
+
+
+def unreachable(address: str, reason: BaseException | str | None) -> ConnectionLost:
     """The error for a broker that does not answer, saying what to check."""
     because = f" ({reason})" if reason is not None and str(reason) else ""
     return ConnectionLost(
@@ -116,7 +144,7 @@ class Link:
     """A connection to one broker that reconnects until it is closed.
 
     Args:
-        address: the broker's `host:port`.
+        address: the broker's `host:port`, or several with commas between; see `parse_addresses`.
         client_id: the name in the handshake, the same on every reconnection.
         settings: how it keeps its connection.
         on_push: takes every frame that the broker sends unasked.
@@ -139,7 +167,7 @@ class Link:
     ) -> None:
         self._settings = settings
         self._busy_poll: BusyPoll | None = None
-        self._host, self._port = parse_address(address)
+        self._places = parse_addresses(address)
         self.address = address
         self.client_id = client_id
         self._on_push = on_push
@@ -149,7 +177,7 @@ class Link:
         self._next: asyncio.Future[ClientConnection] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._last_error: Exception | None = None
-        self._places = asyncio.Semaphore(PENDING_MAX)
+        self._turns = asyncio.Semaphore(PENDING_MAX)
         self._random = random.SystemRandom()
         self.frame_bytes_max = 0
         self.connections = 0
@@ -239,7 +267,7 @@ class Link:
             Closed: the link was closed.
         """
         try:
-            async with asyncio.timeout(timeout_ms / 1_000), self._places:
+            async with asyncio.timeout(timeout_ms / 1_000), self._turns:
                 return await self._exchange(code, *parts)
         except TimeoutError as error:
             raise self._too_late(timeout_ms) from error
@@ -254,7 +282,7 @@ class Link:
         parts = () if body is None else (encode(body),)
         refusals: list[BrokerError] = []
         try:
-            async with asyncio.timeout(timeout_ms / 1_000), self._places:
+            async with asyncio.timeout(timeout_ms / 1_000), self._turns:
                 return decode(kind, await self._persist(refusals, code, *parts))
         except TimeoutError as error:
             raise (refusals[-1] if refusals else self._too_late(timeout_ms)) from error
@@ -304,8 +332,7 @@ class Link:
         pause_ms = first_ms
         while True:
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000):
-                    connection = await self._connect()
+                connection = await self._connect()
             except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
                 # ValueError: a host name that cannot be one.
                 if pause_ms == first_ms:
@@ -323,6 +350,27 @@ class Link:
             pause_ms = min(2 * pause_ms, longest_ms)
 
     async def _connect(self) -> ClientConnection:
+        """Connects to the first address that answers; all together have the time of one."""
+        failures: dict[tuple[str, int], Exception] = {}
+        for place in self._places:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000 / len(self._places)):
+                    connection = await self._connect_to(*place)
+            except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                failures[place] = error
+            else:
+                # It is asked first the next time.
+                self._places.sort(key=lambda each: each != place)
+                return connection
+        raise (
+            next(iter(failures.values()))
+            if len(failures) == 1
+            else ConnectionLost(reasons_of(failures))
+        )
+
+    async def _connect_to(self, host: str, port: int) -> ClientConnection:
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             lambda: ClientConnection(
@@ -332,8 +380,8 @@ class Link:
                 self._settings.vanished_ms,
                 self._busy_poll,
             ),
-            self._host,
-            self._port,
+            host,
+            port,
         )
         try:
             hello = encode(hello_for(self.client_id))

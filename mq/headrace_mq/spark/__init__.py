@@ -19,10 +19,11 @@ if not all(map(find_spec, ("pyspark", "pyarrow"))):
         "reading topics with Spark needs PySpark and PyArrow: pip install 'headrace[spark]'"
     )
 
+from headrace_mq.spark.lag import lag
 from headrace_mq.spark.source import (
     HeadraceDataSource,
     capture_offsets,
     register,
 )
 
-__all__ = ["HeadraceDataSource", "capture_offsets", "register"]
+__all__ = ["HeadraceDataSource", "capture_offsets", "lag", "register"]

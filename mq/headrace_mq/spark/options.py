@@ -5,7 +5,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 
 | option | value |
 | --- | --- |
-| `broker` | `host:port`, as every executor reaches it |
+| `broker` | `host:port`, as every executor reaches it; several with commas between if it moved |
 | `topic` | one topic, or several separated by commas; for writing at most one |
 | `startingOffsets` | `earliest` (default), `latest`, or JSON `{"orders": {"0": 12}}` |
 | `endingOffsets` | `latest` (default), `earliest`, or the same JSON |
@@ -21,6 +21,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace_mq._net.link import parse_addresses
 from headrace_mq.message import check_topic
 from headrace_mq.spark.offsets import Bound, parse_bound, parse_moment
 
@@ -121,9 +122,10 @@ class SourceOptions:
 
 
 def _address(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
-        raise ValueError(f"broker is HOST:PORT, say 127.0.0.1:9876, not {text!r}")
+    try:
+        parse_addresses(text)
+    except ValueError as error:
+        raise ValueError(f"broker is HOST:PORT, say 127.0.0.1:9876, not {text!r}") from error
     return text
 
 

@@ -39,7 +39,13 @@ from headrace_mq.spark.reader import Choice, fetch_ranges, read_record_batches
 from headrace_mq.spark.stream import TopicsStream
 from headrace_mq.spark.writer import TopicWriter, check_columns
 
-__all__ = ["SCHEMA", "HeadraceDataSource", "capture_offsets", "register"]
+__all__ = [
+    "SCHEMA",
+    "HeadraceDataSource",
+    "UnregisteredDataSource",
+    "capture_offsets",
+    "register",
+]
 
 SCHEMA = StructType(
     [
@@ -106,11 +112,8 @@ class HeadraceDataSource(DataSource):
         """
         options = self._parsed.for_batch()
         choice = _choice(options, schema)
-        return (
-            _FilteringReader(options, choice)
-            if options.push_filters
-            else _TopicsReader(options, choice)
-        )
+        pushed = options.push_filters and self._pushes(options)
+        return _FilteringReader(options, choice) if pushed else _TopicsReader(options, choice)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
         """Returns the reader that plans and reads micro-batches; raises as `reader`."""
@@ -132,6 +135,21 @@ class HeadraceDataSource(DataSource):
         check_columns(schema, topic)
         fetch_ranges(options.broker, options.topics)
         return TopicWriter(options.broker, topic)
+
+    def _pushes(self, options: SourceOptions) -> bool:  # noqa: ARG002 - what a subclass asks
+        """Whether filters go to the source unless an option says otherwise."""
+        return True
+
+
+class UnregisteredDataSource(HeadraceDataSource):
+    """The data source as Spark finds it by itself, in a session without `register`.
+
+    Spark refuses a source that accepts filters where its setting for that is off, as it is by default. So
+    this one leaves filters to Spark, unless the option `pushFilters` is set.
+    """
+
+    def _pushes(self, options: SourceOptions) -> bool:
+        return "pushFilters" in options.given
 
 
 def _choice(options: SourceOptions, schema: StructType) -> Choice:

@@ -51,7 +51,10 @@ run(BrokerSettings(store=store, port=int(sys.argv[2])), ready=lambda address: pr
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of the suite."""
-    session = local_session("headrace-tests", cores=2, driver_memory="1g")
+    with pytest.MonkeyPatch.context() as patched:
+        # Java keeps it: with this Python, Spark looks for data sources.
+        patched.setenv("PYSPARK_PYTHON", sys.executable)
+        session = local_session("headrace-tests", cores=2, driver_memory="1g")
     yield session
     session.stop()
 

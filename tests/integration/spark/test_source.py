@@ -2,6 +2,8 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
-from headrace_mq.spark import capture_offsets, register
+from headrace_mq.spark import capture_offsets, lag, register
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -58,6 +60,33 @@ async def test_every_record_is_read_once_with_all_its_columns(orders: Any) -> No
         by_queue.setdefault(row["queue_id"], []).append(row["offset"])
     assert all(sorted(offsets) == list(range(len(offsets))) for offsets in by_queue.values())
     assert len({(row["key"], row["queue_id"]) for row in rows}) == 50
+
+
+async def test_a_session_needs_no_registration_and_keeps_its_settings(
+    orders: Any, spark: Any, broker: Any, free_port: Any, tmp_path: Path
+) -> None:
+    assert orders().count() == 1_000
+    plain = spark.newSession()
+    before = dict(plain.conf.getAll)
+    assert plain.conf.get("spark.sql.python.filterPushdown.enabled") == "false"
+    # The first address is of a broker that moved.
+    place = {"broker": f"127.0.0.1:{free_port()},{broker.address}", "topic": "orders"}
+    read = plain.read.format("headrace").options(**place)
+    assert read.load().where("tag = 'even' and queue_id < 3").count() == 500
+    stream = plain.readStream.format("headrace").options(**place, maxRecordsPerBatch="100")
+    writer = stream.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    try:
+        query.processAllAvailable()
+        left, told = 1_000, [each for each in query.recentProgress if each["numInputRows"]]
+        assert lag(query).messages == 0
+    finally:
+        query.stop()
+    assert len(told) >= 10
+    for progress in told:
+        left -= progress["numInputRows"]
+        assert lag(SimpleNamespace(lastProgress=progress)).messages == left
+    assert dict(plain.conf.getAll) == before
 
 
 async def test_a_frame_can_be_queried_and_split(orders: Any) -> None:

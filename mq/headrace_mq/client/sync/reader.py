@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
-from headrace_mq._net.link import hello_for, parse_address, unreachable
+from headrace_mq._net.link import hello_for, parse_addresses, reasons_of, unreachable
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
@@ -78,7 +78,8 @@ class BlockingReader:
     """A connection that reads; use it in a `with` block, from one thread at a time.
 
     Args:
-        address: the broker's `host:port`.
+        address: the broker's `host:port`, or several with commas between: the first that answers is
+            used.
         timeout_ms: the longest silence of the broker, while connecting and later.
 
     Raises:
@@ -94,18 +95,7 @@ class BlockingReader:
         self._expected: set[int] = set()
         self._arrived: dict[int, Frame] = {}
         self._socket: socket.socket | None = None
-        try:
-            self._socket = socket.create_connection(
-                parse_address(address), timeout=timeout_ms / 1_000
-            )
-        except OSError as error:
-            raise unreachable(address, error) from error
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
-        except BaseException:
-            self.close()
-            raise
+        self._connect()
         self._frames.frame_bytes_max = ANSWER_BYTES_MAX
 
     def close(self) -> None:
@@ -261,6 +251,32 @@ class BlockingReader:
         finally:
             self._expected.discard(waiting)
             self._arrived.pop(waiting, None)
+
+    def _connect(self) -> None:
+        """Connects to the first address that answers; all together have the time of one."""
+        places = parse_addresses(self._address)
+        timeout_s = self._timeout_ms / 1_000
+        failures: dict[tuple[str, int], Exception] = {}
+        for place in places:
+            reached = False
+            try:
+                self._socket = socket.create_connection(place, timeout=timeout_s / len(places))
+                reached = True
+                self._socket.settimeout(timeout_s)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
+            except (OSError, ConnectionLost, RequestTimeout) as error:
+                self.close()
+                if reached and len(places) == 1:
+                    raise
+                self._frames = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
+                failures[place] = error
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return
+        raise unreachable(self._address, reasons_of(failures)) from next(iter(failures.values()))
 
     def _fetch(self, queue: QueueRef, offset: int, bytes_max: int) -> int:
         asked = Fetch(queues=[FetchFrom(*queue, offset)], bytes_max=bytes_max, wait_ms=0)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX
-from headrace_mq._net.link import Link, LinkSettings, parse_address
+from headrace_mq._net.link import Link, LinkSettings, parse_address, parse_addresses
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -145,6 +145,65 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
 def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ValueError, match=r"looks like 127\.0\.0\.1:9876"):
         parse_address(address)
+
+
+def test_a_broker_that_moved_has_several_addresses() -> None:
+    assert parse_addresses("old:1, [::1]:2,127.0.0.1:3") == [
+        ("old", 1), ("::1", 2), ("127.0.0.1", 3)
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
+        parse_addresses("old:1,queue")
+    with pytest.raises(ValueError, match=r"looks like .*, not ''"):
+        parse_addresses("old:1,")
+
+
+async def test_the_first_address_that_answers_is_used_and_the_others_when_it_is_away(
+    free_port: Callable[[], int],
+) -> None:
+    first, second = Far(free_port()), Far(free_port())
+    await second.start()
+    down = asyncio.Event()
+    link = Link(
+        f"{first.address},{second.address}",
+        client_id="me",
+        settings=LinkSettings((1, 5)),
+        on_down=down.set,
+    )
+    await link.start(5_000)
+    assert (first.connections, second.connections) == (0, 1)
+    await first.start()
+    # The one that answered is asked first, also where the other one is there again.
+    second.drop()
+    await down.wait()
+    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    server, frame = await second.frames.get()
+    await second.stop()
+    with pytest.raises(ConnectionLost):
+        await asked
+    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    server, frame = await first.frames.get()
+    server.transport.write(answer(frame, b"moved"))
+    assert bytes(await asked) == b"moved"
+    await link.aclose()
+    await first.stop()
+
+
+async def test_a_refusal_of_one_address_is_final(far: Far, free_port: Callable[[], int]) -> None:
+    far.refusals = [(UnsupportedVersion.code, "update the client")]
+    address = f"{far.address},127.0.0.1:{free_port()}"
+    link = Link(address, client_id="me", settings=LinkSettings((1, 5)))
+    with pytest.raises(UnsupportedVersion, match="update the client"):
+        await link.start(5_000)
+
+
+async def test_where_no_address_answers_all_are_named_with_their_reasons(
+    free_port: Callable[[], int],
+) -> None:
+    one, other = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    link = Link(f"{one},{other}", client_id="me", settings=LinkSettings((1, 5)))
+    told = rf"no broker answers at {one},{other} \({one}: .*111.*; {other}: .*111.*\): check"
+    with pytest.raises(ConnectionLost, match=told):
+        await link.start(500)
 
 
 async def test_a_link_says_hello_with_its_client_id(far: Far, link: Link) -> None:

@@ -202,6 +202,26 @@ def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) ->
         BlockingReader(address)
 
 
+async def test_of_several_addresses_the_first_that_answers_is_read(
+    broker: Any, free_port: Callable[[], int]
+) -> None:
+    broker.topics["t"] = 1
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # Of the first two one is away, and one takes connections and says nothing.
+        mute = f"127.0.0.1:{silent.getsockname()[1]}"
+        places = f"127.0.0.1:{free_port()},{mute},{broker.address}"
+        reader = await aside(lambda: BlockingReader(places, timeout_ms=300))
+    with reader:
+        assert await aside(lambda: reader.ranges(["t"])) == [QueueRange("t", 0, 0, 0)]
+
+
+def test_without_any_broker_all_addresses_are_named(free_port: Callable[[], int]) -> None:
+    one, other = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    told = rf"no broker answers at {one},{other} \({one}: .*refused; {other}: .*refused\)"
+    with pytest.raises(ConnectionLost, match=told):
+        BlockingReader(f"{one},{other}")
+
+
 def test_a_broker_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
