@@ -42,10 +42,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/python -m samples.bank.demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
 
 fresh-demo: $(INSTALLED)
-	@$(BIN)/python -m samples.bank.demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
 
 # Processes that share the files of tests between them: one more than 2 cores have, because many
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.

@@ -41,16 +41,16 @@ class Demo:
 
     def __init__(self, folder: Path, *arguments: str, java: bool) -> None:
         environment = dict(os.environ)
-        environment.pop("PYTHONSAFEPATH", None)  # as `make demo`: the samples are found by folder
         if not java:
             environment["JAVA_HOME"] = str(folder / "no-java-here")
         self._folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "samples.bank.demo", "--data", str(folder), *arguments],
+            [sys.executable, "-m", "headrace", "demo", "--data", str(folder), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=ROOT,
+            # As after `pip install`: the samples are not in this folder.
+            cwd=folder.parent,
             env=environment,
         )
 

@@ -118,7 +118,7 @@ def test_an_interrupted_demo_leaves_no_process(
 def test_a_broker_that_dies_ends_the_demo_with_a_sentence(start_demo: Any) -> None:
     demo = start_demo()
     demo.wait_until("broker on ")
-    (broker,) = demo.children("--segment-size")
+    (broker,) = demo.children("--port")
     os.kill(broker, signal.SIGKILL)
     done = demo.wait()
     assert done.status == 1

@@ -25,7 +25,7 @@ def test_make_alone_lists_the_targets(root: Path) -> None:
 
 def test_transactions_reach_the_demo_from_a_file_of_any_name(root: Path) -> None:
     shown = make("-n", "demo", "TRANSACTIONS=my bank/a $$b.csv", cwd=root)
-    assert "-m samples.bank.demo --transactions 'my bank/a $b.csv'" in shown.stdout
+    assert "headrace demo --transactions 'my bank/a $b.csv'" in shown.stdout
 
 
 def test_every_check_is_part_of_make_test(root: Path) -> None:

@@ -258,7 +258,7 @@ def _driver() -> Any:
         import asyncpg
     except ImportError as error:
         raise ArchiveMismatch(
-            "an archive needs the package asyncpg, which is not installed; run: pip install asyncpg"
+            "an archive in PostgreSQL needs asyncpg: pip install 'headrace[postgres]'"
         ) from error
     return asyncpg
 

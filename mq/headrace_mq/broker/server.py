@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime import event_loop
 from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
@@ -486,9 +487,4 @@ def run(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
         gc.freeze()
         ready(address)
 
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(serve(settings, ready=calm))
-    else:
-        uvloop.run(serve(settings, ready=calm))
+    event_loop.run(serve(settings, ready=calm))

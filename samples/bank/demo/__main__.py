@@ -1,11 +1,11 @@
 """
-The bank sample end to end, on real processes; `make demo` runs it.
+The bank sample end to end, on real processes; `headrace demo` and `make demo` run it.
 
     python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--fresh]
 
 Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
 same. 1: something differs, or a process failed. 2: the file or folder cannot be used. 3: the same
-as 0, but Spark could not run because Java is missing.
+as 0, but Spark could not run because it or Java is missing.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from headrace.errors import HeadraceError
 from headrace_mq.errors import MessageQueueError
 from samples.bank.demo.data_set import DataSet, MalformedRow, read_bank, read_transactions
 from samples.bank.demo.folder import Folder, FolderUnusable
-from samples.bank.demo.java import JAVA_HINT
 from samples.bank.demo.processes import ChildFailed
 from samples.bank.demo.run import run
+from samples.bank.demo.spark import SPARK_HINT
 from samples.bank.demo.summary import Outcome, show
 
 ROOT: Final = Path(__file__).parents[3]
-OK, DIFFERS, UNUSABLE, NO_JAVA = 0, 1, 2, 3
+OK, DIFFERS, UNUSABLE, NO_SPARK = 0, 1, 2, 3
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
             if options.transactions
             else read_bank(ROOT / "seeds" / "bank")
         )
-        folder = Folder(options.data or ROOT / "var" / "demo" / data.name)
+        folder = Folder(options.data or Path("var") / "demo" / data.name)
         with (
             folder.open(data.name, fresh=options.fresh),
             (folder.logs / "demo.log").open("a", encoding="utf-8") as log,
@@ -72,11 +72,11 @@ def _demo(data: DataSet, folder: Folder, console: Console) -> int:
     outcome.seconds = time.perf_counter() - begin
     show(outcome, console)
     if outcome.spark is None:
-        console.print(JAVA_HINT)
+        console.print(SPARK_HINT, markup=False)
     print(outcome.to_json(), flush=True)
     if outcome.live or outcome.spark:
         return DIFFERS
-    return NO_JAVA if outcome.spark is None else OK
+    return NO_SPARK if outcome.spark is None else OK
 
 
 def _log_to(file: TextIO) -> None:
@@ -109,7 +109,7 @@ async def _interruptible(data: DataSet, folder: Folder, outcome: Outcome, consol
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m samples.bank.demo", description="The bank sample end to end."
+        prog="headrace demo", description="The bank sample end to end."
     )
     parser.add_argument(
         "--transactions", type=Path, metavar="FILE", help="your own transactions instead of seeds/"

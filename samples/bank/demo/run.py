@@ -31,17 +31,15 @@ from samples.bank.demo.comparing import (
 )
 from samples.bank.demo.data_set import DataSet
 from samples.bank.demo.folder import Folder
-from samples.bank.demo.java import missing_java
 from samples.bank.demo.ledger import Ledger, expect
 from samples.bank.demo.processes import Child, complete, running
+from samples.bank.demo.spark import missing_spark
 from samples.bank.demo.summary import Outcome
 from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 from samples.bank.transfers import TransferCancelled, TransferCompleted
 
 __all__ = ["Journal", "run"]
 
-# The broker takes a whole segment from the disk in advance; the default of 1 GiB is for servers.
-SEGMENT_MIB: Final = 64
 # From the last result to the last row; a second is usual.
 CATCH_UP_SECONDS_MAX: Final = 60
 # How often the event store is asked whether every transfer has ended.
@@ -132,8 +130,7 @@ async def _bank(folder: Folder, group: asyncio.TaskGroup, console: Console) -> A
     """Starts broker and service, and stops them in the reverse order."""
     broker = Child(
         "broker",
-        *("broker", "--data", str(folder.broker), "--port", "0"),
-        *("--segment-size", f"{SEGMENT_MIB}MiB", "--log-format", "json"),
+        *("broker", "--data", str(folder.broker), "--port", "0", "--log-format", "json"),
         log=folder.logs / "broker.log",
         group=group,
     )
@@ -295,7 +292,7 @@ def _against(ledger: Ledger, rows: Rows) -> list[str]:
 
 async def _rebuild(ledger: Ledger, live: Rows, bank: Bank, outcome: Outcome) -> None:
     """Rebuilds the projections with Spark, which puts its tables in place; compares again."""
-    missing = missing_java()
+    missing = missing_spark()
     if missing is not None:
         bank.console.print(f"[yellow]no Spark rebuild[/]: {missing}")
         return

@@ -86,7 +86,7 @@ def _lines(outcome: Outcome) -> list[tuple[str, str]]:
         lines.append(("transfers", f"{ends}; no cent made or lost" if not outcome.live else ends))
     lines.append(("live = source data", _verdict(outcome.live)))
     if outcome.spark is None:
-        lines.append(("Spark = live", "[yellow]not run: Java is missing[/]"))
+        lines.append(("Spark = live", "[yellow]not run: it or Java is missing[/]"))
     else:
         lines.append(
             ("Spark = live", f"{_verdict(outcome.spark)} ({outcome.rebuild_seconds:.1f} s)")

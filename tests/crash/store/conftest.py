@@ -17,6 +17,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_columns, encode_batch, read_header
 from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.segment import segment
 
 SECTOR_BYTES = 512
 
@@ -209,6 +210,16 @@ class FaultyFiles(SystemFiles):
     def _step(self, kind: str) -> None:
         self.steps += 1
         self.fault(self.steps, kind)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_steps() -> Iterator[None]:
+    """Segments of 64 KiB grow as large ones do: in several steps, each before the write that needs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment, "RESERVED_FIRST_BYTES", 8 << 10)
+        patch.setattr(segment, "RESERVED_STEP_BYTES", 16 << 10)
+        patch.setattr(segment, "ZEROS_AHEAD_BYTES", 3 << 10)
+        yield
 
 
 class PowerCut(OSError):

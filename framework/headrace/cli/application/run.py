@@ -142,9 +142,8 @@ def run(
 
     With --http the line ends with where it listens: `headrace run ready on http://HOST:PORT`.
     """
-    import uvloop
-
     from headrace.cli.logs import configure_logs
+    from headrace_mq._runtime import event_loop
 
     configure_logs(log_format, log_level)
     options = {
@@ -159,7 +158,7 @@ def run(
     }
     given = {option for option in options if _is_given(context, option)}
     settings, gateway = _settings(options, given, http, file=config, pairs=set_)
-    uvloop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
+    event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
 def _settings(

@@ -26,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, ExtraMissing
 from headrace.stores.database.read_only import ReadOnlyFile, why_read_only
 from headrace.stores.database.tls import TLS_OPTIONS, tls_arguments
 
@@ -100,6 +100,7 @@ def database_url(url: str) -> URL:
     Raises:
         DefinitionError: it is not a URL, or not one of SQLite or PostgreSQL, or has an option that
             they do not know.
+        ExtraMissing: it is one of PostgreSQL, and the driver is not installed.
     """
     try:
         parsed = make_url(url)
@@ -122,7 +123,18 @@ def database_url(url: str) -> URL:
             f"a {parsed.drivername}:// URL has no option {unknown[0]!r}; it may have:"
             f" {', '.join(sorted(known))}"
         )
+    if driver == _POSTGRES:
+        _check_driver()
     return parsed.set(drivername=driver)
+
+
+def _check_driver() -> None:
+    try:
+        import asyncpg  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise ExtraMissing(
+            "a postgresql:// URL needs asyncpg: pip install 'headrace[postgres]'"
+        ) from error
 
 
 def is_in_memory(url: URL) -> bool:

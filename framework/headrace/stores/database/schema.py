@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import Connection, Engine, Table, event, func, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from headrace._runtime.shipped import shipped_folder
 from headrace.errors import DefinitionError, SchemaOutOfDate
 from headrace.stores.database.engines import (
     EngineLimits,
@@ -80,11 +81,7 @@ def migrations_folder(package: Path | None = None) -> Path:
     Raises:
         DefinitionError: neither place has them; the installation is not whole.
     """
-    package = package or Path(__file__).parents[2]
-    for folder in (package / "_migrations", package.parent.parent / "migrations"):
-        if (folder / "env.py").is_file():
-            return folder
-    raise DefinitionError(f"no migrations found for {package}; install headrace again")
+    return shipped_folder("_migrations", "migrations", mark="env.py", package=package)
 
 
 async def upgrade(

@@ -363,12 +363,10 @@ def _make_segment(group: Group, plan: SegmentPlan, active: Segment | None) -> Se
     try:
         group.segment = group.log.make_segment(plan)
     except OSError as error:
-        remedy = "make room on the disk, or set smaller segments"
+        remedy = "make room on the disk"
         if error.errno in NO_DESCRIPTORS:
             remedy = "close connections, or raise the limit on open files (LimitNOFILE, ulimit -n)"
-        raise StoreFull(
-            f"no new segment of {plan.file_bytes:,} bytes can be made: {error}; {remedy}"
-        ) from error
+        raise StoreFull(f"no new segment can be made: {error}; {remedy}") from error
     return group.segment
 
 

@@ -19,6 +19,8 @@ __all__ = [
     "MARK_BYTES",
     "MARK_MAGIC",
     "NO_DESCRIPTORS",
+    "RESERVED_FIRST_BYTES",
+    "RESERVED_STEP_BYTES",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_SUFFIX",
     "SMALL_WRITE_BYTES",
@@ -33,6 +35,7 @@ __all__ = [
     "compacted_header",
     "decode_mark",
     "encode_mark",
+    "reserved_bytes",
     "segment_name",
 ]
 
@@ -53,6 +56,12 @@ UNFINISHED_SUFFIX = ".log.new"
 SMALL_WRITE_BYTES = 64 << 10
 # With 11 KiB per sync, every 24th one writes zeros. A start may have to read as many zeros.
 ZEROS_AHEAD_BYTES = 256 << 10
+
+# A segment's file is reserved in steps, so that a broker with a few messages takes a few MiB of disk: it
+# doubles from the first size on, then grows by the step. On ext4 a step took 0.1 ms, and the sync after it no
+# longer than others that convert reserved blocks.
+RESERVED_FIRST_BYTES = 4 << 20
+RESERVED_STEP_BYTES = 64 << 20
 
 _HEADER = struct.Struct("<8sHHIqqqI16s4x")
 # Format 2 adds these fields after the header of format 1: all of `Compacted`.
@@ -137,6 +146,17 @@ def segment_name(base: int) -> str:
     return f"{base:0{_NAME_DIGITS}d}{SEGMENT_SUFFIX}"
 
 
+def reserved_bytes(needed: int, most: int) -> int:
+    """Returns the size to which a file of at most `most` bytes is reserved, so that `needed` bytes fit."""
+    if needed > RESERVED_STEP_BYTES:
+        size = -(-needed // RESERVED_STEP_BYTES) * RESERVED_STEP_BYTES
+    else:
+        size = RESERVED_FIRST_BYTES
+        while size < needed:
+            size *= 2
+    return min(size, most)
+
+
 def encode_mark(mark: WriteMark | tuple[int, int]) -> bytes:
     """Builds the 32 bytes of a mark; accepts a plain tuple."""
     position, synced = mark
@@ -208,7 +228,7 @@ class Segment:
     """
 
     __slots__ = (
-        "_fd", "_files", "_shift", "_written_to", "base", "capacity", "compacted", "header_damage",
+        "_fd", "_files", "_reserved", "_shift", "_written_to", "base", "capacity", "compacted", "header_damage",
         "identity", "path",
     )  # fmt: skip
 
@@ -222,12 +242,14 @@ class Segment:
         self.header_damage: str | None = None
         self.identity = 0
         self._written_to = base
+        # The size of the file; what lies behind `_written_to` is reserved.
+        self._reserved = files.size(fd)
         # Add it to a log position to get the byte in the file.
         self._shift = SEGMENT_HEADER_BYTES - base
 
     @classmethod
     def create(cls, files: Files, plan: SegmentPlan) -> "Segment":
-        """Makes a segment of reserved, zeroed bytes; it is durable under its name on return.
+        """Makes a segment whose first bytes are reserved; it is durable under its name on return.
 
         Raises:
             OSError: the disk is full, or the like; no file is left.
@@ -237,7 +259,7 @@ class Segment:
         unfinished = path.with_suffix(UNFINISHED_SUFFIX)
         fd = files.open(unfinished, create=True)
         try:
-            files.allocate(fd, plan.file_bytes)
+            files.allocate(fd, reserved_bytes(SEGMENT_HEADER_BYTES, plan.file_bytes))
             header = _encode_header(plan)
             write_all(files, fd, 0, [header])
             segment = cls(
@@ -319,7 +341,7 @@ class Segment:
         """The size of its file on the disk."""
         if self.compacted is not None:
             return SEGMENT_HEADER_BYTES + self.compacted.end - self.base
-        return SEGMENT_HEADER_BYTES + self.capacity
+        return self._reserved
 
     def data_end(self, limit: int) -> int:
         """Returns the log position after its last entry, if the segment ends at `limit`."""
@@ -339,17 +361,19 @@ class Segment:
         return self._files.read_cached(self._fd, position + self._shift, length)
 
     def write(self, position: int, parts: list[bytes]) -> None:
-        """Writes all parts at the end of the log, and sometimes zeros after them.
+        """Writes all parts at the end of the log, and sometimes zeros after them; reserves more if needed.
 
         After an OSError, some of the bytes may be written.
         """
         end = position + sum(map(len, parts))
         if end > self._written_to:
-            self._written_to = end
             zeros = min(ZEROS_AHEAD_BYTES, self.limit - end)
             if zeros > 0 and end - position <= SMALL_WRITE_BYTES:
                 parts = [*parts, bytes(zeros)]
-                self._written_to += zeros
+                end += zeros
+            if end + self._shift > self._reserved:
+                self._reserve(end)
+            self._written_to = end
         write_all(self._files, self._fd, position + self._shift, parts)
 
     def sync(self) -> int:
@@ -374,13 +398,24 @@ class Segment:
         return None if at is None else at - self._shift
 
     def cut(self, position: int) -> None:
-        """Replaces every byte from a log position on by zeros."""
+        """Replaces every byte from a log position on by zeros, and gives reserved bytes back to the disk."""
         self._files.truncate(self._fd, position + self._shift)
         self._written_to = position
+        self._reserved = position + self._shift
 
     def reserve(self) -> None:
-        """Reserves disk blocks for the whole capacity again, after a `cut`."""
-        self._files.allocate(self._fd, SEGMENT_HEADER_BYTES + self.capacity)
+        """Reserves disk blocks for what is written and for more, up to the capacity.
+
+        Raises:
+            OSError: the disk is full, or the like; `cut` gives back what is reserved already.
+        """
+        self._reserve(self._written_to)
+
+    def _reserve(self, end: int) -> None:
+        needed = end + self._shift
+        size = reserved_bytes(needed, max(needed, SEGMENT_HEADER_BYTES + self.capacity))
+        self._files.allocate(self._fd, size)
+        self._reserved = size
 
     def close(self) -> None:
         """Closes the file."""

@@ -24,6 +24,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.segment import segment
 
 T = TypeVar("T")
 
@@ -126,6 +127,9 @@ async def live(task: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    # Segments of some KiB grow as large ones do: in several steps.
+    segment.RESERVED_FIRST_BYTES, segment.RESERVED_STEP_BYTES = 8 << 10, 16 << 10
+    segment.ZEROS_AHEAD_BYTES = 3 << 10
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     for line in sys.stdin:
         child = os.fork()

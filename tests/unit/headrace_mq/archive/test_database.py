@@ -187,5 +187,5 @@ async def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     one: Any = Database("postgresql://x", connect_ms=1_000, statement_ms=1_000)
-    with pytest.raises(ArchiveMismatch, match="pip install asyncpg"):
+    with pytest.raises(ArchiveMismatch, match=r"pip install 'headrace\[postgres\]'"):
         await one.check()

@@ -4,6 +4,7 @@ import asyncio
 import random
 import struct
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.protocol.sparse import thinned
+from headrace_mq.settings import StoreSettings
 from headrace_mq.store import message_store
 from headrace_mq.store.message_store import Appended, MessageStore
 
@@ -141,6 +143,20 @@ async def test_a_segment_that_cannot_be_made_says_what_would_help(
     files.allocate_error = None
     await put(store, make_batch(b"b"))
     assert bodies(store) == [b"b"]
+
+
+def taken_bytes(folder: Path) -> int:
+    """The disk that all files of a folder take, reserved blocks included."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+async def test_a_few_messages_take_a_few_mib_of_disk(
+    open_store: OpenStore, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    store = open_store(segment_bytes=StoreSettings(directory=tmp_path).segment_bytes)
+    for retention in ("forever", "transient", "compact"):
+        await put(store, make_batch(b"x" * 1_000, topic=retention), retention=retention)
+    assert taken_bytes(tmp_path) <= 16 << 20
 
 
 async def test_reading_begins_at_the_batch_that_holds_the_offset(

@@ -1,5 +1,6 @@
 import asyncio
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as CheckoutTimeout
 
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, ExtraMissing
 from headrace.stores.database import engines
 from headrace.stores.database.engines import (
     EngineLimits,
@@ -291,3 +292,12 @@ async def test_opening_that_fails_ends_with_its_thread(
         await engine.connect().start()
     assert [thread.is_alive() for thread in slow.threads] == [False]
     await engine.dispose()
+
+
+def test_a_missing_driver_of_postgresql_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'headrace\[postgres\]'"):
+        database_url("postgresql://me@host/bank")
+    assert database_url("sqlite://").drivername == "sqlite+aiosqlite"

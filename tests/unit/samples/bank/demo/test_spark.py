@@ -1,11 +1,12 @@
-"""Java: its version is read from what it says, and its absence is explained."""
+"""Spark and its Java: the version is read from what Java says, and what is missing is explained."""
 
 import stat
 from pathlib import Path
 
 import pytest
 
-from samples.bank.demo.java import java_version, missing_java
+from samples.bank.demo import spark
+from samples.bank.demo.spark import java_version, missing_spark
 
 
 @pytest.mark.parametrize(
@@ -41,16 +42,22 @@ def test_a_java_that_will_not_do_is_explained(
 ) -> None:
     fake_java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert sentence in (missing_java() or "")
+    assert sentence in (missing_spark() or "")
 
 
 def test_a_java_that_will_do_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "echo 'openjdk version \"17.0.1\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert missing_java() is None
+    assert missing_spark() is None
 
 
 def test_no_java_at_all_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no java on the PATH" in (missing_java() or "")
+    assert "no java on the PATH" in (missing_spark() or "")
+
+
+def test_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "find_spec", lambda name: None)
+    assert missing_spark() == "PySpark is not installed"
+    assert "pip install 'headrace[spark]'" in spark.SPARK_HINT

@@ -1,0 +1,47 @@
+"""
+`headrace demo`: the bank sample end to end, as `make demo` runs it in a checkout.
+
+Used by you, to see everything work together before you write a line. The sample and its data come with the package.
+"""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace._runtime.shipped import shipped_folder
+
+__all__ = ["demo"]
+
+
+def demo(
+    transactions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your own transactions instead of those that are there."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where broker and databases keep their files; default: ./var/demo/bank.",
+        ),
+    ] = None,
+    *,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what earlier demos stored in that folder.")
+    ] = False,
+) -> None:
+    """Run a bank: a broker and a service in processes, a crash, read models, a Spark rebuild.
+
+    Exit status 0: all that was compared is the same. 3: the same, but Spark could not run.
+    """
+    root = shipped_folder("_shipped", "", mark="samples/bank/__init__.py")
+    options = {"--transactions": transactions, "--data": data}
+    given = [part for name, path in options.items() if path for part in (name, os.fspath(path))]
+    sys.argv = ["headrace demo", *given, *(["--fresh"] if fresh else [])]
+    # First of all: a folder `samples` where the command is called is another one.
+    sys.path.insert(0, str(root))
+    runpy.run_module("samples.bank.demo", run_name="__main__", alter_sys=False)

@@ -1,0 +1,5 @@
+"""Products in stock; `headrace run shop:app` runs the application."""
+
+from shop.application import app
+
+__all__ = ["app"]
