@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.application import db, demo, events, new, parked, process, run, stream
+from headrace.cli.application import db, demo, events, history, new, parked, process, run, stream
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import archive, broker, group, producer, quota, store, topic
@@ -50,6 +50,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")
+    command_line.add_typer(history.commands, name="history")
     return command_line
 
 

@@ -41,12 +41,16 @@ __all__ = [
     "archived_in",
     "check_file",
     "check_follows",
+    "digest_of",
     "digests_of",
     "ends_of",
     "exported_parts",
     "files_of",
     "finish_part",
+    "flush",
     "held_with",
+    "manifest_of",
+    "messages_at_once",
     "parquet_at",
     "part_folder",
     "parts_of",
@@ -173,7 +177,7 @@ def parts_of(folder: Path, topic: str) -> list[ExportedPart]:
 def digests_of(part: Path) -> dict[str, FileDigest]:
     """Returns the digest of each file of Parquet below a folder, by its path in there."""
     return {
-        path.relative_to(part).as_posix(): _digest_of(path)
+        path.relative_to(part).as_posix(): digest_of(path)
         for path in sorted(part.rglob("*.parquet"))
     }
 
@@ -185,7 +189,7 @@ def check_file(path: Path, digest: FileDigest) -> None:
         ProjectionError: it is not there, or it is another one.
     """
     try:
-        found = _digest_of(path)
+        found = digest_of(path)
     except OSError as error:
         raise ProjectionError(f"{path} cannot be read: {error}") from error
     if found != digest:
@@ -195,7 +199,8 @@ def check_file(path: Path, digest: FileDigest) -> None:
         )
 
 
-def _digest_of(path: Path) -> FileDigest:
+def digest_of(path: Path) -> FileDigest:
+    """Returns the digest of a file as it is now."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return FileDigest(bytes=file.tell(), sha256=digest)
@@ -282,7 +287,7 @@ def read_archived(
         try:
             with pq.ParquetFile(file.path) as parquet:
                 for batch in parquet.iter_batches(
-                    _messages_at_once(parquet.metadata),
+                    messages_at_once(parquet.metadata),
                     columns=["offset", "key", "headers", "body", "stored_at"],
                 ):
                     yield from _moments(batch, piece)
@@ -293,7 +298,8 @@ def read_archived(
             ) from error
 
 
-def _messages_at_once(stored: pq.FileMetaData) -> int:
+def messages_at_once(stored: pq.FileMetaData) -> int:
+    """Returns how many messages of a file to read at once, so that they take some MB of memory."""
     size: int = sum(
         stored.row_group(place).total_byte_size for place in range(stored.num_row_groups)
     )
@@ -343,7 +349,7 @@ def finish_part(place: Path, part: ExportedPart) -> Path:
     _flush_tree(place)
     final = part_folder(place.parent, part.number)
     place.rename(final)
-    _flush(place.parent)
+    flush(place.parent)
     return final
 
 
@@ -351,11 +357,12 @@ def _flush_tree(folder: Path) -> None:
     """Brings a folder and everything below it to the disk."""
     for path, _, names in os.walk(folder, topdown=False):
         for name in names:
-            _flush(Path(path, name))
-        _flush(Path(path))
+            flush(Path(path, name))
+        flush(Path(path))
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Brings a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -369,6 +376,11 @@ def parquet_at(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield writer
+
+
+def manifest_of(part: Path) -> Path:
+    """Returns where a part says what it holds."""
+    return part / _MANIFEST
 
 
 def part_folder(folder: Path, number: int) -> Path:

@@ -139,7 +139,7 @@ def test_large_messages_are_read_some_at_a_time(
     whole = [message for _, some in read_archived(files, piece(0, 120)) for message in some]
     monkeypatch.setattr(archive, "_BATCH_BYTES", 1 << 10)
     with pq.ParquetFile(files[0].path) as parquet:
-        assert 1 <= archive._messages_at_once(parquet.metadata) <= 30
+        assert 1 <= archive.messages_at_once(parquet.metadata) <= 30
     read = [message for _, some in read_archived(files, piece(0, 120)) for message in some]
     assert read == whole
 

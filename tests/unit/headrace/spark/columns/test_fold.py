@@ -240,7 +240,7 @@ def exporting(topic: Any, app: App) -> Iterator[Any]:
         patch.setitem(sys.modules, "any_ledger", module)
         patch.setattr("headrace.spark.analysis.export.fetch_ranges", ranges)
         patch.setattr("headrace_mq.spark.reader.read_columns", topic.read)
-        patch.setattr("headrace.spark.archive._flush", lambda path: None)
+        patch.setattr("headrace.spark.archive.flush", lambda path: None)
 
         def export() -> Path:
             export_events("any_ledger:app", folder, broker="127.0.0.1:1")
