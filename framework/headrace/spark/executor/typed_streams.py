@@ -9,7 +9,7 @@ each queue were read by one task. Used by jobs that read typed events; uses `eve
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 from headrace.spark.executor.decode import LightStream
 from headrace.spark.executor.event_reader import Reading, TypedSlice, open_reading
-from headrace.spark.executor.fold import Batches, EventPlace, TopicMessage
+from headrace.spark.executor.fold import VERSION, Batches, EventPlace, TopicMessage
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.streams import streams_beside, whole_aggregates
 
@@ -42,6 +42,10 @@ class _TypedStreams(TypedSlice):
             self._moment = message.place.moment
             super().take(topic, [message])
 
+    def learn(self, versions: Mapping[str, int]) -> None:
+        """Takes in at which versions aggregates stand whose streams are yet to come."""
+        self._gate.learn(versions)
+
     def settle(self) -> None:
         """Lets pass what was held back, because no more will come of the aggregates so far."""
         self._pass_rest()
@@ -55,6 +59,8 @@ class _TypedStreams(TypedSlice):
 def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     """Yields events, versions and tallies of sorted streams, and what reading queues took.
 
+    The version at which an aggregate stands may come before its streams.
+
     Raises:
         ProjectionError: as `read_typed`.
     """
@@ -65,14 +71,16 @@ def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
         typed = _TypedStreams(reading, typing.decoder, typing.places, task, typing.find)
         measured: Counter[str] = Counter()
 
-        def measure(others: pa.RecordBatch) -> None:
-            for name, number in zip(
-                others["key"].to_pylist(), others["number"].to_pylist(), strict=True
-            ):
-                measured[name] += number
+        def take_others(others: pa.RecordBatch) -> None:
+            columns = (others[name].to_pylist() for name in ("kind", "key", "number"))
+            for kind, name, number in zip(*columns, strict=True):
+                if kind == VERSION:
+                    typed.learn({name: number})
+                else:
+                    measured[name] += number
 
         topic = plan.slices[0].queue.topic
-        for some in whole_aggregates(streams_beside(batches, measure)):
+        for some in whole_aggregates(streams_beside(batches, take_others)):
             if some is None:
                 typed.settle()
             else:

@@ -17,6 +17,8 @@ from headrace.spark.executor.fold import (
     TALLY,
     UNREAD,
     VERSION,
+    Record,
+    records_to_arrow,
 )
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
@@ -94,3 +96,19 @@ def test_missing_versions_come_from_the_event_store(
     found = read(make_plan("accounts", topic.slices()), Reading(types=(BOOKED,), context=()))
     assert [row["e_amount_integer"] for row in found[EVENT]] == [1, 2]
     assert numbers(found[TALLY])["filled"] == 1
+
+
+def test_streams_pass_onto_the_versions_that_come_before_them(
+    ledger: Any, topic: Any, make_plan: Any
+) -> None:
+    topic.publish(*(ledger.stream("a", v, ledger.Booked(partner="p", amount=v)) for v in (3, 4)), queue=0)  # fmt: skip
+    plan = make_plan("accounts", topic.slices())
+    tasks = iter([pa.RecordBatch.from_pydict({"id": list(range(len(plan.tasks)))})])
+    streams = list(read_streams(plan, tasks))
+    reading = Reading(types=(BOOKED,), context=(), go_around=True)
+    for known, amounts in ((2, [3, 4]), (3, [4]), (4, [])):
+        version = records_to_arrow([Record.known(VERSION, "a", number=known)])
+        batches = type_streams(plan, reading, iter([version, *streams]))
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert [row["e_amount_integer"] for row in rows if row["kind"] == EVENT] == amounts
+        assert not [row for row in rows if row["kind"] == MISSING]
