@@ -30,6 +30,8 @@ RUN_ELSEWHERE = {
     "make test-sim SEEDS=5000": "tests/simulation/test_command.py",
     "source .venv/bin/activate": ".ci/run",
 }
+# Where blocks run: this environment, or another one, as that of a wheel (tests/install/matrix.py).
+PYTHON = Path(os.environ.get("HEADRACE_DOCS_PYTHON", sys.executable))
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
 SERVERS = ("headrace broker --", "headrace run ")
 READY_SECONDS_MAX = 30
@@ -59,7 +61,7 @@ class Scratch:
             asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
         self._environment = os.environ | {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,
             "HEADRACE_BROKER": f"127.0.0.1:{self._port}",
         }
