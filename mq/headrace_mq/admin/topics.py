@@ -4,7 +4,7 @@ Administration of topics and queues: create, grow, describe, freeze, delete.
 Used by `groups`, which builds on it; a part of `AdminClient`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.errors import TopicNotFound
@@ -28,6 +28,7 @@ from headrace_mq.protocol.bodies import (
     topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.releases import QueueRelease, ReleaseAnswer, ReleaseMessages
 
 __all__ = ["TopicAdministration", "portions"]
 
@@ -170,6 +171,29 @@ class TopicAdministration(AdminConnection):
         """
         asked = DeleteQueues(topic=topic, keep=keep, dry_run=dry_run)
         return await self._ask(QueueDeletions, RequestCode.DELETE_QUEUES, asked)
+
+    async def release(
+        self, topic: str, before: Mapping[int, int], *, dry_run: bool = False
+    ) -> ReleaseAnswer:
+        """Lets the broker delete messages of a topic kept forever; durable.
+
+        They go with their segment, once every topic kept forever has released what it has in it. Readers
+        that keep offsets of their own, as projections do, are not asked: look at them first.
+
+        Args:
+            topic: an existing topic.
+            before: by number of the queue the offset below which messages may go.
+            dry_run: only tell what hinders.
+
+        Raises:
+            TopicNotFound, QueueNotFound: an entry names what does not exist.
+            InvalidArgument: the topic is not kept forever, or the broker has an archive.
+            OffsetOutOfRange: an offset is beyond its queue's end.
+            TopicInUse: a group has not consumed the messages; nothing was released.
+        """
+        queues = [QueueRelease(number, offset) for number, offset in sorted(before.items())]
+        asked = ReleaseMessages(topic, queues, dry_run)
+        return await self._ask(ReleaseAnswer, RequestCode.RELEASE_MESSAGES, asked)
 
 
 def portions(topics: Sequence[TopicDescription]) -> list[list[str]]:

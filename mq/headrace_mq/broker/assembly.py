@@ -21,12 +21,13 @@ from headrace_mq.broker.fetch.long_poll import LongPoll
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
 from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics.deletion import Deletion
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.store.message_store import SegmentInfo
 
-__all__ = ["connect", "delete_archived", "spare"]
+__all__ = ["connect", "delete_archived", "deletion_of", "spare"]
 
 # The log in which the schedule and the transactions keep their journals.
 _JOURNALS = "transient"
@@ -87,6 +88,18 @@ def spare(state: BrokerState, segments: Sequence[SegmentInfo], before: int) -> i
     if state.archive is not None:
         before = min(before, state.archive.position("transient"))
     return state.transactions.spare(segments, state.scheduler.spare(segments, before))
+
+
+def deletion_of(state: BrokerState) -> Deletion:
+    """Makes what deletes segments of the transient log."""
+    return Deletion(
+        state.store,
+        state.settings.store,
+        timeline=state.clock.timeline,
+        consumed=state.consumed,
+        early=lambda: state.watermarks.early,
+        spare=partial(spare, state),
+    )
 
 
 def delete_archived(state: BrokerState, archive: Archive) -> None:

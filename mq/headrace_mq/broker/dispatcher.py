@@ -21,6 +21,7 @@ from headrace_mq.broker.handlers import (
     locks,
     moves,
     offsets,
+    releases,
     sessions,
     topics,
 )
@@ -85,6 +86,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.LIST_CONNECTIONS: groups.list_connections,
         RequestCode.BROKER_STATUS: groups.broker_status,
         RequestCode.SET_GROUP: groups.set_group,
+        RequestCode.RELEASE_MESSAGES: releases.release_messages,
     }
 )
 

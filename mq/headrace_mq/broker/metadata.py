@@ -22,6 +22,7 @@ from headrace_mq.broker.peers.producers import KeptProducers, Producers
 from headrace_mq.broker.quotas.limits import KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.store.check.inspection import FoundQueue, MetadataKind
 from headrace_mq.store.retention.timeline import KeptTimeline
@@ -34,6 +35,7 @@ __all__ = [
     "limits_file",
     "offsets_file",
     "producers_file",
+    "releases_file",
     "schedule_file",
     "timeline_file",
     "topics_file",
@@ -74,6 +76,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         f"{METADATA_FOLDER}/limits.json": MetadataKind(
             KeptLimits,
             "quotas, how far behind groups may be, and which groups are paused then have to be set again",
+        ),
+        f"{METADATA_FOLDER}/releases.json": MetadataKind(
+            KeptReleases, "messages of topics kept forever then stay until they are released again"
         ),
         f"{METADATA_FOLDER}/producers.json": MetadataKind(
             KeptProducers, "where stored messages came from is then not told any more"
@@ -116,6 +121,12 @@ def limits_file(store: Path, files: Files | None = None) -> MetadataFile[KeptLim
     """The file with the limits that were set while the broker ran."""
     file = f"{METADATA_FOLDER}/limits.json"
     return MetadataFile(store / file, KeptLimits, repair=_repair(store, file), files=files)
+
+
+def releases_file(store: Path, files: Files | None = None) -> MetadataFile[KeptReleases]:
+    """The file with what may go of topics kept forever."""
+    file = f"{METADATA_FOLDER}/releases.json"
+    return MetadataFile(store / file, KeptReleases, repair=_repair(store, file), files=files)
 
 
 def producers_file(store: Path, files: Files | None = None) -> MetadataFile[KeptProducers]:

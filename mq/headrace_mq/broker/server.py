@@ -26,7 +26,7 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
-from headrace_mq.broker.assembly import connect, delete_archived, spare
+from headrace_mq.broker.assembly import connect, delete_archived, deletion_of
 from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.groups.locks import Locks
 from headrace_mq.broker.groups.members import Groups
@@ -37,6 +37,7 @@ from headrace_mq.broker.metadata import (
     limits_file,
     offsets_file,
     producers_file,
+    releases_file,
     schedule_file,
     timeline_file,
     topics_file,
@@ -50,8 +51,9 @@ from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.storage import Storage
-from headrace_mq.broker.topics.deletion import Deletion
+from headrace_mq.broker.topics.deletion import Deletion, delete_released
 from headrace_mq.broker.topics.disk import Disk, SystemDisk, Watermarks
+from headrace_mq.broker.topics.releases import Releases
 from headrace_mq.broker.topics.topics import COMPACT, Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.errors import BrokerStopping, MessageQueueError
@@ -258,6 +260,8 @@ class Broker:
             auto_create=settings.auto_create_topics,
         )
         topics.load((queue, kept, store.range(queue)[1]) for queue, kept in store.queues())
+        releases = Releases(releases_file(directory, self._files))
+        releases.load(topics.identities, lambda queue: store.range(queue)[1])
         offsets = Offsets(offsets_file(directory, self._files))
         queues = [queue for topic in topics.all() for queue in topics.queues_of(topic.topic)]
         offsets.load({queue: store.range(queue)[1] for queue in queues})
@@ -273,6 +277,7 @@ class Broker:
             clock=clock,
             store=store,
             topics=topics,
+            releases=releases,
             offsets=offsets,
             groups=Groups[Connection](
                 member_expiry_ms=settings.member_expiry_ms,
@@ -297,14 +302,7 @@ class Broker:
         )
         state.scheduler.load()
         state.transactions.load()
-        self._deletion = Deletion(
-            store,
-            settings.store,
-            timeline=clock.timeline,
-            consumed=state.consumed,
-            early=lambda: state.watermarks.early,
-            spare=partial(spare, state),
-        )
+        self._deletion = deletion_of(state)
         connect(state, self._workers)
         return state
 
@@ -426,6 +424,8 @@ class Broker:
         assert self._steady is not None
         self._steady.look()
         self._deletion.run()
+        count = self._settings.store.segments_deleted_max
+        delete_released(self._state.store, self._state.released, count)
         if self._storage.archive is not None:
             delete_archived(self._state, self._storage.archive)
 

@@ -29,6 +29,7 @@ from headrace_mq.broker.quotas.traffic import Meters
 from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics.disk import Watermarks
+from headrace_mq.broker.topics.releases import Releases
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.errors import StoreFull
@@ -83,6 +84,7 @@ class BrokerState:
     clock: SteadyClock
     store: MessageStore
     topics: Topics
+    releases: Releases
     offsets: Offsets
     groups: Groups[Connection]
     locks: Locks[Connection]
@@ -150,6 +152,12 @@ class BrokerState:
     def consumed(self, queue: QueueRef) -> int:
         """The offset below which nothing will be read: every group is past it, or it was deleted."""
         return max(self.offsets.consumed(queue), self.topics.start_of(queue))
+
+    def released(self, queue: QueueRef) -> int:
+        """The offset below which a queue's messages may go, although their topic is kept forever."""
+        start, known = self.topics.start_of(queue), queue.topic in self.topics
+        identity = self.topics.identity_of(queue.topic) if known else ""
+        return max(start, self.releases.before(queue, identity))
 
     def look_at_backlogs(self) -> None:
         """Raises and ends alarms of groups with a limit, and moves on those that shall skip."""

@@ -68,6 +68,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetGroup, SetQuota
+from headrace_mq.protocol.releases import QueueRelease, ReleaseMessages
 from headrace_mq.protocol.scheduled import CancelScheduled
 from headrace_mq.protocol.transactions import (
     TRANSACTION_TOPIC,
@@ -311,6 +312,10 @@ WORST: dict[int, list[Body | bytes]] = {
         FreezeQueues("t0", [1] * 200_000, True, True, False),
     ],
     RequestCode.DELETE_QUEUES: [DeleteQueues("t0", 0, True), DeleteQueues("gone", 0)],
+    RequestCode.RELEASE_MESSAGES: [
+        ReleaseMessages("t0", [QueueRelease(number, 0) for number in range(1_024)]),
+        ReleaseMessages("t0", [QueueRelease(0, 0)] * 60_000),
+    ],
     RequestCode.FIND_MESSAGES: [FindMessages("t0", "k" * 1_000, 0, 1 << 60, 1_000, 4 * MIB)],
     RequestCode.OFFSETS_AT: [OffsetsAt(FOUR, 1), OffsetsAt(TINY, 1), OffsetsAt(NAMES, 1)],
     RequestCode.RESET_OFFSETS: [

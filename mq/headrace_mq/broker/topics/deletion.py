@@ -13,15 +13,23 @@ from typing import Protocol
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.retention.retention import RetentionRules, SegmentFacts, delete_before
+from headrace_mq.store.retention.retention import (
+    RetentionRules,
+    SegmentFacts,
+    delete_before,
+    released_before,
+)
 from headrace_mq.store.retention.timeline import Timeline
 
-__all__ = ["Deletion", "SegmentStore", "rules_of"]
+__all__ = ["FOREVER", "Deletion", "SegmentStore", "delete_released", "holding", "rules_of"]
 
 _log = get_logger(__name__)
 
-# The one log whose messages may go; the other one's promise is that they never do.
+# The log whose messages go by age and size. Those of the other one go only if they were released.
 _LOG = "transient"
+FOREVER = "forever"
+# Topics that an answer names: enough to see what holds a segment.
+_NAMED_MAX = 8
 
 
 class SegmentStore(Protocol):
@@ -91,3 +99,30 @@ class Deletion:
         deleted = self._store.delete_segments(_LOG, before)
         _log.info("segments deleted", log=_LOG, segments=deleted, before=before, early=rules.early)
         return deleted
+
+
+def delete_released(
+    store: SegmentStore, released: Callable[[QueueRef], int], segments_max: int
+) -> int:
+    """Deletes the oldest segments of the log kept forever in which all is released; returns how many.
+
+    Args:
+        store: holds the segments.
+        released: returns the offset below which a queue's messages may go.
+        segments_max: the most segments to delete at a time.
+    """
+    segments = store.segments(FOREVER)
+    before = released_before(segments, released, segments_max=segments_max)
+    if not segments or before <= segments[0].base:
+        return 0
+    deleted = store.delete_segments(FOREVER, before)
+    _log.info("released segments deleted", log=FOREVER, segments=deleted, before=before)
+    return deleted
+
+
+def holding(segments: Sequence[SegmentFacts], released: Callable[[QueueRef], int]) -> list[str]:
+    """Returns some of the topics whose messages keep the oldest segment, if that is not the active one."""
+    if not segments or not segments[0].sealed:
+        return []
+    ends = segments[0].next_offsets.items()
+    return sorted({queue.topic for queue, end in ends if end > released(queue)})[:_NAMED_MAX]

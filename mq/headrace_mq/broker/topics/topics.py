@@ -187,6 +187,11 @@ class Topics:
             raise _not_found(topic)
         return self._identities[topic]
 
+    @property
+    def identities(self) -> Mapping[str, str]:
+        """The identity of each topic, by its name; see `identity_of`."""
+        return self._identities
+
     def is_settled(self, topic: str) -> bool:
         """Whether each key is known to have had one queue since the topic was made.
 

@@ -6,7 +6,7 @@ Decides which segments of a log may be deleted. PURE.
                                          the result: whole segments below it
 
 `delete_before` decides by age, by size, or early when the disk fills. `beyond_window` decides for a
-log with an archive. The broker's timer passes in the ages, the rules and the consumed offsets; the
+log with an archive, `released_before` for one that is kept until its messages are released. The broker's timer passes in the ages, the rules and the consumed offsets; the
 store deletes. This module must not know files, the clock or groups.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 from headrace_mq.message import QueueRef
 
-__all__ = ["RetentionRules", "SegmentFacts", "beyond_window", "delete_before"]
+__all__ = ["RetentionRules", "SegmentFacts", "beyond_window", "delete_before", "released_before"]
 
 
 class SegmentFacts(Protocol):
@@ -130,4 +130,27 @@ def beyond_window(
             break
         position = segment.end
         held_bytes -= segment.bytes
+    return position
+
+
+def released_before(
+    segments: Sequence[SegmentFacts], released: Callable[[QueueRef], int], *, segments_max: int
+) -> int:
+    """Returns the log position before which whole segments may be deleted, because all in them is released.
+
+    This is the first segment's base if no segment may be deleted, and 0 for an empty log.
+
+    Args:
+        segments: all of a log, in order.
+        released: returns the offset below which a queue's messages may go.
+        segments_max: the most segments to delete at a time.
+    """
+    if not segments:
+        return 0
+    position = segments[0].base
+    for segment in segments[:segments_max]:
+        kept = any(end > released(queue) for queue, end in segment.next_offsets.items())
+        if not segment.sealed or kept:
+            break
+        position = segment.end
     return position

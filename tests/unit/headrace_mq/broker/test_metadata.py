@@ -17,6 +17,7 @@ from headrace_mq.broker.metadata import (
     broker_file,
     offsets_file,
     producers_file,
+    releases_file,
     schedule_file,
     topics_file,
     topics_from,
@@ -26,6 +27,7 @@ from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
 from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
@@ -35,6 +37,7 @@ FILES = [
     (broker_file, "broker.json", KeptBroker(1)),
     (topics_file, "topics.json", KeptTopics({})),
     (offsets_file, "offsets.json", KeptOffsets({})),
+    (releases_file, "releases.json", KeptReleases()),
     (producers_file, "producers.json", KeptProducers([])),
     (schedule_file, "schedule.json", KeptSchedule(0, [], [], None)),
     (transactions_file, "transactions.json", KeptTransactions(0, [], [], None)),

@@ -20,6 +20,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "DESCRIBE_QUEUES": 54,
         "FREEZE_QUEUES": 55,
         "DELETE_QUEUES": 56,
+        "RELEASE_MESSAGES": 67,
         "FIND_MESSAGES": 70,
         "OFFSETS_AT": 57,
         "RESET_OFFSETS": 58,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headrace_mq.broker.topics.deletion import Deletion, rules_of
+from headrace_mq.broker.topics.deletion import FOREVER, Deletion, delete_released, holding, rules_of
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.retention.timeline import Reading, Timeline
@@ -144,3 +144,14 @@ def test_spared_segments_stay_until_they_are_spared_no_more(
     assert passes.run() == 0
     needed[0] = 9
     assert passes.run() == 1
+
+
+def test_released_segments_go_and_the_topics_that_hold_the_next_one_are_named() -> None:
+    store = ListedStore(4)
+    assert delete_released(store, lambda _: 2, 10) == 2
+    assert [one.base for one in store.held] == [2, 3]
+    assert holding(store.held, lambda _: 2) == ["t"]
+    assert delete_released(store, lambda _: 2, 10) == 0
+    assert delete_released(store, lambda _: 9, 10) == 1
+    assert holding(store.held, lambda _: 2) == holding([], lambda _: 2) == []
+    assert set(store.asked) == {FOREVER}

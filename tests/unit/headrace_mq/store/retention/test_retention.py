@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_mq.message import QueueRef
-from headrace_mq.store.retention.retention import RetentionRules, beyond_window, delete_before
+from headrace_mq.store.retention.retention import (
+    RetentionRules,
+    beyond_window,
+    delete_before,
+    released_before,
+)
 
 HOUR = 3_600_000
 DAY, YEAR = 24 * HOUR, 365 * 24 * HOUR
@@ -217,3 +222,39 @@ def test_no_segment_goes_that_is_not_archived(
     assert 0 <= found <= max(archived, 0)
     assert found % 10 == 0
     assert found // 10 <= most
+
+
+# --- released messages ---------------------------------------------------------------------------
+
+OTHER = QueueRef("letters", 0)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from([QUEUE, OTHER]), st.integers(0, 9)), max_size=6),
+    st.dictionaries(st.sampled_from([QUEUE, OTHER]), st.integers(0, 9)),
+    st.integers(1, 4),
+)
+def test_segments_go_from_the_oldest_as_long_as_all_in_them_is_released(
+    held: list[dict[QueueRef, int]], marks: dict[QueueRef, int], segments_max: int
+) -> None:
+    last = len(held) - 1
+    log = [Stretch(100 * n, 100 * n + 100, 100, 0, n < last, ends) for n, ends in enumerate(held)]
+    before = released_before(log, lambda queue: marks.get(queue, 0), segments_max=segments_max)
+    gone = [segment for segment in log if segment.end <= before]
+    assert len(gone) <= segments_max
+    assert all(segment.sealed for segment in gone)
+    assert all(
+        end <= marks.get(queue, 0)
+        for segment in gone
+        for queue, end in segment.next_offsets.items()
+    )
+    # And no one too few.
+    if len(gone) < min(segments_max, last):
+        following = log[len(gone)].next_offsets.items()
+        assert any(end > marks.get(queue, 0) for queue, end in following)
+
+
+def test_nothing_goes_that_was_not_released() -> None:
+    assert released_before([], everything, segments_max=9) == 0
+    assert released_before(log_of(START, START), nothing, segments_max=9) == 0
+    assert released_before(log_of(START, START), everything, segments_max=9) == 200
