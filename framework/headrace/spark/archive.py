@@ -12,7 +12,6 @@ Used by `analysis.export`, which writes parts, and by `executor.fold`, which rea
 them instead of from the broker. It must not know Spark or what events mean.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -28,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace._runtime.file_lock import take_file_lock
 from headrace.errors import ProjectionError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
@@ -329,10 +329,8 @@ def writing_part(folder: Path) -> Iterator[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ProjectionError(f"another export is writing into {folder}") from error
+        if not take_file_lock(lock.fileno()):
+            raise ProjectionError(f"another export is writing into {folder}")
         place = folder / _WRITING
         # Of an export that was killed.
         shutil.rmtree(place, ignore_errors=True)

@@ -6,10 +6,11 @@ Used by the broker, which divides them among connections and files; uses the ope
 
 import errno
 import os
-import resource
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
+
+from headrace_mq._runtime.system_calls import OPEN_FLAGS
 
 __all__ = ["Descriptors", "granted", "in_use"]
 
@@ -20,6 +21,8 @@ _MOST = 1 << 20
 
 def granted() -> int:
     """Raises the limit of this process as far as it may itself, and returns it."""
+    import resource  # Windows has none, and runs no broker
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     if soft == unlimited:
@@ -67,7 +70,7 @@ class Descriptors(NamedTuple):
     def missing(self) -> int:
         """How many connections must go, so that half of what is kept for files is free again."""
         try:
-            lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            lowest = os.open(os.devnull, os.O_RDONLY | OPEN_FLAGS)
         except OSError as error:
             if error.errno not in {errno.EMFILE, errno.ENFILE}:
                 return 0

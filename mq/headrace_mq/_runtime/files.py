@@ -6,12 +6,13 @@ Used by `store`; uses the operating system. It knows nothing of messages or form
 """
 
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
+
+from headrace_mq._runtime.system_calls import OPEN_FLAGS, control_module, system_calls, take_lock
 
 __all__ = ["Files", "SystemFiles", "write_all"]
 
@@ -19,6 +20,8 @@ __all__ = ["Files", "SystemFiles", "write_all"]
 PARTS_MAX = 1_024
 # How Linux ends the name behind a descriptor whose file was removed or replaced.
 _REMOVED = " (deleted)"
+
+_SYSTEM = system_calls(os, control_module())
 
 
 class Files(Protocol):
@@ -124,13 +127,13 @@ class SystemFiles:
 
     def open(self, path: Path, *, create: bool = False) -> int:
         """Opens a file for reading and writing, on a read-only file system for reading alone."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        flags = os.O_RDWR | OPEN_FLAGS | (os.O_CREAT | os.O_TRUNC if create else 0)
         try:
             return os.open(path, flags, 0o640)
         except OSError as error:
             if create or error.errno != errno.EROFS:
                 raise
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
     def close(self, fd: int) -> None:
         """Closes a descriptor."""
@@ -156,7 +159,7 @@ class SystemFiles:
 
     def read(self, fd: int, at: int, length: int) -> bytes:
         """Up to `length` bytes from byte `at`."""
-        return os.pread(fd, length, at)
+        return _SYSTEM.read(fd, length, at)
 
     def read_cached(self, fd: int, at: int, length: int) -> bytearray | None:
         """`length` bytes if memory holds them all, or None."""
@@ -171,11 +174,11 @@ class SystemFiles:
 
     def write(self, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> int:
         """Writes parts at byte `at`; may write less than it was given."""
-        return os.pwritev(fd, parts, at)
+        return _SYSTEM.write(fd, parts, at)
 
     def allocate(self, fd: int, length: int) -> None:
         """Reserves disk blocks up to `length` bytes."""
-        os.posix_fallocate(fd, 0, length)
+        _SYSTEM.allocate(fd, length)
 
     def truncate(self, fd: int, length: int) -> None:
         """Cuts or extends the file to `length` bytes."""
@@ -183,6 +186,8 @@ class SystemFiles:
 
     def next_data(self, fd: int, at: int) -> int | None:
         """The first byte from `at` on that may be other than a never-written zero, or None."""
+        if not hasattr(os, "SEEK_DATA"):
+            return at if at < os.fstat(fd).st_size else None
         try:
             return os.lseek(fd, at, os.SEEK_DATA)
         except OSError as error:
@@ -194,7 +199,7 @@ class SystemFiles:
         """Makes a file's bytes and length durable; returns the microseconds it took."""
         # A duration, not a time: nothing is decided by it but inline or thread.
         started = time.perf_counter_ns()
-        os.fdatasync(fd)
+        _SYSTEM.sync(fd)
         return (time.perf_counter_ns() - started) // 1_000
 
     def rename(self, old: Path, new: Path) -> None:
@@ -207,19 +212,17 @@ class SystemFiles:
 
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if not hasattr(os, "O_DIRECTORY"):
+            return  # Windows opens no directory; its file systems keep names in a journal.
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | OPEN_FLAGS)
         try:
-            os.fsync(fd)
+            _SYSTEM.sync_names(fd)
         finally:
             os.close(fd)
 
     def lock(self, fd: int) -> bool:
         """Takes an exclusive lock that ends with the process."""
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return take_lock(fd)
 
 
 def write_all(files: Files, fd: int, at: int, parts: Sequence[bytes | memoryview]) -> None:

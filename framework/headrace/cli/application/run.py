@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -228,8 +228,9 @@ def _application(path: str, *, tracing: bool) -> "App":
 async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | None") -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
     async with app.run(settings) as running, _http(app, running, settings, gateway) as serving:
         if running.read_only is not None and serving is None:
             raise HeadraceError(

@@ -22,6 +22,7 @@ from headrace.cli.queue.administration import AsJson, ask, per_second, print_jso
 from headrace.cli.queue.broker_options import BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
 from headrace.cli.settings import ConfigFile, SetPairs, gather
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.settings import BrokerSettings
@@ -68,6 +69,12 @@ def broker(
     """Run a broker. Prints `headrace broker ready on HOST:PORT` once it listens; stop it with SIGTERM."""
     if context.invoked_subcommand is not None:
         return
+    from headrace_mq._runtime.system_calls import control_module
+
+    if control_module() is None:
+        raise HeadraceError(
+            "a broker needs Linux or macOS; here clients work, and App.run_local() needs no broker"
+        )
     given = given_settings(context)
     stuck_after_ms = given.pop("supervise", {}).get("stuck_after_ms")
     given.setdefault("broker", {}).update(default_rates(client=client_quota, topic=topic_quota))

@@ -11,7 +11,6 @@ Used by rebuilds, by way of `ReadModels`. It knows neither projections nor their
 """
 
 import asyncio
-import fcntl
 import os
 from contextlib import suppress
 from hashlib import blake2b
@@ -24,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql import column
 
+from headrace._runtime.file_lock import take_file_lock
 from headrace.stores.database.engines import autocommit, is_in_memory
 
 __all__ = ["RebuildLocks"]
@@ -67,8 +67,8 @@ class RebuildLocks:
         if is_in_memory(self._url):
             self._held[owner] = None
         elif self._url.get_backend_name() == "sqlite":
-            file = os.open(self._file(owner), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            file = os.open(self._file(owner), os.O_CREAT | os.O_RDWR, _FILE_MODE)
+            take_file_lock(file)  # no other one has this name
             self._held[owner] = file
         else:
             async with self._turn:
@@ -130,16 +130,14 @@ class RebuildLocks:
 def _is_locked(path: Path) -> bool:
     """Whether a process holds a lock on a file; removes one that a dead process has left."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except PermissionError:
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
+        if not take_file_lock(file):
+            return True
         with suppress(PermissionError):
             path.unlink(missing_ok=True)
         return False

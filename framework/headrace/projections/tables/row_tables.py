@@ -26,14 +26,17 @@ from sqlalchemy import (
     Float,
     MetaData,
     Numeric,
+    Select,
     String,
     Table,
     Text,
     inspect,
     select,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql import quoted_name
-from sqlalchemy.sql.ddl import CreateView, DropView
+from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
@@ -126,7 +129,34 @@ def row_of(projection: Projection[R], values: Mapping[Any, Any]) -> R:
     return projection.shape.load(dict(values))
 
 
-def create_view(name: str, table: Table, *, replace: bool = False) -> CreateView:
+class _CreateView(ExecutableDDLElement):
+    """CREATE VIEW, which SQLAlchemy has from 2.1 on."""
+
+    def __init__(self, name: str, source: Select[Any], *, replace: bool) -> None:
+        self.name = name
+        self.source = source
+        self.words = "CREATE OR REPLACE VIEW" if replace else "CREATE VIEW"
+
+
+class _DropView(ExecutableDDLElement):
+    """DROP VIEW IF EXISTS, likewise."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@compiles(_CreateView)
+def _create_view(element: _CreateView, compiler: DDLCompiler, **_: Any) -> str:
+    source = compiler.sql_compiler.process(element.source)
+    return f"{element.words} {compiler.preparer.quote(element.name)} AS {source}"
+
+
+@compiles(_DropView)
+def _drop_view(element: _DropView, compiler: DDLCompiler, **_: Any) -> str:
+    return f"DROP VIEW IF EXISTS {compiler.preparer.quote(element.name)}"
+
+
+def create_view(name: str, table: Table, *, replace: bool = False) -> ExecutableDDLElement:
     """Returns the statement that puts a view in front of a generation's table.
 
     Args:
@@ -134,12 +164,12 @@ def create_view(name: str, table: Table, *, replace: bool = False) -> CreateView
         table: the generation.
         replace: take the place of a view with the same columns, keeping grants (PostgreSQL).
     """
-    return CreateView(select(*table.columns), name, or_replace=replace)
+    return _CreateView(name, select(*table.columns), replace=replace)
 
 
-def drop_view(name: str) -> DropView:
+def drop_view(name: str) -> ExecutableDDLElement:
     """Returns the statement that removes a projection's view."""
-    return DropView(Table(name, MetaData()), if_exists=True)
+    return _DropView(name)
 
 
 def fits(connection: Connection, table: Table) -> bool:

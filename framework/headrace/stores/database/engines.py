@@ -284,7 +284,7 @@ def _prepare_file(engine: Engine, file: Path) -> None:
     ) -> None:
         record.info.pop(_READ_ONLY, None)
         if file.parent.is_dir() and not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE))
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR, _FILE_MODE))
         elif why_read_only(file) is not None:
             record.info[_READ_ONLY] = read_only = ReadOnlyFile.of(file)
             names[0] = read_only.uri

@@ -35,7 +35,8 @@ def why_read_only(file: Path) -> str | None:
     """
     if not file.is_file():
         return None
-    if os.statvfs(file).f_flag & os.ST_RDONLY:
+    # Windows has no such call; there a write tells.
+    if hasattr(os, "statvfs") and os.statvfs(file).f_flag & os.ST_RDONLY:
         return "its disk takes no writes"
     siblings = [_sibling(file, _LOG), _sibling(file, _INDEX)]
     for each in (file, *siblings):

@@ -165,7 +165,7 @@ async def test_one_log_that_is_full_takes_nothing_of_the_other_one_back(desk: De
     desk.stage(b"a")
     desk.stage(b"b" * ROOM)
     desk.stage(b"c", "transient")
-    with pytest.raises(StoreFull, match=r"no new segment of [\d,]+ bytes"):
+    with pytest.raises(StoreFull, match="no new segment can be made"):
         await desk.flusher.durable()
     assert desk.committed[-1] == [b"a", b"c"]
     assert desk.withdrawn == [b"b" * ROOM]
