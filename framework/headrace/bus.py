@@ -9,11 +9,13 @@ the store.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, Protocol
 
 import msgspec
 
+from headrace._runtime.clock import SystemClock
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
@@ -128,6 +130,7 @@ class CommandBus:
         command_id: str | None = None,
         correlation_id: str | None = None,
         items: Mapping[str, str] | None = None,
+        deadline: datetime | timedelta | None = None,
     ) -> str:
         """Hands a command over and returns its id once it is durable in the queue.
 
@@ -137,12 +140,15 @@ class CommandBus:
                 default.
             correlation_id: first command of the chain; the command's own id by default.
             items: text values handed on to the events.
+            deadline: a moment with a zone, or how long from now: if the command is not decided by then,
+                it is rejected as `CommandExpired` and its handler does not run. None: it has no end.
 
         Raises:
             CommandRefused: the queue did not take it.
             CommandTimeout: the queue did not say whether it took it.
+            ValueError: the deadline has no zone.
         """
-        envelope = _envelope(command, command_id, correlation_id, items)
+        envelope = _envelope(command, command_id, correlation_id, items, deadline)
         await self.send_envelope(envelope)
         return envelope.command_id
 
@@ -164,6 +170,7 @@ class CommandBus:
         items: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
         wait_for: WaitFor = EXECUTED,
+        deadline: datetime | timedelta | None = None,
     ) -> CommandResult:
         """Hands a command over, waits until it is executed, and returns its result.
 
@@ -177,8 +184,10 @@ class CommandBus:
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
             wait_for: "executed"; or projections, until these have folded what the command did; or
                 "handled", until all projections, process managers and event handlers have.
+            deadline: as for `send`; the call itself waits for `timeout_ms`, with or without it.
 
         Raises:
+            ValueError: the deadline has no zone.
             CommandTimeout: no result came in time: the outcome is unknown.
             NotYetHandled: there is a result, and what was waited for has not come in time.
             CommandRefused: the queue did not take it.
@@ -189,14 +198,14 @@ class CommandBus:
             if self._progress is None:
                 raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
-        envelope = _envelope(command, command_id, None, items)
+        envelope = _envelope(command, command_id, None, items, deadline)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if not names:
             result = await self._result(envelope, wait_ms)
         else:
-            deadline = asyncio.get_running_loop().time() + wait_ms / 1_000
+            end = asyncio.get_running_loop().time() + wait_ms / 1_000
             result = await self._result(envelope, wait_ms)
-            left_ms = max(0, int((deadline - asyncio.get_running_loop().time()) * 1_000))
+            left_ms = max(0, int((end - asyncio.get_running_loop().time()) * 1_000))
             await self._handled(result, names, left_ms)
         if not result.ok and asyncio.get_running_loop().get_debug():
             return WatchedResult.of(result, command.message_name, depth=2)
@@ -389,6 +398,7 @@ def _envelope(
     command_id: str | None,
     correlation_id: str | None,
     items: Mapping[str, str] | None,
+    deadline: datetime | timedelta | None,
 ) -> CommandEnvelope:
     if not isinstance(command, Command):
         raise TypeError(f"a bus takes an instance of a Command class, not {command!r}")
@@ -398,4 +408,15 @@ def _envelope(
         command_id=command_id,
         correlation_id=correlation_id or command_id,
         items=dict(items or {}),
+        deadline=None if deadline is None else _moment(deadline),
     )
+
+
+def _moment(deadline: datetime | timedelta) -> datetime:
+    if isinstance(deadline, timedelta):
+        return SystemClock().now() + deadline
+    if deadline.tzinfo is None:
+        raise ValueError(
+            f"deadline={deadline!r} has no time zone; give one, or a timedelta from now"
+        )
+    return deadline

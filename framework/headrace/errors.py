@@ -4,7 +4,8 @@ Every error that the framework raises on purpose.
     HeadraceError
     ├── DomainError                 a business rule says no; answered to the caller, never retried
     │   ├── AggregateNotFound       the command names an aggregate that was never created
-    │   └── AggregateExists         the command creates an aggregate that is there already
+    │   ├── AggregateExists         the command creates an aggregate that is there already
+    │   └── CommandExpired          the command was not decided by its deadline
     ├── DefinitionError             the application is put together wrongly; found at start
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
@@ -37,6 +38,7 @@ __all__ = [
     "AggregateExists",
     "AggregateNotFound",
     "BrokerUnreachable",
+    "CommandExpired",
     "CommandRefused",
     "CommandTimeout",
     "DamagedStream",
@@ -84,6 +86,10 @@ class AggregateNotFound(DomainError):
 
 class AggregateExists(DomainError):
     """The command creates an aggregate that is there already."""
+
+
+class CommandExpired(DomainError):
+    """The command was not decided by its deadline, and its handler did not run."""
 
 
 class DefinitionError(HeadraceError):

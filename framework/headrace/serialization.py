@@ -59,6 +59,7 @@ class CommandEnvelope:
         items: text values handed on to events and to the commands they cause.
         due: the moment at which the queue delivers it, or how long after the queue has it; None: at
             once. Of these a delay alone is encoded.
+        deadline: if the command is not decided by then, it is rejected; None: it has no end.
     """
 
     command: Command
@@ -66,6 +67,7 @@ class CommandEnvelope:
     correlation_id: str
     items: Mapping[str, str] = field(default_factory=dict)
     due: datetime | timedelta | None = None
+    deadline: datetime | None = None
     aggregate_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -139,6 +141,7 @@ class _WireCommand(msgspec.Struct, gc=False):
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=_DELAY_MS_MAX)] | msgspec.UnsetType = (
         msgspec.UNSET
     )
+    deadline: datetime | msgspec.UnsetType = msgspec.UNSET
 
 
 class _WireApplicationMessage(msgspec.Struct, gc=False):
@@ -230,6 +233,7 @@ class JsonSerializer:
                 delay_ms=msgspec.UNSET
                 if not isinstance(envelope.due, timedelta)
                 else envelope.due // _MILLISECOND,
+                deadline=msgspec.UNSET if envelope.deadline is None else envelope.deadline,
             )
         )
 
@@ -245,6 +249,7 @@ class JsonSerializer:
             correlation_id=wire.correlation_id,
             items=wire.items,
             due=None if wire.delay_ms is msgspec.UNSET else timedelta(milliseconds=wire.delay_ms),
+            deadline=None if wire.deadline is msgspec.UNSET else wire.deadline,
         )
 
     def encode_stream(self, stream: EventStream) -> bytes:

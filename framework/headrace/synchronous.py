@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
@@ -83,6 +84,7 @@ class SynchronousBus:
         items: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
         wait_for: WaitFor = EXECUTED,
+        deadline: datetime | timedelta | None = None,
     ) -> CommandResult:
         """Hands a command over and returns its result; see `CommandBus.execute`, which it raises as."""
         result = self._run(
@@ -92,6 +94,7 @@ class SynchronousBus:
                 items=items,
                 timeout_ms=timeout_ms,
                 wait_for=wait_for,
+                deadline=deadline,
             )
         )
         if isinstance(result, WatchedResult):  # in debug mode: names the line of this call
@@ -105,11 +108,16 @@ class SynchronousBus:
         command_id: str | None = None,
         correlation_id: str | None = None,
         items: Mapping[str, str] | None = None,
+        deadline: datetime | timedelta | None = None,
     ) -> str:
         """Returns a command's id once it is durable in the queue; see `CommandBus.send`."""
         return self._run(
             lambda client: client.bus.send(
-                command, command_id=command_id, correlation_id=correlation_id, items=items
+                command,
+                command_id=command_id,
+                correlation_id=correlation_id,
+                items=items,
+                deadline=deadline,
             )
         )
 

@@ -22,7 +22,7 @@ from headrace.commands.command_handlers import (
 )
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream, Rejection
-from headrace.errors import AggregateExists, DomainError
+from headrace.errors import AggregateExists, CommandExpired, DomainError
 from headrace.serialization import CommandEnvelope, Serializer
 
 __all__ = ["CommandDecider", "Crashed", "Decision", "DecisionFailed", "Recorded", "Repeated"]
@@ -117,6 +117,10 @@ class CommandDecider:
             )
         run = HandlerRun()
         error: BaseException | None = None
+        if envelope.deadline is not None and self._clock.now() >= envelope.deadline:
+            by = envelope.deadline.isoformat()
+            expired = CommandExpired(f"it was to be decided by {by}; its handler did not run")
+            return self._rejected(envelope, state, run, expired)
         try:
             await _call(handler, envelope, state, run)
         except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned

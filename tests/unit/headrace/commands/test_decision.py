@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -39,14 +40,18 @@ class State:
 def decide(world):
     """Runs a handler of Try, or the bank's handler of another command."""
 
-    async def decide(handler_or_command, state):
+    async def decide(handler_or_command, state, deadline=None):
         handlers, command = world.handlers, handler_or_command
         if not isinstance(handler_or_command, Command):
             handlers, command = HandlerTable(), Try(account_id="a-1")
             handlers.add(handler_or_command)
         decider = CommandDecider(handlers=handlers, serializer=world.serializer, clock=world.clock)
         envelope = CommandEnvelope(
-            command=command, command_id="c-1", correlation_id="c-0", items={"trace": "t"}
+            command=command,
+            command_id="c-1",
+            correlation_id="c-0",
+            items={"trace": "t"},
+            deadline=deadline,
         )
         return await decider.decide(envelope, state)
 
@@ -465,3 +470,17 @@ async def test_an_aggregate_of_a_class_that_inherits_is_created_updated_and_load
         assert (wrong.status, wrong.error) == ("rejected", "AggregateNotFound")
         await world.stop()
     assert {each.aggregate_type for each in await world.stored("s-1") if each.events} == {"Savings"}
+
+
+@pytest.mark.parametrize(("left_ms", "error"), [(1, None), (0, "CommandExpired")])
+async def test_a_command_that_is_not_decided_by_its_deadline_is_rejected(
+    decide, bank, account, world, left_ms, error
+):
+    by = world.clock.now() + timedelta(milliseconds=left_ms)
+    decision = await decide(bank.Deposit(account_id="a-1", amount=5), State(account), by)
+    rejection = decision.stream.rejection
+    assert (rejection and rejection.error) == error
+    assert bool(decision.stream.events) is (error is None)
+    if error is not None:
+        assert account.recorded == ()
+        assert rejection.sentence.startswith(f"it was to be decided by {by.isoformat()}")
