@@ -194,8 +194,8 @@ class App(HandlerHolder):
         """The names of all that read its events, by consumer group."""
         from headrace.lineage.check import reader_names
 
-        parts = (self._projections, self._event_handlers, self._process_managers)
-        return reader_names(self.name, *parts)
+        versions = {name: each.version for name, each in self._projections.items()}
+        return reader_names(self.name, versions, self._event_handlers, self._process_managers)
 
     @property
     def _listeners(self) -> list[Any]:

@@ -85,6 +85,10 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
+    # What puts a projection's rows in place that services with code of a newer version have built next to
+    # the live ones: "on_catch_up": they do, as soon as the new rows have all that the live ones have, so a
+    # deploy needs no second step; "by_command": `headrace projection switch`.
+    projection_switch: Literal["on_catch_up", "by_command"] = "on_catch_up"
     # Aggregates, or instances, that one reader of events parks before it stands still: so many poison
     # events mean that a fold or a handler is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)

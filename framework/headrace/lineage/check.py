@@ -31,6 +31,7 @@ from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
 from headrace.lineage.marks import Reader, read_kept, reset_readers, write_marks
 from headrace.lineage.topic_damage import TopicDamage
 from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal
+from headrace.projections.definition.projection import projection_group
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
@@ -52,11 +53,18 @@ _PAUSE_FACTOR: Final = 9
 
 
 def reader_names(
-    app_name: str, projections: Iterable[str], processors: Iterable[str], managers: Iterable[str]
+    app_name: str, versions: Mapping[str, int], processors: Iterable[str], managers: Iterable[str]
 ) -> dict[str, str]:
-    """Returns the names of the readers of an application's events, by consumer group."""
+    """Returns the names of the readers of an application's events, by consumer group.
+
+    Args:
+        app_name: the application's name.
+        versions: of the definitions of its projections, by name.
+        processors: the names of its event handlers.
+        managers: the names of its process managers.
+    """
     return {
-        **{f"{app_name}.projection.{name}": name for name in projections},
+        **{projection_group(app_name, name, version): name for name, version in versions.items()},
         **{f"{app_name}.handlers.{name}": HandlerProgress(name).parked.name for name in processors},
         **{f"{app_name}.process.{name}": f"process:{name}" for name in managers},
     }

@@ -101,12 +101,13 @@ def write_marks(
 
 
 def reset_readers(connection: Connection, readers: Sequence[Reader]) -> None:
-    """Resets readers to the topic's start; their versions stay, so no event is handled twice."""
-    for reader in readers:
+    """Resets readers to the topic's start; their versions stay, so no event is handled twice.
+
+    Of a projection all generations: code of other versions folds the same topic into them.
+    """
+    for name, _ in readers:
         for table in (projection_offsets, reader_marks):
-            connection.execute(
-                delete(table).where(table.c.name == reader[0], table.c.generation == reader[1])
-            )
+            connection.execute(delete(table).where(table.c.name == name))
 
 
 def forget(connection: Connection, names: Collection[str]) -> None:

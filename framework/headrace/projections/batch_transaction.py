@@ -19,7 +19,7 @@ Used by the live runner, parked events and rebuilds, which own the transaction.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -94,9 +94,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The batch is in the transaction; `rows` were written or deleted."""
+    """The batch is in the transaction; `rows` were written or deleted, and have these `keys`."""
 
     rows: int
+    keys: Collection[str] = field(default=(), compare=False)
 
 
 class _Overtaken(Exception):
@@ -242,7 +243,7 @@ def _apply(
             versions | folded.versions,
             folded.rows | folded.changes if _writes_alone(target.projection) else {},
         )
-    return Applied(rows=len(folded.changes))
+    return Applied(rows=len(folded.changes), keys=folded.changes.keys())
 
 
 def _apply_alone(
@@ -265,7 +266,7 @@ def _apply_alone(
         return folded
     _store(connection, target, folded, batch.end, left)
     recall.write(batch.end, versions | folded.versions, folded.rows | folded.changes)
-    return Applied(rows=len(folded.changes))
+    return Applied(rows=len(folded.changes), keys=folded.changes.keys())
 
 
 def _fold(

@@ -137,6 +137,7 @@ class BatchApplier(Generic[R]):
         positions: Mapping[QueueId, int | None],
         *,
         parking: bool = True,
+        live: bool = True,
     ) -> Callable[[], Awaitable[Applied | Moved | Switched | Poisoned]]:
         """Returns what makes one attempt to apply messages whole; it counts its faults.
 
@@ -149,6 +150,8 @@ class BatchApplier(Generic[R]):
             messages: to be applied in one transaction.
             positions: the next offset of each queue; None: none is stored yet.
             parking: one message that cannot be applied is parked; otherwise its error is raised.
+            live: the generation is the live one; others are written without what `recall` knows, whose
+                statement writes to the live one and to the shadow of a rebuild.
         """
         faults = 0
 
@@ -159,8 +162,8 @@ class BatchApplier(Generic[R]):
                 target,
                 batch,
                 missing=self.missing,
-                recall=self.recall,
-                alone=self.alone,
+                recall=self.recall if live else None,
+                alone=self.alone if live else None,
             )
 
         async def attempt() -> Applied | Moved | Switched | Poisoned:

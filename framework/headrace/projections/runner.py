@@ -10,7 +10,8 @@ runner that has lost a queue finds other offsets than its own, writes nothing an
                                     times, then its aggregate is parked (see `poison`) and
                                     everything else goes on
     paused                          nothing is applied until it is resumed, here or elsewhere
-    live rows of another version    nothing is applied until a rebuild puts those of this one in place
+    live rows of another version    it folds into a generation of its own version, next to the live one;
+                                    older code that has none waits
     offsets fall back               found within `switch_check_ms`, and folded again: a database
                                     that takes another's place may lack its last batches
     anything else                   tried again as often, then FAILED: the projection stands
@@ -41,6 +42,7 @@ from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pau
 from headrace.projections.poison import BatchApplier, Poisoned, TooManyParked, apply_in_halves
 from headrace.projections.tables.contents import Moved, Switched
 from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.turn import Turn
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
 from headrace.settings import Settings
@@ -129,8 +131,16 @@ class ProjectionRunner(BatchReaction, Generic[R]):
             recall=Recall(),
             alone=read_models.run_alone if by_one_statement else None,
         )
+        self._turn: Turn[R] = Turn(
+            projection,
+            read_models,
+            by_itself=settings.projection_switch == "on_catch_up",
+            check_ms=switch_check_ms,
+            on_wait=self._say_waiting,
+        )
         self._looked = 0.0
         self._generation = 0
+        self._is_live = True
         # The next offset of every queue that was ever assigned; None: the topic's beginning.
         self._positions: dict[QueueId, int | None] = {}
 
@@ -219,6 +229,8 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         now = asyncio.get_running_loop().time
         begun = now()
         await self._take(messages)
+        if not self._is_live and self._shadow is None:
+            await self._turn.try_to_go_live(self._generation)
         # An idle queue may be behind too, while another queue keeps the runner busy.
         if begun >= self._looked + self._switch_check_ms / 1_000:
             self._looked = begun
@@ -242,15 +254,12 @@ class ProjectionRunner(BatchReaction, Generic[R]):
 
     async def _load_position(self) -> dict[QueueId, int]:
         """Reads which generation to apply to and its offsets; forgets those of another generation."""
-        name = self._projection.name
-        if self._shadow is None:
-            await self._read_models.wait_for_turn(
-                self._projection, self._switch_check_ms, self._say_waiting
-            )
+        generation = self._shadow
+        if generation is None:
+            generation, self._is_live = await self._turn.wait()
             if self.status.state is ReaderState.PAUSED:
                 self.reader.report(ReaderState.RUNNING)
-        generation = self._shadow or await self._read_models.generation(name)
-        offsets = await self._read_models.offsets(name, generation)
+        offsets = await self._read_models.offsets(self._projection.name, generation)
         if generation != self._generation:
             self._generation = generation
             self._positions = {queue: offsets.get(queue) for queue in self._positions}
@@ -263,9 +272,9 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         if not self._generation:  # the subscription has not asked for offsets yet
             return False
         try:
-            state = await self._read_models.state(self._projection.name)
-            obstacle = state.obstacle(self._projection)
-            if state.generation != self._generation or obstacle is not None:
+            if not self._is_live:
+                await self._turn.try_to_go_live(self._generation)
+            if await self._turn.look() != (self._generation, self._is_live):
                 return True
             stored = await self._read_models.offsets(self._projection.name, self._generation)
         except Exception as error:
@@ -318,7 +327,9 @@ class ProjectionRunner(BatchReaction, Generic[R]):
         target = self._read_models.target(self._projection, generation)
         # A rebuild that cannot fold an event has failed; only a live projection parks it and continues.
         parking = self._shadow is None
-        attempt = self._applier.attempts(target, batch, positions, parking=parking)
+        attempt = self._applier.attempts(
+            target, batch, positions, parking=parking, live=self._is_live
+        )
         return await self._attempt("apply a batch", attempt)
 
     def _follow_move(self, messages: Sequence[Incoming], offsets: Mapping[QueueId, int]) -> None:

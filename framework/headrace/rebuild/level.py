@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, delete, func, literal, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -30,6 +30,7 @@ from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import compare_on
 from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
 from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.succession import further
 from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
     OTHER_FIELDS,
@@ -45,9 +46,7 @@ from headrace.rebuild.switch import (
     tell_comparison,
 )
 from headrace.stores.database.tables import (
-    parked_rows,
     projection_offsets,
-    projection_versions,
 )
 from headrace.transports.base import QueueId
 
@@ -260,7 +259,7 @@ class _Level:
     async def _touched(self) -> frozenset[str]:
         """Returns the keys of the rows that live lacks events of."""
         projection = self.shadow.projection
-        lacking = _further(projection.name, self.ours.generation, self.live_generation)
+        lacking = further(projection.name, self.ours.generation, self.live_generation)
         found = (await self.connection.execute(lacking)).all()
         if projection.keyed_by_aggregate:
             return frozenset(each.aggregate_id for each in found)
@@ -285,7 +284,7 @@ async def _wait_for_live(
             state = await generations.find_state(connection, name)
             assert state is not None, "it has a shadow"
             # What is parked does not come by itself.
-            lacking = _further(name, ours, state.generation, parked=False).limit(_WAITED_MAX)
+            lacking = further(name, ours, state.generation, parked=False).limit(_WAITED_MAX)
             found = (await connection.execute(lacking)).all()
         if not found:
             return
@@ -311,36 +310,5 @@ async def _put_in_place(
     await write_offsets(connection, target, ends)
 
 
-def _further(
-    name: str, generation: int, other: int, *, parked: bool = True
-) -> Select[str, int, int]:
-    """Selects the aggregates that a generation has more of than another, and how much each has.
-
-    Args:
-        name: the projection's.
-        generation: the one.
-        other: the other.
-        parked: those that are parked in the other one, too.
-    """
-    own, its = projection_versions.alias("own"), projection_versions.alias("its")
-    has = func.coalesce(its.c.version, 0)
-    same = (its.c.name == name, its.c.generation == other, its.c.aggregate_id == own.c.aggregate_id)
-    found = (
-        select(own.c.aggregate_id, own.c.version, has.label("other"))
-        .select_from(own.outerjoin(its, and_(*same)))
-        .where(own.c.name == name, own.c.generation == generation, own.c.version > has)
-        .order_by(own.c.aggregate_id)
-    )
-    if parked:
-        return found
-    letters = parked_rows.c
-    letter = select(literal(1)).where(
-        letters.name == name,
-        letters.generation == other,
-        letters.aggregate_id == own.c.aggregate_id,
-    )
-    return found.where(~letter.exists())
-
-
 def _count(name: str, generation: int, other: int) -> Select[int]:
-    return select(func.count()).select_from(_further(name, generation, other).subquery())
+    return select(func.count()).select_from(further(name, generation, other).subquery())

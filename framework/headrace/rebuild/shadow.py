@@ -111,14 +111,16 @@ class Building:
             state = await generations.lock_state(connection, name)
             other, generation = state.rebuild_owner, state.rebuild_generation
             if other is None or generation is None:
-                generation = await generations.find_finished(connection, state)
+                version = self._projection.version
+                generation = await generations.find_finished(connection, state, version)
             elif not (kind_of(other) == "finished" and gone and other == before.rebuild_owner):
                 raise RebuildRunning(
                     f"projection {name}: {other} is rebuilding it; its table is not finished"
                 )
             if generation is None:
                 raise ProjectionError(
-                    f"projection {name}: there is no rebuilt table that was kept; build one with"
+                    f"projection {name}: there is no rebuilt table that was kept, and none of version"
+                    f" {self._projection.version} next to the live one; build one with"
                     f" `headrace projection rebuild {name}`"
                 )
             await generations.reopen_shadow(

@@ -5,12 +5,14 @@ From a finished shadow to the live generation: catch up, compare at equal offset
     live behind shadow     wait for the live runner, for a bounded time
     level                  lock the projection ─▶ still level? ─▶ compare ─▶ switch, one transaction
 
-While the lock is held the live runner waits, so both stand still: what is compared is what is
-switched. Used by `rebuild`; uses the generations of a projection. It must not know Spark.
+All rows are compared before the lock, and under it those that changed since. While the lock is held
+the live runner waits, so both stand still: what is compared is what is switched. Used by `rebuild`; uses the generations of a projection. It must not know Spark.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import update
@@ -28,8 +30,10 @@ from headrace.projections.batch_transaction import (
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
-from headrace.projections.tables.contents import read_offsets
+from headrace.projections.tables.contents import Moved, read_offsets
+from headrace.projections.tables.origins import note_use
 from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.survey import Survey, open_survey
 from headrace.rebuild.left_out import LeftOut
 from headrace.serialization import Serializer
 from headrace.stores.database.tables import projections
@@ -158,6 +162,23 @@ async def bring_live(
     Raises:
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
+    async with AsyncExitStack() as stack:
+        survey = partial(_survey, read_models, shadow, mended=mended, stack=stack)
+        return await _bring_live(
+            read_models, shadow, means, survey, verify=verify, switch=switch, accept=accept
+        )
+
+
+async def _bring_live(
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    begin_survey: Callable[[int], Awaitable["_Surveyed"]],
+    *,
+    verify: bool,
+    switch: bool,
+    accept: int,
+) -> RebuildOutcome:
     name = shadow.projection.name
     state = await read_models.state(name)
     must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
@@ -166,15 +187,20 @@ async def bring_live(
     other_version = state.version != shadow.projection.version
     if other_version:
         means = replace(means, live_wait_ms=min(means.live_wait_ms, _OTHER_VERSION_WAIT_MS))
-    caught_up = 0
+    caught_up, surveyed = 0, None
     for _ in range(_ROUNDS_MAX):
-        caught_up += await _catch_up(read_models, shadow, means)
+        note = None if surveyed is None else surveyed.note
+        caught_up += await _catch_up(read_models, shadow, means, note)
         late = await _wait_for_live(read_models, shadow, means) if must_be_level else ""
         if late and other_version and accepts(RebuildOutcome(offsets={}), accept):
             must_be_level, not_compared = False, _NONE_RUNS.format(version=state.version)
         elif late:
             offsets = await read_models.offsets(name, shadow.generation)
             return RebuildOutcome(caught_up=caught_up, offsets=offsets, reason=late)
+        if must_be_level and surveyed is None:
+            # All rows before the lock, and what changed meanwhile under it.
+            surveyed = await begin_survey((await read_models.state(name)).generation)
+            continue
         async with read_models.begin() as connection:
             state = await generations.lock_state(connection, name)
             live = _read(await read_offsets(connection, name, state.generation))
@@ -182,8 +208,8 @@ async def bring_live(
             if _ahead(live, ours) or (must_be_level and live != ours):
                 continue
             outcome = RebuildOutcome(caught_up=caught_up, offsets=ours)
-            if must_be_level:
-                outcome = await _compare(read_models, shadow, state.generation, outcome, mended)
+            if must_be_level and surveyed is not None:
+                outcome = await surveyed.compare(connection, state.generation, outcome)
             elif verify:
                 outcome = replace(outcome, reason=not_compared)
             if switch and accepts(outcome, accept):
@@ -238,8 +264,11 @@ def keep(
 
 
 async def release(connection: AsyncConnection, shadow: Shadow) -> None:
-    """Ends a rebuild that keeps its table: the next one may begin, and will drop it."""
-    await connection.execute(
+    """Ends a rebuild that keeps its table: the next one may begin, and will drop it.
+
+    Services of its version fold events into it meanwhile, if another version is live.
+    """
+    ended = await connection.execute(
         update(projections)
         .where(
             projections.c.name == shadow.projection.name,
@@ -247,14 +276,21 @@ async def release(connection: AsyncConnection, shadow: Shadow) -> None:
         )
         .values(rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None)
     )
+    if ended.rowcount:
+        await note_use(connection, shadow.projection.name, shadow.generation, by_command=True)
 
 
 async def advance(
-    read_models: ReadModels, shadow: Shadow, means: Means, ends: Mapping[QueueId, int]
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    ends: Mapping[QueueId, int],
+    note: Callable[[Collection[str]], None] | None = None,
 ) -> Advanced:
     """Applies each queue's messages from where the shadow stands up to an offset, exclusive.
 
-    Every portion of the feed is a transaction with its offsets.
+    Every portion of the feed is a transaction with its offsets. `note` hears the keys of rows that code
+    of any version may have changed.
 
     Raises:
         ProjectionError: the shadow is no longer this owner's, or an event cannot be folded.
@@ -263,17 +299,28 @@ async def advance(
     target = read_models.target(shadow.projection, shadow.generation)
     ours = await read_models.offsets(name, shadow.generation)
     applied = events = 0
-    for queue, end in _ahead(ends, ours).items():
+    ahead = list(_ahead(ends, ours).items())
+    while ahead:
+        queue, end = ahead.pop()
         async for messages in means.feed(queue, ours.get(queue, 0), end):
             batch = decode_around(messages, ours, means)
             async with read_models.begin() as connection:
                 outcome = await apply_batch(connection, target, batch, missing=means.missing)
+            if isinstance(outcome, Moved) and outcome.offsets.get(queue, 0) > ours.get(queue, 0):
+                # A service of its version folds into it, too: go on behind that.
+                ours.update(outcome.offsets)
+                ahead += [(queue, end)] if ours[queue] < end else []
+                break
             if not isinstance(outcome, Applied):
                 raise ProjectionError(
                     f"projection {name}: generation {shadow.generation} is no longer the shadow"
                     f" that {shadow.owner} builds; run the rebuild again"
                 )
             ours.update(batch.end)
+            if note is not None:
+                note(outcome.keys)
+                if shadow.projection.keyed_by_aggregate:
+                    note({stream.aggregate_id for stream in batch.streams})
             applied += len(messages)
             events += sum(len(stream.events) for stream in batch.streams)
     return Advanced(messages=applied, events=events)
@@ -303,10 +350,15 @@ def decode_around(
         return decode_batch(left_out.pass_over(messages), positions, means.serializer)
 
 
-async def _catch_up(read_models: ReadModels, shadow: Shadow, means: Means) -> int:
+async def _catch_up(
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    note: Callable[[Collection[str]], None] | None,
+) -> int:
     name = shadow.projection.name
     live = await read_models.offsets(name, await read_models.generation(name))
-    return (await advance(read_models, shadow, means, live)).messages
+    return (await advance(read_models, shadow, means, live, note)).messages
 
 
 async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) -> str:
@@ -323,18 +375,47 @@ async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) 
     return ""
 
 
-async def _compare(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Surveyed:
+    """What was compared before the lock; no survey: nothing was."""
+
+    read_models: ReadModels
+    shadow: Shadow
+    live: int
+    mended: Collection[str] | None
+    survey: Survey[Any] | None
+
+    def note(self, keys: Collection[str]) -> None:
+        if self.survey is not None:
+            self.survey.note(keys)
+
+    async def compare(
+        self, connection: AsyncConnection, live: int, outcome: RebuildOutcome
+    ) -> RebuildOutcome:
+        """Tells what differs now, in the transaction that has locked the projection."""
+        if self.survey is not None and live == self.live:
+            found = await self.survey.compare(connection)
+        else:
+            ours = self.shadow.projection, live, self.shadow.generation
+            found = await compare(self.read_models, *ours, expected=self.mended or ())
+        told = tell_comparison(outcome, found)
+        return told if self.mended is None else replace(told, mended=found.expected)
+
+
+async def _survey(
     read_models: ReadModels,
     shadow: Shadow,
     live: int,
-    outcome: RebuildOutcome,
+    *,
     mended: Collection[str] | None,
-) -> RebuildOutcome:
-    found = await compare(
-        read_models, shadow.projection, live, shadow.generation, expected=mended or ()
+    stack: AsyncExitStack,
+) -> _Surveyed:
+    survey = await stack.enter_async_context(
+        open_survey(read_models, shadow.projection, (live, shadow.generation), mended or ())
     )
-    told = tell_comparison(outcome, found)
-    return told if mended is None else replace(told, mended=found.expected)
+    return _Surveyed(
+        read_models=read_models, shadow=shadow, live=live, mended=mended, survey=survey
+    )
 
 
 def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildOutcome:

@@ -19,12 +19,14 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError
 from headrace.lineage.marks import WHOLE
 from headrace.projections.definition.projection import Projection, projection_group
+from headrace.projections.tables.origins import GenerationOrigin, ProjectionState, origins_of
 from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.succession import ahead_of
 from headrace.stores.database.parked import ParkedStore
 from headrace.stores.database.tables import reader_marks
 from headrace.transports.base import QueueId, Transport
 
-__all__ = ["Lags", "ParkedKey", "ProjectionLag", "QueueLag"]
+__all__ = ["GenerationLag", "Lags", "ParkedKey", "ProjectionLag", "QueueLag"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,25 @@ class ParkedKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationLag:
+    """How far a generation of another version is behind, into which code of that version folds events.
+
+    Attributes:
+        generation: its number.
+        version: of the definition that it is built by.
+        messages: that it has not applied, of all queues.
+        behind_live: of these, how many the live generation has applied.
+        by_command: it does not go live by itself.
+    """
+
+    generation: int
+    version: int
+    messages: int
+    behind_live: int
+    by_command: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionLag:
     """How far one projection is behind.
 
@@ -69,9 +90,11 @@ class ProjectionLag:
         projection: its name.
         generation: the live one.
         version: of the definition that the live generation was built by.
-        obstacle: why this code applies no events to it; None: it does.
+        obstacle: why this code folds no events, into the live generation or into one of its own version;
+            None: it does.
         paused_at: since when it is paused, or None.
         group_paused: the consumer group that an operator has paused at the broker, or None.
+        other_versions: generations of other versions, the newest first.
         queues: of the event topic.
         parked: aggregates that wait behind letters, the oldest first.
         elsewhere: why its offsets say nothing about this topic, all of which is then ahead of it;
@@ -87,6 +110,7 @@ class ProjectionLag:
     parked: tuple[ParkedKey, ...]
     elsewhere: str | None = None
     group_paused: str | None = None
+    other_versions: tuple[GenerationLag, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -156,6 +180,8 @@ class Lags:
 
     async def _measure(self, name: str) -> ProjectionLag:
         state = await self._read_models.state(name)
+        async with self._read_models.snapshot() as connection:
+            origins = await origins_of(connection, name)
         # Read before the ends of the queues, so that events in between make the lag larger, never smaller.
         offsets = await self._read_models.offsets(name, state.generation)
         numbers = {number: offset for (_, number), offset in offsets.items()}
@@ -166,7 +192,7 @@ class Lags:
             projection=name,
             generation=state.generation,
             version=state.version,
-            obstacle=state.obstacle(self._projections[name]),
+            obstacle=state.obstacle(self._projections[name], origins),
             paused_at=state.paused_at,
             queues=tuple(
                 QueueLag(
@@ -181,7 +207,38 @@ class Lags:
             parked=await self._parked(name, state.generation),
             elsewhere=elsewhere,
             group_paused=next(iter(await self._transport.paused([group])), None),
+            other_versions=await self._other_versions(
+                state, origins, {each.queue: each.end for each in waiting}
+            ),
         )
+
+    async def _other_versions(
+        self,
+        state: ProjectionState,
+        origins: Mapping[int, GenerationOrigin],
+        ends: Mapping[QueueId, int],
+    ) -> tuple[GenerationLag, ...]:
+        found = []
+        versions = {each.version for each in origins.values()} - {state.version}
+        for version in sorted(versions, reverse=True):
+            number = state.own(origins, version)
+            if number is None:
+                continue
+            offsets = await self._read_models.offsets(state.name, number)
+            async with self._read_models.snapshot() as connection:
+                behind = await ahead_of(connection, state.name, state.generation, number)
+            found.append(
+                GenerationLag(
+                    generation=number,
+                    version=version,
+                    messages=sum(
+                        max(0, end - offsets.get(queue, 0)) for queue, end in ends.items()
+                    ),
+                    behind_live=sum(behind.values()),
+                    by_command=origins[number].by_command,
+                )
+            )
+        return tuple(found)
 
     async def _elsewhere(
         self, name: str, generation: int, offsets: Mapping[int, int]

@@ -133,18 +133,28 @@ def switch(
 def rollback(
     name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
 ) -> None:
-    """Put the table from before the last switch back in place."""
+    """Put the table from before the last switch back in place, and say how far it is behind."""
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables.succession import ahead_of
 
     projection = load_app(app_path).projection(name)
 
-    async def ask() -> int:
+    async def ask() -> tuple[int, int]:
         async with existing_read_models(read_models) as models:
-            await models.rollback(projection)
-            return await models.generation(name)
+            before = await models.generation(name)
+            generation = await models.rollback(projection)
+            async with models.snapshot() as connection:
+                ahead = await ahead_of(connection, name, before, generation)
+            return generation, sum(ahead.values())
 
-    typer.echo(f"projection {name} is back at generation {asyncio.run(ask())}")
+    generation, behind = asyncio.run(ask())
+    stands = (
+        f"it is {behind:,} messages behind the rows from before, and services with this code catch up"
+        if behind
+        else "it has all that the rows from before had"
+    )
+    typer.echo(f"projection {name} is back at generation {generation}; {stands}")
 
 
 def drop(
@@ -157,14 +167,14 @@ def drop(
     """Drop a table of a projection that is not live: the previous one, one that was kept, one as of a moment."""
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
-    from headrace.projections.tables import generations
+    from headrace.projections.tables.generation_tables import find_all
 
     load_app(app_path).projection(name)
 
     async def ask() -> None:
         async with existing_read_models(read_models) as models:
             async with models.snapshot() as connection:
-                there = await generations.find_all(connection, name)
+                there = await find_all(connection, name)
             if generation not in there:
                 raise typer.BadParameter(
                     f"projection {name} has the generations {', '.join(map(str, there))}",

@@ -9,9 +9,12 @@ import typer
 from headrace.cli.options import AppPath, ReadModelsUrl
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
+    from collections.abc import Mapping
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     from headrace.projections.definition.projection import Projection
-    from headrace.projections.tables.generations import ProjectionState
-    from headrace.projections.tables.origins import GenerationOrigin
+    from headrace.projections.tables.origins import GenerationOrigin, ProjectionState
 
 __all__ = ["list_projections"]
 
@@ -28,7 +31,7 @@ def list_projections(
 
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
-    from headrace.projections.tables import generations
+    from headrace.projections.tables.generation_tables import find_all
 
     app = load_app(app_path)
 
@@ -39,7 +42,10 @@ def list_projections(
                 await models.ensure(projection)
                 state = await models.state(name)
                 async with models.snapshot() as connection:
-                    others = await generations.find_all(connection, name)
+                    others = await find_all(connection, name)
+                    told = [
+                        await _told(connection, state, *other) for other in sorted(others.items())
+                    ]
                 rows.append(
                     {
                         "projection": name,
@@ -47,8 +53,8 @@ def list_projections(
                         "version": state.version,
                         "rows": await models.reader(projection).count(),
                         "parked": await models.parked(name),
-                        "state": _state_of(state, projection),
-                        "generations": [_told(state, *other) for other in sorted(others.items())],
+                        "state": _state_of(state, projection, others),
+                        "generations": told,
                     }
                 )
             return rows
@@ -63,26 +69,47 @@ def list_projections(
         others = [each for each in row.pop("generations") if each["is"] != "live"]
         table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
         for each in others:
-            table.add_row("", str(each["generation"]), str(each["version"]), "", "", each["is"])
+            use = each["is"]
+            if each["followed"]:
+                use = f"{use}, {each['behind']:,} messages behind the live one"
+            table.add_row("", str(each["generation"]), str(each["version"]), "", "", use)
     Console().print(table)
 
 
-def _state_of(state: "ProjectionState", projection: "Projection[Any]") -> str:
+def _state_of(
+    state: "ProjectionState",
+    projection: "Projection[Any]",
+    origins: "Mapping[int, GenerationOrigin]",
+) -> str:
     if state.paused_at is not None:
         return "paused"
-    if (obstacle := state.obstacle(projection)) is not None:
+    if (obstacle := state.obstacle(projection, origins)) is not None:
         return f"waits: {obstacle}"
     return "live" if state.rebuild_generation is None else "live, being rebuilt"
 
 
-def _told(state: "ProjectionState", number: int, origin: "GenerationOrigin") -> dict[str, Any]:
+async def _told(
+    connection: "AsyncConnection", state: "ProjectionState", number: int, origin: "GenerationOrigin"
+) -> dict[str, Any]:
     """Returns the line about a generation that has a table."""
+    from headrace.projections.tables.succession import ahead_of
+
     if origin.as_of is not None:
         use = f"as of {origin.as_of}"
     elif number == state.generation:
         use = "live"
     elif number == state.previous_generation:
         use = "previous"
+    elif number == state.rebuild_generation:
+        use = "being built"
     else:
-        use = "being built" if number == state.rebuild_generation else "kept"
-    return {"generation": number, "version": origin.version, "is": use}
+        use = "kept" if origin.by_command or not origin.followed else "being built by services"
+    others = origin.followed and origin.version != state.version
+    behind = await ahead_of(connection, state.name, state.generation, number) if others else {}
+    return {
+        "generation": number,
+        "version": origin.version,
+        "is": use,
+        "followed": others,
+        "behind": sum(behind.values()),
+    }

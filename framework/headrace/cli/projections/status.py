@@ -85,6 +85,18 @@ def _show(lags: "list[ProjectionLag]") -> None:
                 _span(queue.age_ms),
                 state,
             )
+        for each in lag.other_versions:
+            stands = "goes live by command" if each.by_command else "is built next to the live one"
+            table.add_row(
+                lag.projection,
+                "all",
+                "",
+                "",
+                f"{each.messages:,}",
+                "",
+                f"generation {each.generation} of version {each.version}: {stands},"
+                f" {each.behind_live:,} messages behind it",
+            )
         for key in lag.parked:
             table.add_row(
                 lag.projection,

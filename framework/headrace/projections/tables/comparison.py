@@ -10,6 +10,7 @@ SQLite, where 1.0 and 1.00 are two texts, are compared as numbers.
 Used by rebuilds, before they switch. It writes nothing.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
@@ -29,6 +30,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    true,
     type_coerce,
     union_all,
 )
@@ -49,6 +51,8 @@ _DIFFERENCES_MAX: Final = 20
 _SAMPLES_MAX: Final = 5
 # Rows that are looked through for samples of each column, before a column without one is asked for.
 _LOOKED_THROUGH_MAX: Final = 200
+# The argument with the keys of the rows that are compared.
+_COMPARED: Final = "compared"
 # Stand for a column where one of the generations has no row; the first one is the live one.
 NO_A: Final = "no live row"
 NO_B: Final = "no rebuilt row"
@@ -84,6 +88,8 @@ class Comparison(Generic[R]):
         samples: some of them for each of those.
         same_offsets: whether both have read every queue equally far; if not, differences say
             nothing about the folds.
+        only_a: how many keys only the first generation has, expected or not.
+        only_b: the same of the second one.
     """
 
     rows: int
@@ -93,6 +99,49 @@ class Comparison(Generic[R]):
     columns: Mapping[str, int]
     samples: Mapping[str, tuple[Difference[R], ...]] = field(default_factory=dict)
     same_offsets: bool
+    only_a: int = 0
+    only_b: int = 0
+
+    @property
+    def rows_of(self) -> tuple[int, int]:
+        """How many rows each generation has."""
+        return self.rows - self.only_b, self.rows - self.only_a
+
+    def updated(
+        self, keys: Collection[str], before: "Comparison[R]", now: "Comparison[R]"
+    ) -> "Comparison[R]":
+        """Returns what comparing everything now would find.
+
+        Args:
+            keys: of the rows that are not as they were; there are no others.
+            before: the comparison of these rows alone, as they were when all was compared.
+            now: the same as they are now.
+        """
+
+        def kept(
+            found: tuple[Difference[R], ...], new: tuple[Difference[R], ...], count: int
+        ) -> Any:
+            others = (each for each in found if each.key not in keys)
+            return tuple(sorted((*others, *new), key=lambda each: each.key)[:count])
+
+        columns = Counter(self.columns)
+        columns.subtract(before.columns)
+        columns.update(now.columns)
+        columns = +columns
+        return Comparison(
+            rows=self.rows - before.rows + now.rows,
+            mismatches=self.mismatches - before.mismatches + now.mismatches,
+            expected=self.expected - before.expected + now.expected,
+            differences=kept(self.differences, now.differences, _DIFFERENCES_MAX),
+            columns=dict(columns),
+            samples={
+                name: kept(self.samples.get(name, ()), now.samples.get(name, ()), _SAMPLES_MAX)
+                for name in columns
+            },
+            same_offsets=now.same_offsets,
+            only_a=self.only_a - before.only_a + now.only_a,
+            only_b=self.only_b - before.only_b + now.only_b,
+        )
 
 
 async def compare(
@@ -129,6 +178,7 @@ async def compare_on(
     tables: tuple[Table, Table],
     *,
     expected: Collection[str] = (),
+    among: Collection[str] | None = None,
 ) -> Comparison[R]:
     """Compares two tables row for row, in the caller's transaction.
 
@@ -139,9 +189,10 @@ async def compare_on(
         projection: whose tables they are.
         tables: the two.
         expected: keys whose rows may differ; they are reported separately.
+        among: keys of the rows to compare; None: all.
     """
-    sides = _Sides(projection, tables, connection.dialect, expected)
-    mismatches, as_expected, only_rebuilt, columns = await sides.count(connection)
+    sides = _Sides(projection, tables, connection.dialect, expected, among)
+    mismatches, as_expected, only_live, only_rebuilt, columns = await sides.count(connection)
     only_new = columns.get(NO_A, 0)
     there_are = (mismatches - only_new, only_new)
     looked_through = await sides.find(connection, there_are, _LOOKED_THROUGH_MAX)
@@ -152,15 +203,16 @@ async def compare_on(
             there_are = (0, columns[name]) if name == NO_A else (columns[name], 0)
             found = await sides.find(connection, there_are, _SAMPLES_MAX, kind=name)
         samples[name] = tuple(found[:_SAMPLES_MAX])
-    counted = await connection.scalar(select(func.count()).select_from(tables[0]))
     return Comparison(
-        rows=(counted or 0) + only_rebuilt,
+        rows=await sides.count_live(connection) + only_rebuilt,
         mismatches=mismatches,
         expected=as_expected,
         differences=tuple(looked_through[:_DIFFERENCES_MAX]),
         columns=columns,
         samples=samples,
         same_offsets=True,
+        only_a=only_live,
+        only_b=only_rebuilt,
     )
 
 
@@ -177,10 +229,17 @@ class _Sides(Generic[R]):
         tables: tuple[Table, Table],
         dialect: Dialect,
         expected: Collection[str],
+        among: Collection[str] | None,
     ) -> None:
         self._projection = projection
         self._live, self._rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
         self._arguments = listed(dialect, expected) if expected else {}
+        if among is not None:
+            self._arguments |= listed(dialect, among, _COMPARED)
+        self._is_compared = [
+            true() if among is None else is_among(side.c[projection.key], dialect, _COMPARED)
+            for side in (self._live, self._rebuilt)
+        ]
         live, rebuilt = self._live.c[projection.key], self._rebuilt.c[projection.key]
         both = and_(live.is_not(None), rebuilt.is_not(None))
         differ = {
@@ -194,11 +253,16 @@ class _Sides(Generic[R]):
         key = func.coalesce(live, rebuilt)
         self._expected = is_among(key, dialect) if expected else false()
 
-    async def count(self, connection: AsyncConnection) -> tuple[int, int, int, dict[str, int]]:
-        """Counts rows that differ and may not, those that may, and those that only the second has.
+    async def count_live(self, connection: AsyncConnection) -> int:
+        """Counts the rows of the first table."""
+        query = select(func.count()).select_from(self._live).where(self._is_compared[0])
+        return await connection.scalar(query, self._arguments) or 0
+
+    async def count(self, connection: AsyncConnection) -> tuple[int, int, int, int, dict[str, int]]:
+        """Counts rows that differ and may not, those that may, and those that only one side has.
 
         Returns:
-            The three, and how many of the first differ in each of `kinds` where any does.
+            The four, and how many of the first differ in each of `kinds` where any does.
         """
         flags = [case((self._expected, 1), else_=0).label("expected")]
         flags += [
@@ -209,15 +273,16 @@ class _Sides(Generic[R]):
         found = union_all(*halves).subquery()
         sums = [func.sum(each) for each in list(found.c)[1:]]
         query = select(found.c.expected, func.count(), *sums).group_by(found.c.expected)
-        rows, only_rebuilt = [0, 0], 0
+        rows, only_live, only_rebuilt = [0, 0], 0, 0
         columns: dict[str, int] = {}
         for as_expected, count, *by_kind in await connection.execute(query, self._arguments):
             kinds = dict(zip(self.kinds, by_kind, strict=True))
             rows[as_expected] = count
             only_rebuilt += kinds[NO_A]
+            only_live += kinds[NO_B]
             if not as_expected:
                 columns = {name: number for name, number in kinds.items() if number}
-        return rows[0], rows[1], only_rebuilt, columns
+        return rows[0], rows[1], only_live, only_rebuilt, columns
 
     async def find(
         self,
@@ -251,10 +316,10 @@ class _Sides(Generic[R]):
         columns = select(*live.c, *rebuilt.c)
         return (
             columns.select_from(live.outerjoin(rebuilt, same))
-            .where(or_(*self._differs, self.kinds[NO_B]))
+            .where(or_(*self._differs, self.kinds[NO_B]), self._is_compared[0])
             .order_by(live.c[key]),
             columns.select_from(rebuilt.outerjoin(live, same))
-            .where(live.c[key].is_(None))
+            .where(live.c[key].is_(None), self._is_compared[1])
             .order_by(rebuilt.c[key]),
         )
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
-from headrace.projections.tables.generations import lock_state_now
+from headrace.projections.tables.origins import is_followed, lock_state_now
 from headrace.projections.tables.row_tables import values_of
 from headrace.projections.tables.statements import (
     PARKED,
@@ -95,7 +95,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switched:
-    """Nothing was written: this generation is live, and not the batch's, or it is paused.
+    """Nothing was written: this generation is live, and not the batch's, or the projection is paused.
 
     Or it is of another version of the projection's definition.
     """
@@ -146,7 +146,11 @@ def lock(
         if begin and state.paused_at is not None:
             return Switched(generation=generation)
     elif generation != state.rebuild_generation:
-        return Switched(generation=state.generation)
+        version = target.projection.version
+        if version == state.version or not is_followed(connection, name, generation, version):
+            return Switched(generation=state.generation)
+        if begin and state.paused_at is not None:
+            return Switched(generation=generation)
     return None
 
 

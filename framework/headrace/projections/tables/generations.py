@@ -5,28 +5,41 @@ The generations of a projection: which one is live, which one is being built, an
     begin_shadow ──▶ 1 live, 2 shadow ──switch──▶ 2 live, 1 previous ──rollback──▶ 1 live, 2 previous
                               └──abandon──▶ 1 live
 
+Services of another version than the live one's fold events into a generation of their own, which is
+followed: see `succession`.
+
 Every function takes a connection in a write transaction and locks the projection's row first, as
 the batches of the live runner do: a switch falls between two batches, never into one.
 
 Used by `ReadModels` and by rebuilds, which begin and commit the transactions.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, MetaData, Table, bindparam, delete, inspect, select, update
+from sqlalchemy import update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql.ddl import CreateTable, DropTable
+from sqlalchemy.sql.ddl import CreateTable
 
-from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
-from headrace.projections.definition.projection import Projection, version_of
+from headrace.errors import DefinitionError, ProjectionError, RebuildRunning
+from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.generation_tables import (
+    check_free,
+    drop,
+    drop_others,
+    find_all,
+)
 from headrace.projections.tables.origins import (
     GenerationOrigin,
+    ProjectionState,
     check_origin,
-    forget_origin,
+    find_state,
+    get_state,
+    lock_state,
+    lock_state_now,
     note_origin,
+    note_use,
     origin_of,
     origins_of,
 )
@@ -36,17 +49,12 @@ from headrace.projections.tables.row_tables import (
     drop_view,
     fingerprint,
     fits,
-    generation_of,
     physical_name,
 )
 from headrace.projections.tables.shadow_load import drop_staging
 from headrace.stores.database.tables import (
     metadata,
-    parked_rows,
-    projection_offsets,
-    projection_versions,
     projections,
-    reader_marks,
 )
 
 __all__ = [
@@ -55,12 +63,14 @@ __all__ = [
     "abandon_shadow",
     "adopt_shadow",
     "begin_shadow",
+    "create",
     "drop_generation",
     "drop_leftovers",
     "ensure",
-    "find_all",
     "find_finished",
     "find_state",
+    "get_state",
+    "go_live",
     "is_set_up",
     "lock_state",
     "lock_state_now",
@@ -76,86 +86,6 @@ __all__ = [
 REBUILD_STALE_MS: Final = 6 * 3_600_000
 
 _FIRST_GENERATION: Final = 1
-
-_LOCKED_STATE: Final = (
-    select(projections).where(projections.c.name == bindparam("name")).with_for_update()
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectionState:
-    """What the database says about one projection.
-
-    Attributes:
-        name: the projection's name and its view's.
-        generation: the live one.
-        previous_generation: what a rollback goes back to.
-        fingerprint: of the live generation's columns.
-        rebuild_generation: the shadow under way.
-        rebuild_owner: who builds it.
-        rebuild_started_at: since when.
-        paused_at: since when nothing is applied to the live one; None: it is not paused.
-    """
-
-    name: str
-    generation: int
-    previous_generation: int | None
-    fingerprint: str
-    rebuild_generation: int | None
-    rebuild_owner: str | None
-    rebuild_started_at: datetime | None
-    paused_at: datetime | None
-
-    @property
-    def version(self) -> int:
-        """Of the definition that the live generation was built by."""
-        return version_of(self.fingerprint)
-
-    def obstacle(self, projection: Projection[Any]) -> str | None:
-        """Why a projection's events cannot be applied to the live generation now; None: they can."""
-        if self.paused_at is not None:
-            return "it is paused"
-        if self.version == projection.version:
-            return None
-        do = (
-            f"run `headrace projection rebuild {self.name}` with this code, which puts new rows in place"
-            if self.version < projection.version
-            else f"run the code of version {self.version}, or `headrace projection rollback {self.name}`"
-            " with this code"
-        )
-        return f"its rows are of version {self.version} and this code has version {projection.version}; {do}"
-
-    @property
-    def kept(self) -> frozenset[int]:
-        """The generations whose tables are in use."""
-        used = {self.generation, self.previous_generation, self.rebuild_generation}
-        return frozenset(number for number in used if number is not None)
-
-
-async def find_state(connection: AsyncConnection, name: str) -> ProjectionState | None:
-    """Returns the projection's row, or None if it was never set up."""
-    found = await connection.execute(select(projections).where(projections.c.name == name))
-    row = found.mappings().one_or_none()
-    return None if row is None else ProjectionState(**row)
-
-
-async def lock_state(connection: AsyncConnection, name: str) -> ProjectionState:
-    """Returns the projection's row, locked until the transaction ends.
-
-    On SQLite the write transaction itself is the lock.
-
-    Raises:
-        ProjectionNotFound: it was never set up.
-    """
-    return await connection.run_sync(lock_state_now, name)
-
-
-def lock_state_now(connection: Connection, name: str) -> ProjectionState:
-    """Like `lock_state`, for a connection that blocks."""
-    row = connection.execute(_LOCKED_STATE, {"name": name}).mappings().one_or_none()
-    if row is None:
-        raise ProjectionNotFound(f"projection {name} has no tables yet; run the application once")
-    return ProjectionState(**row)
 
 
 async def is_set_up(connection: AsyncConnection, projection: Projection[Any]) -> bool:
@@ -192,10 +122,10 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
     )
     if created.rowcount == 1:
         table = build_table(projection, physical_name(name, _FIRST_GENERATION))
-        await connection.run_sync(_check_free, name, table.name)
+        await connection.run_sync(check_free, name, table.name)
         await connection.execute(CreateTable(table))
         await connection.execute(create_view(name, table))
-        origin = GenerationOrigin(version=projection.version)
+        origin = GenerationOrigin(version=projection.version, followed=True, by_command=True)
         await note_origin(connection, name, _FIRST_GENERATION, origin)
         return
     _check_columns(await lock_state(connection, name), projection)
@@ -244,16 +174,17 @@ async def begin_shadow(
     stale = timedelta(milliseconds=REBUILD_STALE_MS)
     if started_at is not None and now - started_at < stale:
         raise running(state)
-    tables = await connection.run_sync(_generation_tables, state.name)
-    generation = max([*tables, *state.kept]) + 1
-    finished = await find_finished(connection, state) if keep_finished else None
-    await _drop_others(
-        connection, state.name, (state.kept | {finished}) - {state.rebuild_generation}
-    )
-    table = build_table(projection, physical_name(state.name, generation))
-    await connection.execute(CreateTable(table))
+    found = await find_all(connection, state.name)
+    finished = None
+    if keep_finished:
+        finished = await find_finished(connection, state, projection.version)
+    kept = state.used(found) | {finished}
+    dead = state.rebuild_generation
+    if dead in found and not found[dead].followed:
+        kept -= {dead}
     origin = GenerationOrigin(version=projection.version, as_of=as_of)
-    await note_origin(connection, state.name, generation, origin)
+    generation = await create(connection, projection, state, origin)
+    await drop_others(connection, state.name, kept | {generation})
     await _update(
         connection,
         state.name,
@@ -261,6 +192,21 @@ async def begin_shadow(
         rebuild_owner=owner,
         rebuild_started_at=now,
     )
+    return generation
+
+
+async def create(
+    connection: AsyncConnection,
+    projection: Projection[Any],
+    state: ProjectionState,
+    origin: GenerationOrigin,
+) -> int:
+    """Creates the next generation's empty table and returns its number."""
+    numbers = (await find_all(connection, state.name)).keys() | state.kept
+    generation = max(numbers) + 1
+    table = build_table(projection, physical_name(state.name, generation))
+    await connection.execute(CreateTable(table))
+    await note_origin(connection, state.name, generation, origin)
     return generation
 
 
@@ -286,7 +232,7 @@ async def switch(
             f"projection {state.name}: generation {generation} is no longer the shadow that"
             f" {owner} builds; run the rebuild again"
         )
-    await _go_live(connection, projection, state, generation)
+    await go_live(connection, projection, state, generation)
     await _update(
         connection,
         state.name,
@@ -312,21 +258,25 @@ async def rollback(connection: AsyncConnection, projection: Projection[Any]) -> 
             f"projection {state.name}: generation {previous} does not have the fields of"
             f" {projection.row.__name__}; deploy the code it was built with, then roll back"
         )
-    await _go_live(connection, projection, state, previous)
+    await go_live(connection, projection, state, previous)
     return previous
 
 
 async def abandon_shadow(
     connection: AsyncConnection, name: str, generation: int, owner: str
 ) -> None:
-    """Drops a shadow that its owner gives up; nothing happens if it is no longer the owner's."""
+    """Drops a shadow that its owner gives up, unless services fold events into it.
+
+    Nothing happens if it is no longer the owner's.
+    """
     state = await lock_state(connection, name)
     if (state.rebuild_generation, state.rebuild_owner) != (generation, owner):
         return
     await _update(
         connection, name, rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None
     )
-    await _drop(connection, name, generation)
+    if not (await origin_of(connection, name, generation)).followed:
+        await drop(connection, name, generation)
 
 
 async def adopt_shadow(
@@ -354,21 +304,28 @@ async def adopt_shadow(
     return True
 
 
-async def find_finished(connection: AsyncConnection, state: ProjectionState) -> int | None:
-    """Returns the generation that a rebuild has finished and not put in place, if one is kept.
+async def find_finished(
+    connection: AsyncConnection, state: ProjectionState, version: int
+) -> int | None:
+    """Returns the generation of a version that may be put in place, if there is one.
 
+    That is one that a rebuild has finished and not put in place, or that services fold events into.
     Numbers only grow, and a rebuild gives its own up only with its table, or finished.
     """
     found = await find_all(connection, state.name)
-    newest = max((number for number, origin in found.items() if origin.as_of is None), default=0)
-    return newest if newest > max(state.kept) else None
-
-
-async def find_all(connection: AsyncConnection, name: str) -> dict[int, GenerationOrigin]:
-    """Returns all generations of a projection that have a table, and how each was built."""
-    tables = await connection.run_sync(_generation_tables, name)
-    origins = await origins_of(connection, name)
-    return {number: origins.get(number, GenerationOrigin()) for number in tables}
+    used = {state.generation, state.rebuild_generation}
+    newest = max(
+        (
+            number
+            for number, origin in found.items()
+            if origin.as_of is None and origin.version == version and number not in used
+        ),
+        default=None,
+    )
+    # Of the live version, older ones are what a switch has left, and the previous one is for `rollback`.
+    if newest is not None and version == state.version and newest <= max(state.kept):
+        return None
+    return newest
 
 
 async def reopen_shadow(
@@ -417,21 +374,22 @@ async def drop_generation(connection: AsyncConnection, name: str, generation: in
         raise ProjectionError(f"projection {name}: generation {generation} is in use")
     if generation == state.previous_generation:
         await _update(connection, name, previous_generation=None)
-    await _drop(connection, name, generation)
+    await drop(connection, name, generation)
 
 
 async def drop_leftovers(connection: AsyncConnection, name: str) -> None:
-    """Drops every generation that is neither live, nor previous, nor being built, nor as of a moment."""
+    """Drops every generation that is not in use and not as of a moment."""
     state = await lock_state(connection, name)
-    await _drop_others(connection, name, state.kept)
+    await drop_others(connection, name, state.used(await origins_of(connection, name)))
 
 
-async def _go_live(
+async def go_live(
     connection: AsyncConnection,
     projection: Projection[Any],
     state: ProjectionState,
     generation: int,
 ) -> None:
+    """Makes a generation the live one and the live one the previous; the projection is locked."""
     mark = fingerprint(projection)
     table = build_table(projection, physical_name(state.name, generation))
     await check_origin(connection, projection, generation)
@@ -450,42 +408,9 @@ async def _go_live(
         previous_generation=state.generation,
         fingerprint=mark,
     )
+    for number in (state.generation, generation):
+        await note_use(connection, state.name, number, by_command=True)
 
 
 async def _update(connection: AsyncConnection, name: str, **values: object) -> None:
     await connection.execute(update(projections).where(projections.c.name == name).values(values))
-
-
-async def _drop_others(
-    connection: AsyncConnection, name: str, kept: frozenset[int | None] | frozenset[int]
-) -> None:
-    for generation, origin in (await find_all(connection, name)).items():
-        if generation not in kept and origin.as_of is None:
-            await _drop(connection, name, generation)
-
-
-async def _drop(connection: AsyncConnection, name: str, generation: int) -> None:
-    await forget_origin(connection, name, generation)
-    for table in (projection_offsets, projection_versions, parked_rows, reader_marks):
-        await connection.execute(
-            delete(table).where(table.c.name == name, table.c.generation == generation)
-        )
-    table = Table(physical_name(name, generation), MetaData())
-    if connection.dialect.name == "postgresql":
-        await drop_staging(connection, table.name)
-    await connection.execute(DropTable(table, if_exists=True))
-
-
-def _generation_tables(connection: Connection, name: str) -> list[int]:
-    found = (generation_of(name, table) for table in inspect(connection).get_table_names())
-    return sorted(number for number in found if number is not None)
-
-
-def _check_free(connection: Connection, *names: str) -> None:
-    inspector = inspect(connection)
-    for name in names:
-        if inspector.has_table(name):
-            raise ProjectionError(
-                f"the database of read models has another table or view named {name};"
-                " rename the projection or give read models a database of their own"
-            )

@@ -272,16 +272,6 @@ class ReadModels:
         async with self.begin() as connection:
             await generations.set_paused(connection, name, None)
 
-    async def wait_for_turn(
-        self, projection: Projection[Any], check_ms: int, on_wait: Callable[[str], None]
-    ) -> None:
-        """Returns when a projection is not paused and live rows are of its version; says why it waits."""
-        told = None
-        while (why := (await self.state(projection.name)).obstacle(projection)) is not None:
-            if why != told:
-                on_wait(told := why)
-            await asyncio.sleep(check_ms / 1_000)
-
     async def reset(
         self,
         projection: Projection[Any],

@@ -71,10 +71,10 @@ _COPIED_TOGETHER_MAX: Final = 10_000
 _AMONG: Final = "among"
 
 
-def listed(dialect: Dialect, values: Collection[str]) -> dict[str, Any]:
+def listed(dialect: Dialect, values: Collection[str], name: str = _AMONG) -> dict[str, Any]:
     """Returns values as the argument that `is_among` and the queries of it take."""
     many = list(values)
-    return {_AMONG: json.dumps(many) if dialect.name == "sqlite" else many}
+    return {name: json.dumps(many) if dialect.name == "sqlite" else many}
 
 
 def upsert_into(table: Table, dialect: Dialect) -> Executable:
@@ -390,9 +390,11 @@ def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:
     return postgresql.ARRAY(item, dimensions=1)
 
 
-def is_among(column: ColumnElement[str], dialect: Dialect) -> ColumnElement[bool]:
+def is_among(
+    column: ColumnElement[str], dialect: Dialect, name: str = _AMONG
+) -> ColumnElement[bool]:
     """Returns whether a column has one of the values `listed`: one argument for any number of them."""
     if dialect.name == "sqlite":
-        values = func.json_each(bindparam(_AMONG, type_=Text)).table_valued("value")
+        values = func.json_each(bindparam(name, type_=Text)).table_valued("value")
         return column.in_(select(values.c.value))
-    return column == any_(bindparam(_AMONG, type_=postgresql.ARRAY(Text)))
+    return column == any_(bindparam(name, type_=postgresql.ARRAY(Text)))

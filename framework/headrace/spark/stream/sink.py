@@ -47,6 +47,7 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.statements import PARKED, listed, offsets_of, versions_among
+from headrace.projections.turn import Turn
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.spark.executor.fold import BASE, VERSION, Record
@@ -193,20 +194,35 @@ class ProjectionSink:
     belief: Belief | None = None
 
     async def place(self) -> _Place:
-        """Returns where the live generation stands; waits while the projection is paused.
+        """Returns where the generation of this version stands; waits while the projection is paused.
+
+        It is the live one, or one that is built next to it, and goes live when it can.
 
         Raises:
             Stopped: the job ended meanwhile.
             ProjectionError: the live generation has other fields than the projection.
         """
         name = self.projection.name
-        turn = self.read_models.wait_for_turn(self.projection, _RESUME_CHECK_MS, self._say_waiting)
-        await self.unless_stopped(turn)
+        turn: Turn[Any] = Turn(
+            self.projection,
+            self.read_models,
+            by_itself=self.settings.projection_switch == "on_catch_up",
+            check_ms=_RESUME_CHECK_MS,
+            on_wait=self._say_waiting,
+        )
+
+        async def ready() -> None:
+            await turn.wait()
+
+        await self.unless_stopped(ready())
+        generation, is_live = await turn.wait()
+        if not is_live:
+            is_live = await turn.try_to_go_live(generation)
         state = await self.read_models.state(name)
-        target = self.read_models.target(self.projection, state.generation)
-        if state.fingerprint != self.projection.fingerprint:
+        target = self.read_models.target(self.projection, generation)
+        if is_live and state.fingerprint != self.projection.fingerprint:
             raise OtherFields(
-                f"projection {name}: generation {state.generation} was built with other fields than"
+                f"projection {name}: generation {generation} was built with other fields than"
                 f" {self.projection.row.__name__} has here; rebuild it, or run the code it was"
                 " built with"
             )

@@ -159,6 +159,10 @@ projection_generations = Table(
     Column("version", Integer, nullable=False),
     # A time or offsets, as a person wrote them; NULL: all events.
     Column("as_of", Text),
+    # Services of its version fold events into it, also while another generation is live.
+    Column("followed", Boolean, nullable=False),
+    # Services do not put it in place by themselves.
+    Column("by_command", Boolean, nullable=False),
     PrimaryKeyConstraint("name", "generation"),
 )
 

@@ -32,7 +32,7 @@ class Parts:
         await self.transport.ensure_topic(TOPIC, queues=1, forever=True)
         return LineageCheck(
             app_name="shop",
-            readers=reader_names("shop", ["totals"], [], []),
+            readers=reader_names("shop", {"totals": 1}, [], []),
             read_models=self.models,
             store=self.store,
             transport=self.transport,
@@ -177,8 +177,9 @@ async def test_unfilled_damage_is_filled_at_the_next_start(parts: Any) -> None:
 
 
 def test_readers_have_names_by_group() -> None:
-    assert reader_names("shop", ["stock"], ["mail"], ["orders"]) == {
+    assert reader_names("shop", {"stock": 1, "bins": 2}, ["mail"], ["orders"]) == {
         "shop.projection.stock": "stock",
+        "shop.projection.bins.v2": "bins",
         "shop.handlers.mail": "handlers:mail",
         "shop.process.orders": "process:orders",
     }

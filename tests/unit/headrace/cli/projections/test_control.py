@@ -179,7 +179,7 @@ def test_a_new_version_of_a_fold_is_rebuilt_and_goes_live(
     projection.fold(2, 2)
     state, _ = listed()
     assert state.startswith(
-        "waits: its rows are of version 1 and this code has version 2; run `hea"
+        "waits: its rows are of version 1 and this code has version 2; a service with this code, or `hea"
     )
     done = projection("rebuild", *STORE, "--no-switch")
     assert (done.status, plants()) == (1, 3)

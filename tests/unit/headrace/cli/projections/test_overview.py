@@ -30,7 +30,9 @@ def test_projections_are_listed_with_rows_versions_and_tables(run: Any, tmp_path
     shown = {one["projection"]: one for one in listed}
     assert shown["balances"] == {
         "projection": "balances", "generation": 1, "version": 1, "rows": 2, "parked": 0,
-        "state": "paused", "generations": [{"generation": 1, "version": 1, "is": "live"}],
+        "state": "paused", "generations": [
+            {"generation": 1, "version": 1, "is": "live", "followed": False, "behind": 0}
+        ],
     }  # fmt: skip
     assert (shown["statement"]["rows"], shown["statement"]["state"]) == (0, "live")
     table = run(*asked).output.splitlines()

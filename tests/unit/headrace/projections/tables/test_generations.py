@@ -13,13 +13,20 @@ from sqlalchemy.sql.ddl import CreateTable
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
-from headrace.projections.tables.generations import REBUILD_STALE_MS, find_state, lock_state
-from headrace.projections.tables.origins import GenerationOrigin, origins_of
+from headrace.projections.tables.generation_tables import find_all
+from headrace.projections.tables.generations import REBUILD_STALE_MS
+from headrace.projections.tables.origins import (
+    GenerationOrigin,
+    find_state,
+    lock_state,
+    origins_of,
+)
 from headrace.projections.tables.row_tables import build_table, create_view
 from headrace.stores.database.tables import projection_offsets, projection_versions
 from tests.unit.headrace.readers import make_totals
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+LIVE = GenerationOrigin(followed=True, by_command=True)
 
 
 class Wider(BaseModel):
@@ -300,11 +307,11 @@ async def test_a_generation_goes_live_by_code_of_its_version_alone(
     with pytest.raises(ProjectionError, match="was built by version 1 and this code has version 2"):
         await models.rollback(second)
     async with models.begin() as connection:
-        found = await generations.find_all(connection, "totals")
+        found = await find_all(connection, "totals")
     assert {number: origin.version for number, origin in found.items()} == {1: 1, 2: 2}
     assert await models.rollback(totals) == 1
     assert (await models.state("totals")).version == 1
     await models.drop_generation("totals", 2)
     async with models.begin() as connection:
-        assert await generations.find_all(connection, "totals") == {1: GenerationOrigin()}
-        assert await origins_of(connection, "totals") == {1: GenerationOrigin()}
+        assert await find_all(connection, "totals") == {1: LIVE}
+        assert await origins_of(connection, "totals") == {1: LIVE}

@@ -3,9 +3,8 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.schema import downgrade
 from headrace.stores.database.tables import projection_offsets
 from headrace.subscriptions.status import ReaderState
-from tests.unit.headrace.readers import make_totals
 
 WAIT_MS = 100_000
 Q0, Q1 = ("t", 0), ("t", 1)
@@ -278,64 +276,3 @@ async def test_a_reset_projection_starts_over_and_can_be_rolled_back(
         assert await sqlite_models.rollback(totals) == 2
         await runner.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
     assert await rows(sqlite_models, totals) == {"a": (3, 2), "b": (1, 1)}
-
-
-@pytest.fixture
-def runner_of(
-    sqlite_models: Any, store: Any, transport: Any, serializer: Any, settings: Any
-) -> Callable[..., ProjectionRunner[Any]]:
-    return partial(
-        ProjectionRunner,
-        app_name="shop",
-        read_models=sqlite_models,
-        store=store,
-        transport=transport,
-        serializer=serializer,
-        settings=settings,
-        switch_check_ms=5,
-    )
-
-
-async def ended(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def test_rows_of_one_version_are_folded_by_code_of_that_version_alone(
-    runner_of: Any, transport: Any, domain: Any, sqlite_models: Any, totals: Any
-) -> None:
-    async def rows(**of: int) -> dict[str, tuple[int, int]]:
-        reader = sqlite_models.reader(totals, **of)
-        return {row.counter_id: (row.total, row.folded) async for row in reader.rows()}
-
-    second = make_totals(version=2)
-    old, new = runner_of(projection=totals), runner_of(projection=second)
-    transport.put(domain.stream("a", 1))
-    first = asyncio.create_task(old.run())
-    await old.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-    later = asyncio.create_task(new.run())
-    await until(lambda: new.status.state is ReaderState.PAUSED)
-    assert "its rows are of version 1 and this code has version 2" in new.status.error
-    assert "headrace projection rebuild totals" in new.status.error
-    transport.put(domain.stream("a", 2))
-    await old.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-    assert await rows() == {"a": (3, 2)}
-
-    assert await sqlite_models.begin_shadow(second, "me") == 2
-    shadow = runner_of(projection=second, shadow=2)
-    await shadow.run_until(transport.ends(), timeout_ms=WAIT_MS)
-    await sqlite_models.switch(second, 2, "me")
-    await until(lambda: old.status.state is ReaderState.PAUSED)
-    assert "its rows are of version 2 and this code has version 1" in old.status.error
-    transport.put(domain.stream("a", 3))
-    await new.wait_for_offsets(transport.ends(), timeout_ms=WAIT_MS)
-    await until(lambda: new.status.state is ReaderState.RUNNING)
-    await ended(first, later)
-    assert (await rows(), await rows(generation=1)) == ({"a": (6, 6)}, {"a": (3, 2)})
-    # Those that wait hold no queue of those that work.
-    assert {transport.groups[0], transport.groups[-1]} == {
-        "shop.projection.totals",
-        "shop.projection.totals.v2",
-    }

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import ProjectionError
-from headrace.projections.tables import generations
+from headrace.projections.tables.generation_tables import find_all
+from headrace.projections.tables.generations import find_finished
+from headrace.projections.tables.origins import lock_state
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.rebuild.local.moment import Moment, ranges_before
@@ -91,8 +93,8 @@ async def test_rows_as_of_a_moment_stay_next_to_all_others_and_never_go_live(
     assert sum(row.bookings for row in held.values()) == 5
     # The table that a rebuild had finished is still the one to be put in place.
     async with read_models.begin() as connection:
-        state = await generations.lock_state(connection, "accounts")
-        assert await generations.find_finished(connection, state) == kept.generation
+        state = await lock_state(connection, "accounts")
+        assert await find_finished(connection, state, 1) == kept.generation
     # Neither a switch nor another rebuild drops it, and nothing puts it in place.
     assert (await replay()).switched
     assert await rows(read_models, ledger.accounts, number) == held
@@ -100,7 +102,7 @@ async def test_rows_as_of_a_moment_stay_next_to_all_others_and_never_go_live(
         await Building(read_models, ledger.accounts).reopen(take_over=False)
     await read_models.drop_generation("accounts", number)
     async with read_models.begin() as connection:
-        assert number not in await generations.find_all(connection, "accounts")
+        assert number not in await find_all(connection, "accounts")
 
 
 async def test_a_table_begun_as_of_a_moment_is_not_gone_on_with(
@@ -117,5 +119,5 @@ async def test_a_table_begun_as_of_a_moment_is_not_gone_on_with(
     report = await replay(verify=False)
     assert (report.switched, report.start) == (True, "zero")
     async with read_models.begin() as connection:
-        found = await generations.find_all(connection, "accounts")
+        found = await find_all(connection, "accounts")
     assert all(origin.as_of is None for origin in found.values())
