@@ -42,6 +42,7 @@ from headrace.spark.executor.fold import MISSING, RECORD_SCHEMA, TALLY, UNREAD, 
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
+from headrace.spark.session import described
 from headrace.spark.tasks import by_key, divide_plan
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.spark.offsets import plan_slices
@@ -189,7 +190,8 @@ def read_events(
         seal=seal_of(event_store_url, application.serializer),
     )
     try:
-        plan = divide_plan(spark, plan)
+        with described(spark, f"headrace read_events {app}: look for keys in several queues"):
+            plan = divide_plan(spark, plan)
     except MessageQueueError as error:
         raise ProjectionError(f"the events of {app}: {error}") from error
     return TypedEvents(spark, plan, incomplete=incomplete)
