@@ -30,8 +30,9 @@ def descriptions(spark: Any) -> list[str]:
 
 
 async def test_settings_and_properties_are_those_of_before_and_jobs_are_named(
-    spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, sqlite_url: str
-) -> None:
+    spark: Any, broker: Any, ledger: Any, make_history: Any, make_stream: Any, publish: Any,
+    sqlite_url: str,
+) -> None:  # fmt: skip
     await publish(make_history(9, 3))
     await upgrade(sqlite_url)
     spark.sparkContext.setJobDescription("the user's own")
@@ -51,10 +52,11 @@ async def test_settings_and_properties_are_those_of_before_and_jobs_are_named(
         assert (dict(spark.conf.getAll), properties(spark), spark.getTags()) == before
 
         # After what fails, too.
+        await publish([make_stream("a0", 4, ledger.Noted(text="poison"))])
+        with pytest.raises(ProjectionError, match="this note cannot be folded"):
+            await rebuild(APP, "accounts", **given)
         async with Producer(broker.address) as producer:
             await producer.send(Message(topic="ledger.events", key="a1", body=b"{}"))
-        with pytest.raises(ProjectionError):
-            await rebuild(APP, "partners", **given)
         with pytest.raises(PySparkException):
             read_events(spark, APP, broker=broker.address).of(ledger.Booked).count()
         assert (dict(spark.conf.getAll), properties(spark), spark.getTags()) == before
