@@ -5,7 +5,8 @@ Used by an engine, which goes from phase to phase; feeds the report and the prog
 sees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headrace._runtime.clock import Clock
 
@@ -31,6 +32,7 @@ class Phases:
         self._clock = clock
         self._report = report
         self._began_ms: dict[str, int] = {}
+        self._earlier: dict[str, float] = {}
         self._running: str | None = None
         self.seconds: dict[str, float] = {}
 
@@ -42,6 +44,21 @@ class Phases:
         if self._report is not None:
             self._report(name, ahead)
 
+    @contextmanager
+    def interlude(self, name: str) -> Iterator[None]:
+        """Makes what is within a phase of its own; the one that it interrupts goes on, announced once."""
+        interrupted, self._running = self._running, None
+        if interrupted is not None:
+            self._earlier[interrupted] = self._took(interrupted)
+        self.begin(name)
+        try:
+            yield
+        finally:
+            self.end()
+            if interrupted is not None:
+                self._running = interrupted
+                self._began_ms[interrupted] = self._clock.monotonic_ms()
+
     def passed(self, what: str, ahead: int) -> None:
         """Announces that a part of the phase under way is done."""
         if self._report is not None:
@@ -50,9 +67,12 @@ class Phases:
     def end(self) -> None:
         """Ends the phase under way, if there is one."""
         if self._running is not None:
-            took_ms = self._clock.monotonic_ms() - self._began_ms[self._running]
-            self.seconds[self._running] = took_ms / 1_000
+            self.seconds[self._running] = self._took(self._running)
             self._running = None
+
+    def _took(self, name: str) -> float:
+        took_ms = self._clock.monotonic_ms() - self._began_ms[name]
+        return self._earlier.pop(name, 0.0) + took_ms / 1_000
 
     def with_total(self, *outside: str) -> dict[str, float]:
         """Returns the time by phase, and `total`, which leaves the phases out that are named."""

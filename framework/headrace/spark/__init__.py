@@ -25,11 +25,16 @@ from headrace.errors import ExtraMissing
 if TYPE_CHECKING:  # loaded when a name is first used
     from headrace.spark.analysis.events import read_events
     from headrace.spark.session import local_session
+    from headrace.spark.stream.events import read_event_stream
 
-__all__ = ["local_session", "read_events"]
+__all__ = ["local_session", "read_event_stream", "read_events"]
 
 _HOMES = MappingProxyType(
-    {"local_session": "headrace.spark.session", "read_events": "headrace.spark.analysis.events"}
+    {
+        "local_session": "headrace.spark.session",
+        "read_event_stream": "headrace.spark.stream.events",
+        "read_events": "headrace.spark.analysis.events",
+    }
 )
 
 # `mapInArrow` refuses to work without pandas. Only looked for: importing it takes half a second.

@@ -68,7 +68,7 @@ class Finished:
             yield batch
 
     def news(self) -> Iterator[tuple[str, int]]:
-        """Yields each queue that was read since the last call, and how many messages are left."""
+        """Yields a line for each queue that was read since the last call, and how many messages are left."""
         if self._added is None:
             return
         for queue in self._added.value[self._told :]:
@@ -77,7 +77,7 @@ class Finished:
             if self._pieces[queue] > 0:
                 continue
             self._left.pop(queue, None)
-            yield queue, sum(self._left.values())
+            yield f"{queue} folded", sum(self._left.values())
 
 
 def _queues_in(batch: pa.RecordBatch) -> list[str]:

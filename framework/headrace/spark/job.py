@@ -5,7 +5,6 @@ Used by `rebuild`, which has a session and a plan; runs `executor.fold` on execu
 a session of any kind, Spark Connect included. It must not know a database.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
@@ -41,6 +39,7 @@ from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.slices import fold_slices
 from headrace.spark.executor.streams import fold_together, read_streams, route_together
 from headrace.spark.executor.typed_streams import type_streams
+from headrace.spark.failures import SPARK_ERRORS, reason_of
 from headrace.spark.finished import Finished
 from headrace.spark.native import NativeFold, finish_rows
 from headrace.spark.result.copy import LEFT_OUT, Copying
@@ -56,15 +55,11 @@ __all__ = [
     "in_two_queues",
     "map_records",
     "read_result",
-    "reason_of",
     "run_fold",
 ]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
-
-# The line of a Python traceback that names the exception.
-_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*: ")
 
 Step = Callable[[FoldPlan, Batches], Batches]
 
@@ -170,7 +165,7 @@ def run_fold(
         records = pa.Table.from_batches(
             found if spool is None else map(spool.add, found), schema=FETCHED_ARROW_SCHEMA
         )
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ProjectionError(
             f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
         ) from error
@@ -368,12 +363,3 @@ def in_two_queues(projection: str, aggregate_id: str) -> ProjectionError:
 
 def _pairs(records: pa.Table) -> Iterator[tuple[str, Any]]:
     return zip(records["key"].to_pylist(), records["number"].to_pylist(), strict=True)
-
-
-def reason_of(error: PySparkException) -> str:
-    """Returns the last line of a Python worker's traceback: the exception and its sentence."""
-    # A streaming query tells of its plan and its offsets behind the error.
-    told = str(error).partition("=== Streaming Query ===")[0]
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    raised = [line for line in lines if _RAISED.match(line) and not line.startswith("SQLSTATE:")]
-    return raised[-1] if raised else next(iter(lines), type(error).__name__)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -45,17 +44,19 @@ from headrace.spark.archive import archived_in, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
+from headrace.spark.failures import SPARK_ERRORS, reason_of
 from headrace.spark.finished import Finished
-from headrace.spark.job import Folded, reason_of, run_fold
+from headrace.spark.job import Folded, run_fold
 from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
+from headrace.spark.progress import reading_progress, told_meanwhile
 from headrace.spark.result.connection import CONNECTIONS_MAX
 from headrace.spark.result.copy import Copying
 from headrace.spark.result.disk import Stored, shared_folder
 from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
 from headrace.spark.rows import RowCodec
-from headrace.spark.session import opened_session, run_cancellable
+from headrace.spark.session import SessionOnDemand, run_cancellable, session_on_demand
 from headrace.spark.tasks import TASK_BYTES_MIN, divide_plan
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
@@ -76,8 +77,6 @@ _NATIVE_MESSAGES_MIN: Final = 200_000
 _SHARES: Final = 4
 # Rows that are decoded together.
 _ROWS_MAX: Final = 10_000
-# How often is looked which queues were read; asking costs nothing.
-_LOOK_S: Final = 0.2
 
 _log = get_logger(__name__)
 
@@ -89,7 +88,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     broker: str | None,
     read_models_url: str,
     event_store_url: str | None = None,
-    spark: SparkSession | None = None,
+    spark: SparkSession | SessionOnDemand | None = None,
     source: Source = "topic",
     start: Literal["zero", "offsets"] = "zero",
     wanted: Wanted | None = None,
@@ -115,7 +114,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         event_store_url: fills gaps of the event topic, and knows foreign messages; as every executor
             reaches it. Without it a gap is an error, and all that stands in the topic is believed.
         source: folds the event "topic", or the event "store", which every executor then reads.
-        spark: a session of any kind; None starts a local one for this rebuild.
+        spark: a session of any kind, or one that starts when everything else is known to be there; None
+            starts a local one for this rebuild.
         start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
             live rows, as they are.
         wanted: fold these rows alone, from zero, among live rows that stay as they are.
@@ -170,7 +170,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         kind: Kind = "store" if source == "store" else "copy" if start == "offsets" else "topic"
         shadow = await work.building.begin(kind, take_over=take_over, keep_finished=not switch)
         async with work.building.given_up_on_failure(shadow):
-            with shared_folder(work.session) as folder:
+            session = await work.sessions.get(phases.interlude("session"))
+            with shared_folder(session) as folder:
                 loading = Loading(
                     read_models=work.read_models,
                     shadow=shadow,
@@ -195,19 +196,20 @@ async def _opened(
     projection_name: str,
     read_models_url: str,
     *,
-    spark: SparkSession | None,
+    spark: SparkSession | SessionOnDemand | None,
     phases: Phases,
     events: Callable[[App], AbstractAsyncContextManager[Opened]],
     export: str | Path | None,
 ) -> "AsyncIterator[_Work]":
-    """Opens what a rebuild needs, and closes it."""
+    """Opens what a rebuild needs, and closes it; what can be checked without a session is."""
     application = load_app(app)
     projection, serializer = application.projection(projection_name), application.serializer
     name = event_topic(application.name)
+    archive = () if export is None else await asyncio.to_thread(files_of, Path(export), name)
     async with (
         events(application) as found,
-        opened_session(spark, starting=partial(phases.begin, "session")) as session,
         open_read_models(read_models_url, projection) as read_models,
+        session_on_demand(spark) as sessions,
     ):
         plan = FoldPlan(
             app=app,
@@ -217,14 +219,14 @@ async def _opened(
             event_store=found.event_store,
             slices=(),
             shares=_SHARES if found.origin else 0,
-            archive=() if export is None else await asyncio.to_thread(files_of, Path(export), name),
+            archive=archive,
             seal=found.seal,
         )
         # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
         # is read of the store has the order of positions, which no query keeps.
         in_python = projection.keyed_by_aggregate or found.origin is not None
-        yield _Work(
-            session=session,
+        work = _Work(
+            sessions=sessions,
             plan=plan,
             projection=projection,
             serializer=serializer,
@@ -235,13 +237,16 @@ async def _opened(
             building=Building(read_models, projection),
             phases=phases,
         )
+        if found.origin is None:
+            await work.held()
+        yield work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """A rebuild with everything it names opened."""
 
-    session: SparkSession
+    sessions: SessionOnDemand
     plan: FoldPlan
     projection: Projection[Any]
     serializer: JsonSerializer
@@ -330,7 +335,7 @@ class _Work:
     async def _refold(self, keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
         """Folds the events of keys from the first one to these offsets, exclusive."""
         codec: RowCodec[Any] = RowCodec(self.projection)
-        held = await self._held()
+        held = await self.held()
         for one in held:
             if one.first > 0:
                 raise ProjectionError(
@@ -373,50 +378,44 @@ class _Work:
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:
-        divided = await self._divided(plan, tag, onto=base is not None)
+        session, name = (
+            await self.sessions.get(self.phases.interlude("session")),
+            self.projection.name,
+        )
+        divided = await self._divided(session, plan, tag, onto=base is not None)
         readers = max(plan.shares, 1)
         ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
         pieces = Counter(_queue_name(piece.queue) for piece in divided.slices)
-        finished = Finished(self.session, ahead, pieces)
-        fold = partial(
-            run_fold,
-            self.session,
-            divided,
-            keyed_by_aggregate=self.projection.keyed_by_aggregate,
-            base=base,
-            native=native,
-            finished=finished,
-            into=into,
-        )
-        telling = asyncio.create_task(self._tell(finished))
-        try:
-            return await run_cancellable(self.session, tag, fold)
-        finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
-            self._tell_news(finished)
+        finished = Finished(session, ahead, pieces)
+        with reading_progress(session, SystemClock()) as progress:
+            progress.expect(sum(piece.records for piece in divided.slices))
+            fold = partial(
+                run_fold,
+                session,
+                replace(divided, progress=progress.place),
+                keyed_by_aggregate=self.projection.keyed_by_aggregate,
+                base=base,
+                native=native,
+                finished=finished,
+                into=into,
+            )
+            async with told_meanwhile(self.phases.passed, finished.news, progress.news):
+                job = f"headrace rebuild {name}: read and fold"
+                return await run_cancellable(session, tag, fold, description=job)
 
-    async def _divided(self, plan: FoldPlan, tag: str, *, onto: bool) -> FoldPlan:
+    async def _divided(
+        self, session: SparkSession, plan: FoldPlan, tag: str, *, onto: bool
+    ) -> FoldPlan:
         """Divides what a plan reads of the topic among tasks."""
         if plan.shares:
             return plan
-        divide = partial(
-            divide_plan, self.session, plan, onto=onto, task_bytes_min=self.task_bytes_min
-        )
+        divide = partial(divide_plan, session, plan, onto=onto, task_bytes_min=self.task_bytes_min)
         try:
-            return await run_cancellable(self.session, tag, divide)
-        except (MessageQueueError, PySparkException) as error:
-            why = reason_of(error) if isinstance(error, PySparkException) else str(error)
+            job = f"headrace rebuild {self.projection.name}: look for keys in several queues"
+            return await run_cancellable(session, tag, divide, description=job)
+        except (MessageQueueError, *SPARK_ERRORS) as error:
+            why = str(error) if isinstance(error, MessageQueueError) else reason_of(error)
             raise ProjectionError(f"projection {self.projection.name}: {why}") from error
-
-    async def _tell(self, finished: Finished) -> None:
-        while True:
-            self._tell_news(finished)
-            await asyncio.sleep(_LOOK_S)
-
-    def _tell_news(self, finished: Finished) -> None:
-        for queue, left in finished.news():
-            self.phases.passed(f"{queue} folded", left)
 
     def _target(self, shadow: Shadow) -> Target[Any]:
         return self.read_models.target(self.projection, shadow.generation)
@@ -427,9 +426,9 @@ class _Work:
         if self.events.origin is not None:
             return share_slices(self.plan.shares, await self.events.origin.store.end())
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
-        return self._plan(await self._held(), starting=starting)
+        return self._plan(await self.held(), starting=starting)
 
-    async def _held(self) -> list[QueueRange]:
+    async def held(self) -> list[QueueRange]:
         try:
             held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic_name])
             return held_with(self.plan.archive, held)

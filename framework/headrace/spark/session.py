@@ -9,23 +9,33 @@ or topics.
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from importlib.resources import files
 from typing import Final, TypeVar
 
-from pyspark.errors import PySparkRuntimeError
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.errors import ExtraMissing, SparkUnreachable
+from headrace.spark.failures import reason_of, session_lost
 
 __all__ = [
+    "SessionOnDemand",
     "cluster_session",
+    "described",
     "local_session",
     "open_session",
-    "opened_session",
     "remote_session",
     "run_cancellable",
+    "session_on_demand",
 ]
 
 T = TypeVar("T")
@@ -45,8 +55,14 @@ CONNECT_MISSING = (
 _ANSWER_S_MAX = 5.0
 # What an address begins with, and the port where it names none.
 _PORTS = {"spark://": 7077, "sc://": 15002}
+# Other masters that Spark takes.
+_OTHER_MASTERS = ("local", "yarn", "k8s://")
+
+# What a call raises when the Java process has ended.
+_GONE = (Py4JNetworkError, ConnectionError)
 
 _PY_FILES = "spark.submit.pyFiles"
+_DESCRIPTION = "spark.job.description"
 
 # A cancelled Spark job ends within a task's next batch; longer is not waited for.
 _CANCEL_GRACE_MS: Final = 30_000
@@ -94,6 +110,7 @@ def cluster_session(
 
     Raises:
         ExtraMissing: Java is missing or too old.
+        SparkUnreachable: the cluster does not take the application.
     """
     given = dict(settings or {})
     logging = files("headrace.spark") / "log4j2.properties"
@@ -129,6 +146,7 @@ def remote_session(url: str, *, settings: Mapping[str, str] | None = None) -> Sp
 
     Raises:
         ExtraMissing: what PySpark needs for it is not installed.
+        SparkUnreachable: what answers there is no such server.
     """
     given = dict(settings or {}) | {"spark.sql.session.timeZone": "UTC"}
     files = [file for file in given.pop(_PY_FILES, "").split(",") if file]
@@ -139,40 +157,85 @@ def remote_session(url: str, *, settings: Mapping[str, str] | None = None) -> Sp
         session = builder.getOrCreate()
     except ImportError as error:
         raise ExtraMissing(CONNECT_MISSING.format(missing=_first_line(error))) from error
+    except PySparkException as error:
+        raise SparkUnreachable(
+            f"no Spark Connect server answers at {url}: {reason_of(error)}"
+        ) from error
     if files:
         session.addArtifacts(*files, pyfile=True)
     return session
 
 
-@asynccontextmanager
-async def opened_session(
-    given: SparkSession | None, *, starting: Callable[[], None] | None = None
-) -> AsyncIterator[SparkSession]:
-    """Yields a session: the one given, the active one, or a local one that it starts and stops.
+class SessionOnDemand:
+    """A session that is there when it is first needed: what fails before needs no Java.
 
     Args:
-        given: a session of any kind.
-        starting: called before one is started.
-
-    Raises:
-        ExtraMissing: one has to be started and Java is missing.
+        given: a session of any kind; it stays open.
+        start: starts one where none is given; the active one, or else a local one, where this is None.
     """
-    there = given or SparkSession.getActiveSession()
-    if there is not None:
-        yield there
+
+    def __init__(
+        self,
+        given: SparkSession | None = None,
+        *,
+        start: Callable[[], SparkSession] | None = None,
+    ) -> None:
+        self._session = given
+        self._start = start
+        self._started = False
+
+    async def get(self, starting: AbstractContextManager[None] | None = None) -> SparkSession:
+        """Returns the session, the same one each time.
+
+        Args:
+            starting: entered while one is started.
+
+        Raises:
+            ExtraMissing: one has to be started and Java is missing.
+        """
+        if self._session is None and self._start is None:
+            self._session = SparkSession.getActiveSession()
+        if self._session is None:
+            with starting or nullcontext():
+                self._session = await asyncio.to_thread(self._start or local_session)
+            self._started = True
+        return self._session
+
+    def stop(self) -> None:
+        """Stops the session, if it was started here."""
+        if self._started and self._session is not None:
+            with suppress(PySparkException, *_GONE):  # it is gone already
+                self._session.stop()
+        self._session, self._started = None, False
+
+
+@asynccontextmanager
+async def session_on_demand(
+    given: SparkSession | SessionOnDemand | None,
+) -> AsyncIterator[SessionOnDemand]:
+    """Yields a session that is opened when it is needed, and stops it if it was started within.
+
+    Args:
+        given: a session of any kind, or one on demand; these stay open.
+    """
+    if isinstance(given, SessionOnDemand):
+        yield given
         return
-    if starting is not None:
-        starting()
-    started = await asyncio.to_thread(local_session)
+    own = SessionOnDemand(given)
     try:
-        yield started
+        yield own
     finally:
-        await asyncio.shield(asyncio.to_thread(started.stop))
+        await asyncio.shield(asyncio.to_thread(own.stop))
 
 
 def _require_answer(url: str) -> None:
     """Connects to a server of Spark and disconnects; one of several masters is enough."""
     scheme = next((each for each in _PORTS if url.startswith(each)), None)
+    if url and scheme is None and not url.startswith(_OTHER_MASTERS):
+        raise SparkUnreachable(
+            f"Spark knows no {url!r}: use spark://HOST:7077, yarn, k8s://…, local[4], or sc://HOST:15002"
+            " for --remote"
+        )
     if scheme is None:
         return  # local, or a cluster manager that is found in another way
     reasons: list[str] = []
@@ -203,6 +266,8 @@ def _start(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise ExtraMissing(JAVA_MISSING) from error
+    except (*_GONE, Py4JError) as error:
+        raise SparkUnreachable(f"Spark does not start with {master}: {reason_of(error)}") from error
     # PySpark takes it from an environment variable alone, and otherwise runs whichever `python3`
     # is first on the path: perhaps one without this package.
     spark.sparkContext.pythonExec = python or sys.executable
@@ -234,21 +299,48 @@ def _settings(driver_memory: str, java_options: str) -> dict[str, str]:
     }
 
 
-async def run_cancellable(session: SparkSession, tag: str, work: Callable[[], T]) -> T:
+@contextmanager
+def described(session: SparkSession, description: str) -> Iterator[None]:
+    """Names the jobs of this thread in Spark's pages; what they were called before comes back.
+
+    Args:
+        session: where they run; behind Spark Connect nothing can be named.
+        description: such as `follow balances: fold`.
+    """
+    context = getattr(session, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
+async def run_cancellable(
+    session: SparkSession, tag: str, work: Callable[[], T], *, description: str
+) -> T:
     """Runs blocking Spark work in a thread; a cancellation ends the work's jobs too.
 
     Args:
         session: where its jobs run.
         tag: of these jobs, and of no others.
         work: what to run.
+        description: of its jobs, in Spark's pages.
     """
 
     def tagged() -> T:
         session.addTag(tag)
         try:
-            return work()
+            with described(session, description):
+                return work()
+        except _GONE as error:
+            raise session_lost(error) from error
         finally:
-            session.removeTag(tag)
+            with suppress(*_GONE):
+                session.removeTag(tag)
 
     task = asyncio.create_task(asyncio.to_thread(tagged))
     try:

@@ -41,6 +41,7 @@ from headrace_mq.spark.writer import TopicWriter, check_columns
 
 __all__ = [
     "SCHEMA",
+    "FollowedTopics",
     "HeadraceDataSource",
     "UnregisteredDataSource",
     "capture_offsets",
@@ -150,6 +151,15 @@ class UnregisteredDataSource(HeadraceDataSource):
 
     def _pushes(self, options: SourceOptions) -> bool:
         return "pushFilters" in options.given
+
+
+class FollowedTopics(UnregisteredDataSource):
+    """The data source for streams of our own: registering it changes neither a setting nor `headrace`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Returns the name for `format(…)`."""
+        return "headrace_followed"
 
 
 def _choice(options: SourceOptions, schema: StructType) -> Choice:

@@ -73,3 +73,30 @@ async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced
     assert (report["switched"], report["mismatches"], report["compared"]) == (True, 0, len(live))
     assert (await state_of(read_models_url, ledger.accounts)).generation == report["generation"]
     assert await rows_of(read_models_url, ledger.accounts) == live
+
+
+async def test_executors_without_python_are_one_sentence_and_exit_status_2(
+    cluster: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, sqlite_url: str,
+    child_environment: dict[str, str], tmp_path: Path,
+) -> None:  # fmt: skip
+    await publish(make_history(3, 2))
+    settings = [
+        *cluster.settings,
+        "spark.pyspark.python=/no/such/python",
+        "spark.task.maxFailures=1",
+    ]
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace", "projection", "rebuild", "accounts", "--engine", "spark",
+        "--app", "ledger_app:app", "--broker", broker.address, "--read-models", sqlite_url,
+        "--unsealed", "--json", "--master", cluster.address, *(f"--conf={each}" for each in settings),
+        env=child_environment | {"TMPDIR": str(tmp_path)}, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    said, told = (each.decode() for each in await command.communicate())
+    assert (command.returncode, said) == (2, ""), told
+    assert "executors cannot run /no/such/python: name a Python that they have" in told
+    assert "Traceback" not in told
+    assert "\tat " not in told, "a line of Java's"
+    [kept] = await asyncio.to_thread(lambda: list(tmp_path.glob("headrace-spark-*.txt")))
+    assert str(kept) in told
+    assert "No such file or directory" in kept.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from functools import partial
 from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +55,8 @@ def follow(
     from headrace.app import load_app
     from headrace.cli.logs import configure_logs
     from headrace.cli.options import spark_settings
-    from headrace.spark.session import open_session
+    from headrace.cli.projections.spark_failures import run_plainly
+    from headrace.spark.session import SessionOnDemand, open_session
     from headrace.spark.stream.continuous import follow as follow_with_spark
 
     configure_logs(log_format)
@@ -64,7 +66,12 @@ def follow(
     def report(taken: "AppliedBatch") -> None:
         typer.echo(dumps(_told(taken)) if json else _line(name, taken))
 
-    async def run(spark: "SparkSession") -> "Followed":
+    def start() -> "SparkSession":
+        session = open_session(master=master, settings=settings)
+        typer.echo("headrace follow ready", err=True)
+        return session
+
+    async def run(spark: SessionOnDemand) -> "Followed":
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -81,12 +88,8 @@ def follow(
             report=report,
         )
 
-    spark = open_session(master=master, settings=settings)
-    try:
-        typer.echo("headrace follow ready", err=True)
-        done = asyncio.run(run(spark))
-    finally:
-        spark.stop()
+    spark = SessionOnDemand(start=start)
+    done = run_plainly(partial(run, spark), spark)
     if not json:
         _show(name, done)
 

@@ -426,16 +426,19 @@ def _with_spark(
     session: Mapping[str, Any] | None = None,
     wanted: "Wanted | None" = None,
 ) -> "_Run":
+    from headrace.cli.projections.spark_failures import plain_failures, told
     from headrace.spark.rebuild import rebuild as rebuild_with_spark
-    from headrace.spark.session import open_session
+    from headrace.spark.session import SessionOnDemand, open_session
 
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
-        spark = open_session(**(session or {}))
+        spark = SessionOnDemand(start=partial(open_session, **(session or {})))
         one = partial(rebuild_with_spark, app_path, spark=spark, wanted=wanted, **choices)
-        try:
-            return _one_by_one(one)(names, quiet=quiet)
-        finally:
-            spark.stop()
+        with plain_failures():
+            try:
+                outcomes = _one_by_one(one)(names, quiet=quiet)
+            finally:
+                spark.stop()
+            return {name: told(each) for name, each in outcomes.items()}
 
     return run
 

@@ -42,12 +42,13 @@ from headrace.spark.executor.fold import MISSING, RECORD_SCHEMA, TALLY, UNREAD, 
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
+from headrace.spark.session import described
 from headrace.spark.tasks import by_key, divide_plan
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.spark.offsets import plan_slices
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
 
-__all__ = ["EventReport", "TypedEvents", "read_events", "typed_columns"]
+__all__ = ["EventReport", "TypedEvents", "chosen_type", "read_events", "typed_columns"]
 
 _CONVERSIONS: Final[Mapping[ColumnKind | None, str]] = {
     ColumnKind.DECIMAL: f"cast(%s as decimal(38,{DECIMAL_PLACES_MAX}))",
@@ -103,7 +104,7 @@ class TypedEvents:
             DefinitionError: the type has a field called `context`.
         """
         columns = typed_columns(event_type)
-        frame = self._read(Reading(types=(_chosen(event_type),), go_around=True))
+        frame = self._read(Reading(types=(chosen_type(event_type),), go_around=True))
         lacking = f"kind in ('{MISSING}', '{UNKNOWN}', '{UNREAD}')"
         refused = "cast(raise_error(concat('the events are not complete: ', key)) as boolean)"
         wanted = f"kind = '{EVENT}'"
@@ -115,7 +116,9 @@ class TypedEvents:
         """Reads everything once and tells what was met, whichever type it is of."""
         kinds = (TALLY, MISSING, UNKNOWN, UNREAD)
         types = load_app(self._plan.app).serializer.events.types.values()
-        reading = Reading(types=tuple(map(_chosen, types)), context=(), go_around=True, rows=False)
+        reading = Reading(
+            types=tuple(map(chosen_type, types)), context=(), go_around=True, rows=False
+        )
         told = self._read(reading).where(f"kind in {kinds}")
         found: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
         for kind, key, number in told.select("kind", "key", "number").collect():
@@ -189,13 +192,15 @@ def read_events(
         seal=seal_of(event_store_url, application.serializer),
     )
     try:
-        plan = divide_plan(spark, plan)
+        with described(spark, f"headrace read_events {app}: look for keys in several queues"):
+            plan = divide_plan(spark, plan)
     except MessageQueueError as error:
         raise ProjectionError(f"the events of {app}: {error}") from error
     return TypedEvents(spark, plan, incomplete=incomplete)
 
 
-def _chosen(event_type: type[DomainEvent]) -> ChosenType:
+def chosen_type(event_type: type[DomainEvent]) -> ChosenType:
+    """Returns an event's type with all of its fields, for a `Reading`."""
     return ChosenType(
         name=event_type.message_name,
         version=event_type.message_version,

@@ -225,6 +225,7 @@ def read_messages(
             ]
             measured.count(some)
             yield some
+            measured.reached(plan.progress, page[-1][0] + 1)
         return
 
     def believed(found: list[TopicMessage]) -> list[TopicMessage]:
@@ -245,6 +246,7 @@ def read_messages(
             for offset, key, body in found
         ]
         yield believed(some)
+        measured.reached(plan.progress, found[-1][0] + 1)
     rest = after_archive(plan.archive, piece)
     parts = read_columns(plan.broker, rest) if rest else ()
     for header, columns, first, last in measured.reading(parts):
@@ -259,6 +261,7 @@ def read_messages(
             if head.get("kind") != "rejection"
         ]
         yield believed(some)
+        measured.reached(plan.progress, header.base_offset + last)
 
 
 def read_portions(
@@ -271,6 +274,7 @@ def read_portions(
             stored = [text.encode() for text in texts]
             meter.count_bodies(stored)
             yield 0, aggregate_ids, Portion(positions, stored)
+            meter.reached(plan.progress, positions[-1] + 1)
         return
 
     def believed(
@@ -293,6 +297,7 @@ def read_portions(
         )
         if portion.bodies:
             yield stored_ms, keys, portion
+        meter.reached(plan.progress, found[-1][0] + 1)
     rest = after_archive(plan.archive, piece)
     parts = read_columns(plan.broker, rest) if rest else ()
     for header, columns, first, last in meter.reading(parts):
@@ -307,6 +312,7 @@ def read_portions(
         keys, portion = believed(keys, offsets, bodies)
         if portion.bodies:
             yield header.appended_at_ms, keys, portion
+        meter.reached(plan.progress, header.base_offset + last)
 
 
 def route_slices(plan: FoldPlan, batches: Batches) -> Batches:

@@ -16,6 +16,7 @@ from headrace.events.seals import Seal
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.row_subset import narrowed
 from headrace.spark.archive import ArchiveFile
+from headrace.spark.executor.meter import ProgressPlace
 from headrace_mq.spark.offsets import QueueSlice
 
 __all__ = ["FoldPlan", "load_application", "module_folder", "projection_of"]
@@ -39,6 +40,7 @@ class FoldPlan:
         shares: the slices are of the event store, so many of all its aggregates; 0: of the topic.
         archive: files that hold a part of it; the rest comes from the broker.
         only: keys of the rows that are wanted; None: all.
+        progress: where tasks tell how much they have read; None: nowhere.
     """
 
     app: str
@@ -53,6 +55,7 @@ class FoldPlan:
     archive: tuple[ArchiveFile, ...] = ()
     only: frozenset[str] | None = None
     seal: Seal | None = None
+    progress: ProgressPlace | None = None
 
     @property
     def tasks(self) -> tuple[tuple[int, ...], ...]:

@@ -23,6 +23,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
@@ -30,13 +31,15 @@ from headrace._runtime.log import get_logger
 from headrace.app import load_app
 from headrace.errors import ProjectionError
 from headrace.events.publisher import event_topic
+from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.shadow import open_truth
 from headrace.settings import Settings
 from headrace.spark.executor.doubts import drop_strangers
 from headrace.spark.executor.plan import FoldPlan, module_folder
-from headrace.spark.job import Folded, map_records, reason_of
-from headrace.spark.session import opened_session
+from headrace.spark.failures import raised_in, reason_of
+from headrace.spark.job import Folded, map_records
+from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.stream.batch import MicroBatch, Span
 from headrace.spark.stream.increment import fold_increment
 from headrace.spark.stream.sink import (
@@ -49,9 +52,11 @@ from headrace.spark.stream.sink import (
     Stopped,
 )
 from headrace.transports.base import QueueId
+from headrace_mq.errors import MessageQueueError, TopicNotFound
 from headrace_mq.message import QueueRef
-from headrace_mq.spark import register
 from headrace_mq.spark.offsets import QueueSlice
+from headrace_mq.spark.reader import fetch_ranges
+from headrace_mq.spark.source import FollowedTopics
 
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]
 
@@ -102,7 +107,7 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
     broker: str,
     read_models_url: str,
     event_store_url: str | None = None,
-    spark: SparkSession | None = None,
+    spark: SparkSession | SessionOnDemand | None = None,
     available_now: bool = False,
     batch_max: int = BATCH_MESSAGES_MAX,
     settings: Settings | None = None,
@@ -119,7 +124,8 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
         read_models_url: where the projection's tables are.
         event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
             stands in the topic is believed.
-        spark: a session that is not one of Spark Connect; None starts a local one.
+        spark: a session that is not one of Spark Connect, or one that starts when everything else is known
+            to be there; None starts a local one.
         available_now: end where the topic ends now; an outage is then an error after a few
             attempts, where a job without an end waits for as long as it takes.
         batch_max: messages of a micro-batch, at most.
@@ -147,10 +153,12 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
             slices=(),
             seal=truth.seal,
         )
-        session = await opened.enter_async_context(opened_session(spark))
-        _refuse_connect(session)
         read_models = ReadModels(read_models_url)
         opened.push_async_callback(read_models.aclose)
+        await _check(read_models, projection, broker, event_topic(application.name))
+        sessions = await opened.enter_async_context(session_on_demand(spark))
+        session = await sessions.get()
+        _refuse_connect(session)
         sink = ProjectionSink(
             projection=projection,
             read_models=read_models,
@@ -238,11 +246,11 @@ class _Job:
             return
         if not isinstance(failure, PySparkException):
             raise failure
-        reason = reason_of(failure)
+        reason = raised_in(failure)
         limit = self.sink.outages_max
         if not _PASSING.search(reason) or (limit is not None and attempt >= limit):
             raise ProjectionError(
-                f"projection {name}: the streaming query failed: {reason}"
+                f"projection {name}: the streaming query failed: {reason_of(failure)}"
             ) from failure
         _log.warning(
             "the streaming query failed; will try again",
@@ -297,8 +305,8 @@ class _Job:
     def _start(
         self, take: Callable[[DataFrame, int], None], offsets: Mapping[QueueId, int], folder: Path
     ) -> StreamingQuery:
-        register(self.session)
-        source = self.session.readStream.format("headrace").options(
+        self.session.dataSource.register(FollowedTopics)
+        source = self.session.readStream.format(FollowedTopics.name()).options(
             broker=self.broker, topic=self.topic, maxRecordsPerBatch=str(self.batch_max)
         )
         queues = {str(number): offset for (_, number), offset in offsets.items()}
@@ -322,6 +330,26 @@ class _Job:
         done.rows += taken.rows
         if self.report is not None:
             self.report(taken)
+
+
+async def _check(
+    read_models: ReadModels, projection: Projection[Any], broker: str, topic: str
+) -> None:
+    """Finds out, before Java starts, what no waiting would mend.
+
+    Raises:
+        ProjectionError: the projection's table or the topic is not what the job needs.
+        SchemaOutOfDate: the schema is not this version's.
+    """
+    # A database or a broker that is away is waited for, later and as often as the settings say.
+    with suppress(OSError, SQLAlchemyError):
+        await read_models.ensure(projection)
+    try:
+        await asyncio.to_thread(fetch_ranges, broker, [topic])
+    except TopicNotFound as error:
+        raise ProjectionError(f"projection {projection.name}: {error}") from error
+    except (MessageQueueError, OSError) as error:
+        _log.warning("the broker does not answer yet", broker=broker, error=str(error))
 
 
 def _refuse_connect(session: SparkSession) -> None:

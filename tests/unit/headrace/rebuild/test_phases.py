@@ -53,3 +53,21 @@ def test_a_total_leaves_out_what_is_named() -> None:
         "session": 10.0, "fold": 2.0, "load": 0.5, "total": 2.5,
     }  # fmt: skip
     assert phases.with_total()["total"] == 12.5
+
+
+def test_an_interlude_takes_none_of_the_time_of_the_phase_that_it_interrupts() -> None:
+    now: Any = SimpleNamespace(ms=0)
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: now.ms)
+    announced: list[tuple[str, int]] = []
+    phases = Phases(clock, lambda name, ahead: announced.append((name, ahead)))
+    phases.begin("begin")
+    now.ms = 1_000
+    with phases.interlude("session"):
+        now.ms = 9_000
+    now.ms = 9_500
+    phases.begin("fold", 3)
+    phases.end()
+    with phases.interlude("later"):
+        now.ms = 9_700
+    assert phases.seconds == {"begin": 1.5, "session": 8.0, "fold": 0.0, "later": 0.2}
+    assert announced == [("begin", 0), ("session", 0), ("fold", 3), ("later", 0)]

@@ -166,6 +166,21 @@ class FakeContext:
     master = "local[2]"
     defaultParallelism = 2  # noqa: N815 - PySpark's spelling
 
+    def __init__(self) -> None:
+        self.properties: dict[str, str | None] = {}
+        self.described: list[str] = []
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - PySpark's spelling
+        return {"spark.driver.host": "127.0.0.1"}
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802 - PySpark's spelling
+        return self.properties.get(key)
+
+    def setLocalProperty(self, key: str, value: str | None) -> None:  # noqa: N802 - PySpark's spelling
+        self.properties[key] = value
+        if value:
+            self.described.append(value)
+
     def accumulator(self, value: Any, param: Any) -> Any:
         found = SimpleNamespace(value=value)
 

@@ -21,18 +21,18 @@ def test_each_queue_is_told_once_and_what_passes_stays_as_it_is(spark: Any) -> N
     batches = [read("t/0", 7), read("t/1", 5)]
     passing = finished.watch(iter(batches))
     assert next(passing) == batches[0]
-    assert list(finished.news()) == [("t/0", 5)]
+    assert list(finished.news()) == [("t/0 folded", 5)]
     assert list(finished.news()) == []
     assert list(passing) == batches[1:]
-    assert list(finished.news()) == [("t/1", 0)]
+    assert list(finished.news()) == [("t/1 folded", 0)]
 
 
 def test_a_queue_in_pieces_is_told_when_the_last_of_them_was_read(spark: Any) -> None:
     finished = Finished(spark, {"t/0": 9, "t/1": 5}, {"t/0": 2, "t/1": 1})
     assert len(list(finished.watch(iter([read("t/0", 4), read("t/1", 5)])))) == 2
-    assert list(finished.news()) == [("t/1", 9)]
+    assert list(finished.news()) == [("t/1 folded", 9)]
     assert len(list(finished.watch(iter([read("t/0", 5)])))) == 1
-    assert list(finished.news()) == [("t/0", 0)]
+    assert list(finished.news()) == [("t/0 folded", 0)]
 
 
 def test_where_spark_has_no_context_nothing_is_told_before_the_end() -> None:

@@ -5,16 +5,24 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkImportError, PySparkRuntimeError
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException, PySparkImportError, PySparkRuntimeError
 
 from headrace.errors import ExtraMissing, SparkUnreachable
 from headrace.spark import session
-from headrace.spark.session import local_session, open_session, opened_session, run_cancellable
+from headrace.spark.session import (
+    SessionOnDemand,
+    local_session,
+    open_session,
+    run_cancellable,
+    session_on_demand,
+)
 
 
 class FakeBuilder:
@@ -65,6 +73,34 @@ def test_a_cluster_that_is_away_is_said_before_java_starts(
     start_with(monkeypatch, FakeBuilder(AssertionError("nothing may start")))
     with pytest.raises(SparkUnreachable, match=r"no Spark answers at .*127.0.0.1:1: .*check"):
         open_session(**asked)
+
+
+def test_a_master_that_spark_does_not_know_is_said_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_with(monkeypatch, FakeBuilder(AssertionError("nothing may start")))
+    with pytest.raises(SparkUnreachable, match=r"knows no 'sprk://x:1': use spark://HOST:7077"):
+        open_session(master="sprk://x:1")
+
+
+def test_a_cluster_that_refuses_and_a_server_of_another_kind_are_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, server: str
+) -> None:
+    start_with(monkeypatch, FakeBuilder(Py4JNetworkError("Answer from Java side is empty")))
+    with pytest.raises(SparkUnreachable, match=r"does not start with spark://.*Answer from Java"):
+        open_session(master=f"spark://{server}")
+    start_with(monkeypatch, FakeBuilder(PySparkException("failed to connect")))
+    with pytest.raises(SparkUnreachable, match=r"no Spark Connect server answers at sc://.*failed"):
+        open_session(remote=f"sc://{server}")
+
+
+async def test_java_that_ends_under_a_job_is_a_lost_session() -> None:
+    def lose() -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    session: Any = TaggedSession()
+    with pytest.raises(SparkUnreachable, match=r"the Spark session is gone .*refused"):
+        await run_cancellable(session, "t", lose, description="some")
 
 
 def test_one_of_several_masters_is_enough(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
@@ -169,12 +205,41 @@ async def test_a_session_that_is_given_stays_open_and_one_that_is_not_is_stopped
     monkeypatch.setattr(session, "local_session", lambda: named("own"))
     start: Any = SimpleNamespace(getActiveSession=lambda: None)
     monkeypatch.setattr(session, "SparkSession", start)
-    async with opened_session(named("given")) as there:
-        assert there.name == "given"  # type: ignore[attr-defined]  # a stand-in
-    assert stopped == []
-    async with opened_session(None) as there:
-        assert there.name == "own"  # type: ignore[attr-defined]  # a stand-in
+    began: list[str] = []
+
+    @contextmanager
+    def noted(name: str) -> Iterator[None]:
+        began.append(name)
+        yield
+
+    async with session_on_demand(named("given")) as sessions:
+        there: Any = await sessions.get(noted("given"))
+        assert there.name == "given"
+    assert (began, stopped) == ([], [])
+    async with session_on_demand(None) as sessions:
+        assert began == []
+        there = await sessions.get(noted("own"))
+        assert there is await sessions.get(noted("again"))
+        assert there.name == "own"
+    assert (began, stopped) == (["own"], ["own"])
+    # One that was never needed was never started.
+    async with session_on_demand(None):
+        pass
     assert stopped == ["own"]
+
+
+async def test_a_session_that_others_share_is_started_by_the_first_and_outlives_them() -> None:
+    stopped: list[bool] = []
+    made: Any = SimpleNamespace(stop=lambda: stopped.append(True))
+    starts = [made]
+    shared = SessionOnDemand(start=starts.pop)
+    for _ in range(2):
+        async with session_on_demand(shared) as sessions:
+            assert await sessions.get() is made
+    assert stopped == []
+    shared.stop()
+    shared.stop()
+    assert stopped == [True]
 
 
 class TaggedSession:
@@ -197,7 +262,7 @@ class TaggedSession:
 
 async def test_work_has_its_tag_while_it_runs() -> None:
     session: Any = TaggedSession()
-    assert await run_cancellable(session, "t", lambda: 7) == 7
+    assert await run_cancellable(session, "t", lambda: 7, description="seven") == 7
     assert session.said == ["add t", "remove t"]
 
 
@@ -209,7 +274,7 @@ async def test_a_cancellation_interrupts_the_jobs_and_waits_for_the_thread() -> 
         began.set()
         session.interrupted.wait(60)
 
-    task = asyncio.create_task(run_cancellable(session, "t", work))
+    task = asyncio.create_task(run_cancellable(session, "t", work, description="some"))
     await asyncio.to_thread(began.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

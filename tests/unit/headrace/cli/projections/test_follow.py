@@ -30,6 +30,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     async def follow(app: str, name: str, **choices: Any) -> Followed:
         seen.jobs.append((app, name, choices))
+        await choices["spark"].get()
         for here in (True, False):
             choices["report"](AppliedBatch(messages=1_204, rows=310, here=here, offsets=OFFSETS))
         if seen.signalled:

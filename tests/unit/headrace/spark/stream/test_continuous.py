@@ -135,7 +135,7 @@ class Bench:
 @pytest.fixture
 def bench(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(continuous, "MicroBatch", lambda frame: frame)
-    monkeypatch.setattr(continuous, "register", lambda session: None)
+    monkeypatch.setattr(continuous, "fetch_ranges", lambda broker, topics: [])
     return Bench(ledger, f"sqlite:///{tmp_path / 'read.db'}")
 
 
@@ -211,7 +211,7 @@ async def test_a_job_with_an_end_gives_up_after_some_attempts(bench: Bench) -> N
 
 async def test_what_no_waiting_cures_ends_the_job(bench: Bench) -> None:
     bench.session.scripts = [fail("x\nheadrace_mq.errors.OffsetOutOfRange: it was deleted")]
-    with pytest.raises(ProjectionError, match=r"streaming query failed: .* it was deleted"):
+    with pytest.raises(ProjectionError, match="streaming query failed: it was deleted"):
         await bench.follow()
 
 
