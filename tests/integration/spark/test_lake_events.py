@@ -177,7 +177,24 @@ async def test_a_killed_driver_leaves_nothing_to_be_seen_and_the_next_one_writes
     assert rows == await rows_of(sqlite_url, ledger.accounts)
 
 
-async def test_what_cannot_be_written_is_said_in_a_sentence(
+async def test_rejections_are_read_and_leave_nothing(
+    spark: Any, broker: Any, ledger: Any, make_stream: Any, publish: Any, tmp_path: Path
+) -> None:
+    parquet, delta = str(tmp_path / "parquet"), str(tmp_path / "delta")
+    await publish([make_stream("a", None)])
+    for _ in range(2):
+        first = write_events(spark, APP, parquet, broker=broker.address)
+        assert write_events(spark, APP, delta, broker=broker.address, format="delta") == first
+    assert first.messages == 0
+    with pytest.raises(ProjectionError, match="holds no events"):
+        lake_events(spark, parquet)
+    await publish([make_stream("a", 1, ledger.Noted(text="first"))])
+    write_events(spark, APP, parquet, broker=broker.address)
+    write_events(spark, APP, delta, broker=broker.address, format="delta")
+    assert len(told_delta(tmp_path / "delta")) == len(told(lake_events(spark, parquet))) == 1
+
+
+async def test_a_wrong_format_column_or_folder_is_said_in_a_sentence(
     spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any, tmp_path: Path
 ) -> None:
     await publish(make_history(2, 1))

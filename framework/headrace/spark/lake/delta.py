@@ -10,7 +10,7 @@ projection is.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import ProjectionError
+from headrace.spark.lake.schema import is_wider
 
 __all__ = ["LakeTable", "NewFile"]
 
@@ -123,6 +124,9 @@ class LakeTable:
         Args:
             schema: as JSON in Spark's words, or Arrow's.
             partition_by: columns by which a new table is divided.
+
+        Raises:
+            ProjectionError: a column of the table has another type.
         """
         made = Schema.from_json(schema) if isinstance(schema, str) else Schema.from_arrow(schema)
         if self._table is None:
@@ -133,7 +137,7 @@ class LakeTable:
                 partition_by=list(partition_by),
                 storage_options=self._options,
             )
-        elif not _has(json.loads(self._table.schema().to_json()), json.loads(made.to_json())):
+        elif is_wider(self.uri, self._table.schema().to_json(), made.to_json()):
             nothing = pa.schema(made.to_arrow()).empty_table()
             write_deltalake(self._table, nothing, mode="append", schema_mode="merge")
 
@@ -268,17 +272,4 @@ def _moving(topic: str, offsets: Mapping[int, int]) -> CommitProperties:
         ],
         # Tried again, it would no longer begin where it began.
         max_commit_retries=0,
-    )
-
-
-def _has(there: Any, wanted: Any) -> bool:
-    """Whether a type in Delta's JSON has every field of another."""
-    if not isinstance(wanted, dict) or "fields" not in wanted:
-        return True
-    if not isinstance(there, dict) or "fields" not in there:
-        return False
-    own = {field["name"]: field["type"] for field in there["fields"]}
-    return all(
-        field["name"] in own and _has(own[field["name"]], field["type"])
-        for field in wanted["fields"]
     )

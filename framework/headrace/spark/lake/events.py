@@ -34,6 +34,8 @@ __all__ = ["WrittenEvents", "lake_events", "lake_table", "write_events"]
 
 LakeFormat = Literal["parquet", "delta"]
 
+# Of events that are there: which versions of aggregates they are. All other columns are passed over.
+_VERSION_COLUMNS: Final = "context struct<aggregate_id: string, version: bigint>"
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 
 
@@ -80,7 +82,8 @@ def write_events(  # noqa: PLR0913 - what to read, and where and how to write it
 
     Raises:
         ProjectionError: the broker is away; events are missing, unknown to the application or do not
-            decode; the folder holds another topic; or another run has written meanwhile.
+            decode; the folder holds another topic, or a field with another type; or another run has
+            written meanwhile.
         ExtraMissing: format is "delta" and its package is not installed.
     """
     strange = [name for name in partition_by if name not in PARTITIONS]
@@ -100,12 +103,9 @@ def write_events(  # noqa: PLR0913 - what to read, and where and how to write it
     )
     if increment.messages:
         try:
-            with _exact_timestamps(spark):
-                events = typed_increment(spark, increment, target.versions())
-                if partition_by:
-                    # A file per folder, and more of a large one.
-                    events = events.hint("rebalance", *partition_by)
-                target.write(events, increment)
+            read = typed_increment(spark, increment, target.versions())
+            with _exact_timestamps(spark), read as events:
+                target.write(_rebalanced(events, target.partition_by), increment)
         except PySparkException as error:
             raise ProjectionError(f"the events of {app}: {reason_of(error)}") from error
     return WrittenEvents(messages=increment.messages, start=increment.start, end=increment.end)
@@ -145,7 +145,7 @@ class _Parts:
         self._parts = LakeParts(spark, path)
         self._path = path
         last = self._parts.last
-        self._partition_by = last.partition_by if last else partition_by
+        self.partition_by = last.partition_by if last else partition_by
 
     def offsets(self, topic: str, _queues: list[int]) -> Mapping[int, int]:
         last = self._parts.last
@@ -156,7 +156,7 @@ class _Parts:
         return last.end
 
     def versions(self) -> DataFrame | None:
-        return _versions(self._parts.frame())
+        return _versions(self._parts.frame(_VERSION_COLUMNS))
 
     def write(self, events: DataFrame, increment: Increment) -> None:
         self._parts.add(
@@ -164,7 +164,7 @@ class _Parts:
             topic=increment.topic,
             start=increment.start,
             end=increment.end,
-            partition_by=self._partition_by,
+            partition_by=self.partition_by,
         )
 
 
@@ -177,39 +177,47 @@ class _Delta:
         self._spark = spark
         self._table = table
         self._path = path
-        self._partition_by = table.partition_by if table.version >= 0 else partition_by
+        self.partition_by = table.partition_by if table.version >= 0 else partition_by
 
     def offsets(self, topic: str, queues: list[int]) -> Mapping[int, int]:
         return self._table.offsets(topic, queues)
 
     def versions(self) -> DataFrame | None:
         files = [f"{self._path.rstrip('/')}/{below}" for below in self._table.files()]
-        return _versions(self._spark.read.parquet(*files)) if files else None
+        return (
+            _versions(self._spark.read.schema(_VERSION_COLUMNS).parquet(*files)) if files else None
+        )
 
     def write(self, events: DataFrame, increment: Increment) -> None:
         folder = f"data-{uuid4().hex}"
         place = f"{self._path.rstrip('/')}/{folder}"
-        writer = events.write.partitionBy(*self._partition_by)
-        writer.option("compression", "zstd").parquet(place)
+        # Before executors write for hours: the table may have to grow, or may not be able to.
         schema = events.schema.json().replace('"nullable":false', '"nullable":true')
-        self._table.create(schema, self._partition_by)
+        self._table.create(schema, self.partition_by)
+        writer = events.write.partitionBy(*self.partition_by)
+        writer.option("compression", "zstd").parquet(place)
         files = list(self._written(events, place, folder))
         self._table.add_files(files, increment.topic, increment.end)
 
     def _written(self, events: DataFrame, place: str, folder: str) -> "Iterator[NewFile]":
         from headrace.spark.lake.delta import NewFile
 
-        divided = [f"cast({name} as string) as {name}" for name in self._partition_by]
+        divided = [f"cast({name} as string) as {name}" for name in self.partition_by]
         # A schema of its own, because there may be no file.
         frame = self._spark.read.schema(events.schema).parquet(place)
         found = frame.selectExpr(
             "_metadata.file_path as path", "_metadata.file_size as size", *divided
         )
-        counted = found.groupBy("path", "size", *self._partition_by).count().collect()
+        counted = found.groupBy("path", "size", *self.partition_by).count().collect()
         for path, size, *values, rows in counted:
             _, _, below = path.partition(f"/{folder}/")
-            partition = dict(zip(self._partition_by, values, strict=True))
+            partition = dict(zip(self.partition_by, values, strict=True))
             yield NewFile(f"{folder}/{below}", size, rows, partition)
+
+
+def _rebalanced(events: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """Has each folder written by one task, and a large one by more, so that files are few."""
+    return events.hint("rebalance", *partition_by) if partition_by else events
 
 
 def _versions(frame: DataFrame | None) -> DataFrame | None:

@@ -15,7 +15,7 @@ from headrace.errors import ProjectionError
 
 __all__ = ["HadoopFolder"]
 
-# What Hadoop's functions are told: to go into folders, and to leave a file alone that is there.
+# Flags of Hadoop's functions: to go into folders, and to leave a file alone that is there.
 _BELOW: Final = True
 _OVERWRITE: Final = False
 

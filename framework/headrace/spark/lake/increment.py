@@ -11,7 +11,8 @@ are given. What is not complete fails the job. Used by `events`, which keeps wha
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -159,10 +160,11 @@ def divided(spark: SparkSession, plan: FoldPlan, *, onto: bool) -> FoldPlan:
         raise ProjectionError(f"the events of {plan.app}: {error}") from error
 
 
+@contextmanager
 def typed_increment(
     spark: SparkSession, increment: Increment, known: DataFrame | None
-) -> DataFrame:
-    """Returns the events of an increment, read again by every action.
+) -> Iterator[DataFrame]:
+    """Yields the events of an increment, read again by every action.
 
     Args:
         spark: a session of any kind.
@@ -177,8 +179,6 @@ def typed_increment(
     plan = divided(spark, increment.plan, onto=known is not None)
     types = list(load_app(plan.app).serializer.events.types.values())
     reading = Reading(types=tuple(map(_chosen, types)), go_around=True)
-    count = len(plan.tasks)
-    places = spark.range(0, count, 1, count)
 
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
@@ -188,15 +188,27 @@ def typed_increment(
         with rarely_collecting():
             yield from type_streams(plan, reading, batches)
 
+    count = len(plan.tasks)
+    places = spark.range(0, count, 1, count)
     if not plan.together:
-        frame = places.mapInArrow(read, reading.schema)
-    else:
-        streams = map_records(places, read_streams, plan)
-        if known is not None:
-            # Read twice, once for the aggregates there are.
-            streams = streams.persist(StorageLevel.DISK_ONLY)
-            streams = streams.union(_versions_of(streams, known))
-        frame = by_key(streams, count).mapInArrow(type_brought, reading.schema)
+        yield _complete(places.mapInArrow(read, reading.schema), types)
+        return
+    streams = map_records(places, read_streams, plan)
+    if known is None:
+        brought = by_key(streams, count)
+        yield _complete(brought.mapInArrow(type_brought, reading.schema), types)
+        return
+    # Read twice, once for the aggregates there are.
+    streams.persist(StorageLevel.DISK_ONLY)
+    try:
+        brought = by_key(streams.union(_versions_of(streams, known)), count)
+        yield _complete(brought.mapInArrow(type_brought, reading.schema), types)
+    finally:
+        streams.unpersist()
+
+
+def _complete(frame: DataFrame, types: list[type[DomainEvent]]) -> DataFrame:
+    """Returns the events of a frame with their own columns; what is lacking fails the job."""
     lacking = f"kind in ('{MISSING}', '{UNKNOWN}', '{UNREAD}')"
     refused = "cast(raise_error(concat('the events are not complete: ', key)) as boolean)"
     wanted = frame.where(f"case when {lacking} then {refused} else kind = '{EVENT}' end")

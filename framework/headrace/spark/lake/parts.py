@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import ProjectionError
 from headrace.spark.lake.hadoop import HadoopFolder
+from headrace.spark.lake.schema import is_wider
 
 __all__ = ["LakePart", "LakeParts"]
 
@@ -36,6 +37,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
         start: the first offset of each queue.
         end: the offset of each queue at which the next part begins.
         partition_by: the columns by which it is divided into folders.
+        schema: the type of its rows, as JSON in Spark's words.
         files: the bytes of each file, by its path in the part.
     """
 
@@ -44,6 +46,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
     start: dict[int, int]
     end: dict[int, int]
     partition_by: list[str]
+    schema: str
     files: dict[str, int]
 
 
@@ -83,12 +86,20 @@ class LakeParts:
         """The newest part."""
         return self.parts[-1] if self.parts else None
 
-    def frame(self) -> DataFrame | None:
-        """Returns everything in the parts, with the number of the part as `export`."""
-        if not self.parts:
+    def frame(self, schema: str | None = None) -> DataFrame | None:
+        """Returns what is in the parts, with the number of the part as `export`; None if nothing is.
+
+        Args:
+            schema: columns in Spark's words; None: all there are, which every file is asked for.
+        """
+        # A part of nothing but rejections has no file, and so no columns.
+        filled = [part for part in self.parts if part.files]
+        if not filled:
             return None
-        places = [f"{self._folder.path}/{_name(part.number)}" for part in self.parts]
+        places = [f"{self._folder.path}/{_name(part.number)}" for part in filled]
         reader = self._spark.read.option("basePath", self._folder.path)
+        if schema is not None:
+            return reader.schema(schema).parquet(*places)
         return reader.option("mergeSchema", "true").parquet(*places)
 
     def add(
@@ -103,8 +114,12 @@ class LakeParts:
         """Writes the next part.
 
         Raises:
-            ProjectionError: another export has written it meanwhile.
+            ProjectionError: another export has written it meanwhile, or a column has another type in
+                earlier parts.
         """
+        schema = events.schema.json()
+        for part in self.parts:
+            is_wider(self._folder.path, part.schema, schema)
         number = len(self.parts) + 1
         writing = f"{_WRITING}{uuid4().hex}"
         try:
@@ -116,6 +131,7 @@ class LakeParts:
                 start=dict(start),
                 end=dict(end),
                 partition_by=partition_by,
+                schema=schema,
                 files={
                     path: size
                     for path, size in self._folder.sizes(writing).items()

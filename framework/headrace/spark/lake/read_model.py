@@ -125,7 +125,8 @@ class _LakeRows:
 
     def fold(self, increment: Increment) -> Folded:
         """Folds what came since onto what is there."""
-        onto = self.rows.version >= 0
+        # A table without offsets has no rows: its first run has not come to its end.
+        onto = bool(self.rows.offsets(increment.topic, increment.start))
         plan = divided(self.spark, increment.plan, onto=onto)
         by_aggregate = self.projection.keyed_by_aggregate
         if not onto:

@@ -1,5 +1,6 @@
 """Parts count where they are whole; a folder on the disk takes the place of Hadoop's, Spark's is tested with Spark."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,13 @@ class DiskFolder:
 class Frame:
     """Writes one file where Spark would write many."""
 
-    def __init__(self) -> None:
-        self.write = self
+    def __init__(self, kind: str = "long") -> None:
+        self.write = self.schema = self
+        self._kind = kind
+
+    def json(self) -> str:
+        fields = [{"name": "n", "type": self._kind}]
+        return json.dumps({"type": "struct", "fields": fields})
 
     def partitionBy(self, *_: str) -> "Frame":  # noqa: N802 - PySpark's spelling
         return self
@@ -71,8 +77,8 @@ def opened(path: Path) -> LakeParts:
     return LakeParts(spark, str(path))
 
 
-def add(found: LakeParts, end: int) -> None:
-    frame: Any = Frame()
+def add(found: LakeParts, end: int, kind: str = "long") -> None:
+    frame: Any = Frame(kind)
     found.add(frame, topic="t", start={0: end - 1}, end={0: end}, partition_by=["day"])
 
 
@@ -84,6 +90,13 @@ def test_parts_follow_each_other_and_name_their_files(tmp_path: Path) -> None:
     assert [(part.number, part.end) for part in found.parts] == [(1, {0: 1}), (2, {0: 2})]
     assert found.parts[1].files == {"day=1/x.parquet": 4}
     assert {each.name for each in tmp_path.iterdir()} == {"export=000001", "export=000002"}
+
+
+def test_rows_of_another_type_are_refused_before_they_are_written(tmp_path: Path) -> None:
+    add(opened(tmp_path), 1)
+    with pytest.raises(ProjectionError, match="n is long there, and string in the application now"):
+        add(opened(tmp_path), 2, "string")
+    assert [each.name for each in tmp_path.iterdir()] == ["export=000001"]
 
 
 @pytest.mark.parametrize("lost", ["_part.json", "day=1/x.parquet"])
