@@ -6,7 +6,7 @@ uses the parts that run them. Nothing below this module knows it.
 """
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -403,7 +403,23 @@ class App(HandlerHolder):
                 settings=settings,
             )
             runners.append(("message handlers", messages.run))
+        runners += self._periodic_runners(running, settings)
         return [*runners, ("command service", processor.run)]
+
+    def _periodic_runners(
+        self, running: "RunningApp", settings: Settings
+    ) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        from headrace.periodic.runner import PeriodicRunner
+
+        for name, periodic in self._periodic.items():
+            sender = PeriodicRunner(
+                periodic,
+                app_name=self.name,
+                bus=running.bus,
+                store=running.store,
+                settings=settings,
+            )
+            yield f"periodic {name}", sender.run
 
 
 def load_app(path: str) -> App:
