@@ -6,7 +6,7 @@ uses the parts that run them. Nothing below this module knows it.
 """
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from headrace.parked import Parked, open_databases, open_parked
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.projections.definition.projection import Projection
+from headrace.registration.definition import Definition
 from headrace.registration.handlers import HandlerHolder
 from headrace.resources.parameters import Bind
 from headrace.running_app import (
@@ -134,9 +135,9 @@ class App(HandlerHolder):
         """
         return self._table(self._resources.bind_now)
 
-    def _table(self, bind: Bind) -> HandlerTable:
-        deciders = self._deciders.values()
-        return handler_table(deciders, self._handlers, self._middleware, bind)
+    def _table(self, bind: Bind, *, bare: bool = False) -> HandlerTable:
+        middleware = [] if bare else self._middleware
+        return handler_table(self._deciders.values(), self._handlers, middleware, bind)
 
     def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
         """Registers how the stored fields of an old version become those of the next one.
@@ -188,6 +189,32 @@ class App(HandlerHolder):
         """Returns the handlers of a processor; raises `EventHandlerError`, naming those there are."""
         missing = f"{self.name} has no event handlers"
         return find_named(self._event_handlers, processor, missing, EventHandlerError)
+
+    @property
+    def definition(self) -> Definition:
+        """What it consists of, for catalogues.
+
+        Raises:
+            DefinitionError: it is put together wrongly.
+        """
+        commands = {
+            one: getattr(handler, "__qualname__", repr(handler))
+            for one, handler in self._table(lambda handler: handler, bare=True).by_type.items()
+        }
+        aggregates = self._aggregates.values()
+        return Definition(
+            name=self.name,
+            commands=commands,
+            events={
+                one: [each.aggregate_name for each in aggregates if one in each.event_types()]
+                for one in self.serializer.events.classes
+            },
+            messages=self._messages,
+            projections=list(self._projections.values()),
+            processors=list(self._event_handlers.values()),
+            managers=list(self._process_managers.values()),
+            periodic=list(self._periodic.values()),
+        )
 
     @property
     def readers(self) -> Mapping[str, str]:
@@ -403,7 +430,23 @@ class App(HandlerHolder):
                 settings=settings,
             )
             runners.append(("message handlers", messages.run))
+        runners += self._periodic_runners(running, settings)
         return [*runners, ("command service", processor.run)]
+
+    def _periodic_runners(
+        self, running: "RunningApp", settings: Settings
+    ) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        from headrace.periodic.runner import PeriodicRunner
+
+        for name, periodic in self._periodic.items():
+            sender = PeriodicRunner(
+                periodic,
+                app_name=self.name,
+                bus=running.bus,
+                store=running.store,
+                settings=settings,
+            )
+            yield f"periodic {name}", sender.run
 
 
 def load_app(path: str) -> App:

@@ -11,7 +11,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.application import db, demo, events, history, new, parked, process, run, stream
+from headrace.cli.application import (
+    catalog,
+    db,
+    demo,
+    events,
+    history,
+    new,
+    parked,
+    process,
+    run,
+    stream,
+)
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import archive, broker, group, producer, quota, store, topic
@@ -37,6 +48,7 @@ def _command_line() -> typer.Typer:
     command_line.command("run")(run.run)
     command_line.command("new")(new.new)
     command_line.command("demo")(demo.demo)
+    command_line.command("catalog")(catalog.catalog)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")

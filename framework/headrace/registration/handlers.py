@@ -7,15 +7,18 @@ Used by `App`, which is one of these; uses `resources`, which opens, closes and 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
 from headrace.bus import CommandBus
 from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.middleware import Middleware, check_middleware
 from headrace.domain.message import ApplicationMessage
+from headrace.domain.registries import bind_named, find_named
 from headrace.errors import DefinitionError
 from headrace.events.message_runner import MessageHandler, message_type_of
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
+from headrace.periodic.periodic_command import MakeCommand, Missed, PeriodicCommand
+from headrace.periodic.schedule import CronSchedule
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
 from headrace.resources.parameters import wanted_by
@@ -28,6 +31,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[None]])
 M = TypeVar("M", bound=Middleware)
 H = TypeVar("H", bound=MessageHandler)
 E = TypeVar("E", bound=EventHandler)
+C = TypeVar("C", bound=MakeCommand)
 Opener = TypeVar("Opener", bound=Callable[..., AsyncIterator[Any]])
 
 
@@ -44,6 +48,7 @@ class HandlerHolder:
         # Each with its handlers, which may be none.
         self._messages: dict[type[ApplicationMessage], list[MessageHandler]] = {}
         self._process_managers: dict[str, ProcessManager | Process[Any]] = {}
+        self._periodic: dict[str, PeriodicCommand] = {}
         self._resources = Resources([Settings, CommandBus])
 
     def handles(self, handler: Handler) -> Handler:
@@ -138,6 +143,46 @@ class HandlerHolder:
             DefinitionError: the type has a provider already.
         """
         self._resources.provide(kind, value)
+
+    def periodic(
+        self, expression: str, *, timezone: str = "UTC", missed: Missed = "latest", name: str = ""
+    ) -> Callable[[C], C]:
+        """Registers a command that is sent by a time table.
+
+        @app.periodic("0 3 * * *", timezone="Europe/Berlin")
+        def close_day(moment: datetime) -> Command:
+            return CloseDay(branch="main", day=moment.date())
+
+        The function returns the command of an occurrence, which it gets as a moment of UTC, and depends on
+        nothing else. The command's id is made of the name and the moment: each is handled once, however
+        many processes run and stop.
+
+        Args:
+            expression: cron's five fields: minute, hour, day of the month, month, day of the week.
+            timezone: in which they are meant, such as "Europe/Berlin".
+            missed: what becomes of occurrences while nothing ran: only the "latest" is made up for;
+                "all" are, a thousand at most; or "skip" them.
+            name: part of the ids; do not change it later. By default the function's name.
+
+        Raises:
+            DefinitionError: the table, the zone or the policy is unusable, or the name is taken.
+        """
+        schedule = CronSchedule(expression, timezone)
+        if missed not in get_args(Missed):
+            raise DefinitionError(f"missed={missed!r}: write one of {', '.join(get_args(Missed))}")
+
+        def register(function: C) -> C:
+            one = PeriodicCommand(
+                name=name or function.__name__, schedule=schedule, make=function, missed=missed
+            )
+            bind_named(self._periodic, one.name, one, "periodic commands")
+            return function
+
+        return register
+
+    def periodic_command(self, name: str) -> PeriodicCommand:
+        """Returns a periodic command, for tests; raises `DefinitionError`, naming those there are."""
+        return find_named(self._periodic, name, "there is no periodic command", DefinitionError)
 
     def overrides(self, values: Mapping[Any, Any]) -> AbstractContextManager[None]:
         """Provides other values until the block ends, for tests: `with app.overrides({Mailer: fake}):`.

@@ -23,6 +23,7 @@ from headrace.domain.message import Command, DomainEvent
 from headrace.domain.stream import EventStream, Rejection
 from headrace.errors import DomainError
 from headrace.handlers.event_handlers import EventHandlers
+from headrace.periodic.periodic_command import MISSED_MAX, PeriodicCommand
 from headrace.processes.process import Process, Progress
 from headrace.processes.process_manager import Later, ProcessManager
 from headrace.projections.definition.fold import fold_streams
@@ -48,6 +49,11 @@ class FakeClock:
     def __init__(self, start: datetime = _START) -> None:
         self._start = start
         self._passed_ms = 0
+
+    @property
+    def start(self) -> datetime:
+        """The time of day with which it began."""
+        return self._start
 
     def now(self) -> datetime:
         """The time of day, with the UTC zone."""
@@ -150,6 +156,15 @@ class History:
         """
         bound = manager.bound(self._bind)
         return [_sent(one) for stream in self._streams for one in bound.react(stream)]
+
+    def periodic(self, command: PeriodicCommand) -> list[Command]:
+        """Returns what a periodic command has sent between the start of the clock and its time now.
+
+        As a process does that ran all the time; `App.periodic_command` gives one by name.
+        """
+        begin, now = self.clock.start, self.clock.now()
+        moments = command.schedule.between(begin, now, most=MISSED_MAX)
+        return [command.envelope("test", moment).command for moment in moments]
 
     def instances(self, process: Process[S]) -> dict[str, InstanceOutcome[S]]:
         """Returns the instances of a process by key; raises what its handlers raise.

@@ -14,7 +14,7 @@ OPEN = OpenAccount(account_id="ann", owner="Ann")
 PAST = datetime(2026, 1, 31, tzinfo=UTC)
 
 
-async def test_an_expired_command_stays_rejected_whatever_deadline_comes_with_it_again() -> None:
+async def test_an_expired_command_stays_rejected_with_any_later_deadline() -> None:
     async with app.run_local() as bank:
         late = await bank.bus.execute(OPEN, command_id="1", deadline=PAST)
         assert (late.status, late.error) == ("rejected", "CommandExpired")

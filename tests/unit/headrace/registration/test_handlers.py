@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from headrace import (
     applies,
 )
 from headrace.errors import DefinitionError, ResourceFailed
-from headrace.testing.history import History
+from headrace.testing.history import FakeClock, History
 from headrace.testing.scenario import scenario
 
 
@@ -309,3 +310,37 @@ class Row(BaseModel):
 def test_what_is_folded_gets_no_resources(define: Any) -> None:
     with pytest.raises(DefinitionError, match="no resources"):
         define(Projection("rows", row=Row, key="user"))
+
+
+async def test_a_periodic_command_runs_with_the_application_and_in_a_history() -> None:
+    app = App("club")
+    app.add(User)
+
+    @app.handles
+    async def register(command: Register, context: CommandContext) -> None:
+        pass
+
+    @app.periodic("* * * * *", missed="all")
+    def nightly(moment: datetime) -> Command:
+        return Register(user=f"{moment:%d %H:%M}")
+
+    history = History(clock=FakeClock(datetime(2026, 1, 31, 23, 58, 30, tzinfo=UTC)))
+    history.clock.advance(90_000)
+    commands = history.periodic(app.periodic_command("nightly"))
+    assert commands == [Register(user="31 23:59"), Register(user="01 00:00")]
+
+    async with app.run_local() as running:
+        names = [task.get_name() for task in running._tasks]
+        assert "periodic nightly" in names
+
+
+def test_a_periodic_command_with_a_taken_name_or_an_unknown_policy_is_refused() -> None:
+    app = App("club")
+    make: Any = lambda moment: Register(user="x")  # noqa: E731 - its name is given
+    app.periodic("* * * * *", name="one")(make)
+    with pytest.raises(DefinitionError, match="one"):
+        app.periodic("* * * * *", name="one")(lambda moment: Register(user="y"))
+    with pytest.raises(DefinitionError, match="missed='never': write one of latest, all, skip"):
+        app.periodic("* * * * *", missed="never")  # type: ignore[arg-type]  # a user's mistake
+    with pytest.raises(DefinitionError, match="there is no periodic command 'two'"):
+        app.periodic_command("two")
