@@ -90,11 +90,15 @@ def write_read_model(
     """
     projection = load_app(app).projection(projection_name)
     table = lake_table(path, storage_options)
-    if table.version >= 0 and table.columns != schema_of(projection).names:
-        raise ProjectionError(
-            f"{path} has the columns {', '.join(table.columns)}, which are not those of the rows of"
-            f" {projection_name} now; write into an empty folder"
-        )
+    if table.version >= 0:
+        columns = schema_of(projection)
+        if table.columns != columns.names:
+            raise ProjectionError(
+                f"{path} has the columns {', '.join(table.columns)}, which are not those of the rows of"
+                f" {projection_name} now; write into an empty folder"
+            )
+        # Refuses columns of another type.
+        table.create(columns)
     increment = plan_increment(
         app,
         broker=broker,

@@ -100,3 +100,5 @@ def test_a_table_takes_new_columns_and_new_fields_of_structs(tmp_path: Path) -> 
     assert changed.columns == ["id", "s", "z"]
     changed.create(pa.schema([("id", pa.string()), ("s", inner)]))
     assert LakeTable(str(tmp_path)).version == before + 1
+    with pytest.raises(ProjectionError, match=r"s\.x is long there, and string in the application"):
+        changed.create(pa.schema([("s", pa.struct([("x", pa.string())]))]))
