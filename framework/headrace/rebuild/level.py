@@ -2,7 +2,8 @@
 From a shadow that was filled from the event store to the live generation, at equal versions.
 
     fold what was stored meanwhile ─▶ wait until live has as much of each aggregate, or stands still
-      ─▶ lock the projection ─▶ fold the rest up to the versions that live has ─▶ compare
+      ─▶ compare all rows ─▶ lock the projection ─▶ fold the rest up to the versions that live has
+      ─▶ compare what changed since
       ─▶ offsets of the topic in place of the position ─▶ switch, one transaction
 
 The versions of its aggregates, not offsets, show what each side has: those of the live
@@ -15,8 +16,10 @@ Spark.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Select, delete, func, select
@@ -31,6 +34,7 @@ from headrace.projections.tables.comparison import compare_on
 from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.succession import further
+from headrace.projections.tables.survey import Survey, open_survey
 from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
     OTHER_FIELDS,
@@ -43,6 +47,7 @@ from headrace.rebuild.switch import (
     bring_live,
     decode_around,
     keep,
+    note_applied,
     tell_comparison,
 )
 from headrace.stores.database.tables import (
@@ -126,23 +131,44 @@ async def bring_level(
     Raises:
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
+    async with AsyncExitStack() as stack:
+        survey = partial(_survey, read_models, shadow, means, stack)
+        return await _bring_level(
+            read_models, shadow, means, survey, origin, verify=verify, switch=switch, accept=accept
+        )
+
+
+async def _bring_level(
+    read_models: ReadModels,
+    shadow: Shadow,
+    means: Means,
+    begin_survey: Callable[[], Awaitable["_Surveyed"]],
+    origin: Origin,
+    *,
+    accept: int,
+    **wishes: bool,
+) -> RebuildOutcome:
+    verify, switch = wishes["verify"], wishes["switch"]
     name = shadow.projection.name
     state = await read_models.state(name)
     comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
     accept = accepted(accept, state.version, shadow)
-    caught_up = 0
+    caught_up, surveyed = 0, None
     for _ in range(_ROUNDS_MAX):
+        note = None if surveyed is None else surveyed.note
         ends = await origin.ends() if switch else {}
         end = await origin.store.end()
-        caught_up += (await advance(read_models, shadow, means, {STORE: end})).messages
+        caught_up += (await advance(read_models, shadow, means, {STORE: end}, note)).messages
         if comparable:
             await _wait_for_live(read_models, shadow, means.live_wait_ms)
+            # All rows before the lock, and what changed meanwhile under it.
+            surveyed = surveyed or await begin_survey()
         async with read_models.begin() as connection:
             state = await generations.lock_state(connection, name)
             now = await origin.store.end()
             if now - end > _LOCKED_MAX:
                 continue
-            level = _Level(read_models, shadow, means, connection, state.generation)
+            level = _Level(read_models, shadow, means, connection, state.generation, surveyed)
             caught_up += await level.fold_rest((end, now), origin.store, as_live=comparable)
             outcome = RebuildOutcome(caught_up=caught_up, offsets=ends)
             if comparable:
@@ -171,6 +197,7 @@ class _Level:
     means: Means
     connection: AsyncConnection
     live_generation: int
+    surveyed: "_Surveyed | None" = None
 
     @property
     def ours(self) -> Target[Any]:
@@ -217,6 +244,8 @@ class _Level:
                     f" {self.shadow.generation} is no longer the shadow that"
                     f" {self.shadow.owner} builds; run the rebuild again"
                 )
+            if self.surveyed is not None:
+                note_applied(self.surveyed.note, self.shadow, batch, outcome)
             folded += len(batch.streams)
         return folded
 
@@ -233,20 +262,21 @@ class _Level:
         outcome = replace(outcome, behind=behind, ahead=ahead)
         expected: frozenset[str] = frozenset()
         if leaving_out and behind:
-            own = self.shadow.projection.keyed_by_aggregate
-            if behind > (_BEHIND_MAX if own else _BEHIND_SHARED_MAX):
+            if behind > self.behind_max:
                 return replace(
                     outcome,
                     reason=f"nothing was compared, because the live rows lack events of {behind}"
                     " aggregates that the event store has",
                 )
-            expected = await self._touched()
-        found = await compare_on(
-            self.connection,
-            self.shadow.projection,
-            (live.table, ours.table),
-            expected=expected,
-        )
+            expected = await self.lacking()
+        survey = None if self.surveyed is None else self.surveyed.survey_of(live.generation)
+        if survey is not None:
+            found = await survey.compare(self.connection, expected)
+        else:
+            tables = (live.table, ours.table)
+            found = await compare_on(
+                self.connection, self.shadow.projection, tables, expected=expected
+            )
         told = tell_comparison(outcome, found)
         if ahead:
             reason = (
@@ -256,7 +286,12 @@ class _Level:
             told = replace(told, reason="; ".join(filter(None, [told.reason, reason])))
         return told
 
-    async def _touched(self) -> frozenset[str]:
+    @property
+    def behind_max(self) -> int:
+        """Of how many aggregates live may lack events, where the keys of their rows are asked for."""
+        return _BEHIND_MAX if self.shadow.projection.keyed_by_aggregate else _BEHIND_SHARED_MAX
+
+    async def lacking(self) -> frozenset[str]:
         """Returns the keys of the rows that live lacks events of."""
         projection = self.shadow.projection
         lacking = further(projection.name, self.ours.generation, self.live_generation)
@@ -268,6 +303,39 @@ class _Level:
             streams = await self.means.missing(each.aggregate_id, each.other, each.version)
             keys |= keys_of(projection, [fact for one in streams for fact in one.contexts()])
         return frozenset(keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surveyed:
+    """What was compared before the lock; no survey: nothing was."""
+
+    live: int
+    survey: Survey[Any] | None
+
+    def note(self, keys: Collection[str]) -> None:
+        if self.survey is not None:
+            self.survey.note(keys)
+
+    def survey_of(self, live: int) -> Survey[Any] | None:
+        return self.survey if live == self.live else None
+
+
+async def _survey(
+    read_models: ReadModels, shadow: Shadow, means: Means, stack: AsyncExitStack
+) -> _Surveyed:
+    name = shadow.projection.name
+    async with read_models.snapshot() as connection:
+        live = (await generations.get_state(connection, name)).generation
+        level = _Level(read_models, shadow, means, connection, live)
+        behind = await connection.scalar(_count(name, shadow.generation, live)) or 0
+        if behind > level.behind_max:
+            return _Surveyed(live, None)
+        # What live lacks it will fold, and nothing here notices.
+        late = await level.lacking() if behind else frozenset()
+    opened = open_survey(read_models, shadow.projection, (live, shadow.generation), ())
+    surveyed = _Surveyed(live, await stack.enter_async_context(opened))
+    surveyed.note(late)
+    return surveyed
 
 
 async def _wait_for_live(

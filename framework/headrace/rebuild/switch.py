@@ -52,6 +52,7 @@ __all__ = [
     "bring_live",
     "decode_around",
     "keep",
+    "note_applied",
     "release",
     "tell_comparison",
 ]
@@ -318,12 +319,19 @@ async def advance(
                 )
             ours.update(batch.end)
             if note is not None:
-                note(outcome.keys)
-                if shadow.projection.keyed_by_aggregate:
-                    note({stream.aggregate_id for stream in batch.streams})
+                note_applied(note, shadow, batch, outcome)
             applied += len(messages)
             events += sum(len(stream.events) for stream in batch.streams)
     return Advanced(messages=applied, events=events)
+
+
+def note_applied(
+    note: Callable[[Collection[str]], None], shadow: Shadow, batch: Batch, applied: Applied
+) -> None:
+    """Notes the keys of rows that a batch has changed here, or may change by code of another version."""
+    note(applied.keys)
+    if shadow.projection.keyed_by_aggregate:
+        note({stream.aggregate_id for stream in batch.streams})
 
 
 def decode_around(

@@ -61,7 +61,8 @@ class Alarm:
             this process began, and were passed over; "lineage": readers stand still, because the event
             store is another one, or an older one; "messages left out": nothing can decode them, or the
             broker has lost them; "paused by an operator": the group is given no messages;
-            "version": the live rows are of another version than the code, which waits.
+            "version": the live rows are of another version than the code, which waits or folds into
+            a table of its own.
         value: how many, or its age in ms; the version of the live rows.
         bound: from which value on there is an alarm; the version of the code.
     """

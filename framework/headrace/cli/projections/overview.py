@@ -70,7 +70,7 @@ def list_projections(
         table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
         for each in others:
             use = each["is"]
-            if each["followed"]:
+            if "behind" in each:
                 use = f"{use}, {each['behind']:,} messages behind the live one"
             table.add_row("", str(each["generation"]), str(each["version"]), "", "", use)
     Console().print(table)
@@ -104,12 +104,8 @@ async def _told(
         use = "being built"
     else:
         use = "kept" if origin.by_command or not origin.followed else "being built by services"
-    others = origin.followed and origin.version != state.version
-    behind = await ahead_of(connection, state.name, state.generation, number) if others else {}
-    return {
-        "generation": number,
-        "version": origin.version,
-        "is": use,
-        "followed": others,
-        "behind": sum(behind.values()),
-    }
+    told = {"generation": number, "version": origin.version, "is": use}
+    if not origin.followed or origin.version == state.version:
+        return told
+    behind = await ahead_of(connection, state.name, state.generation, number)
+    return told | {"behind": sum(behind.values())}

@@ -180,7 +180,7 @@ async def begin_shadow(
         finished = await find_finished(connection, state, projection.version)
     kept = state.used(found) | {finished}
     dead = state.rebuild_generation
-    if dead in found and not found[dead].followed:
+    if dead in found and not _is_served(state, found[dead]):
         kept -= {dead}
     origin = GenerationOrigin(version=projection.version, as_of=as_of)
     generation = await create(connection, projection, state, origin)
@@ -275,8 +275,13 @@ async def abandon_shadow(
     await _update(
         connection, name, rebuild_generation=None, rebuild_owner=None, rebuild_started_at=None
     )
-    if not (await origin_of(connection, name, generation)).followed:
+    if not _is_served(state, await origin_of(connection, name, generation)):
         await drop(connection, name, generation)
+
+
+def _is_served(state: ProjectionState, origin: GenerationOrigin) -> bool:
+    """Whether services of another version than the live one fold events into a generation."""
+    return origin.followed and origin.version != state.version
 
 
 async def adopt_shadow(

@@ -79,34 +79,42 @@ class Survey(Generic[R]):
         if self._snapshot.dialect.name == "postgresql":
             oldest = cast(func.pg_snapshot_xmin(func.pg_current_snapshot()), _Xid)
             self._oldest = await self._snapshot.scalar(select(cast(oldest, Text)))
-        self._whole = await self._compare(self._snapshot)
+        self._whole = await self._compare(self._snapshot, self._expected)
 
-    async def compare(self, connection: AsyncConnection) -> Comparison[R]:
+    async def compare(
+        self, connection: AsyncConnection, expected: Collection[str] | None = None
+    ) -> Comparison[R]:
         """Returns what comparing all rows now finds.
 
         Args:
             connection: of the transaction that has locked both tables against folding.
+            expected: keys whose rows may differ now; None: as before.
         """
         assert self._whole is not None, "begun"
+        may_differ = self._expected if expected is None else frozenset(expected)
+        self.note(may_differ ^ self._expected)
         counts = []
         for table in self._tables:
             count, changed = await self._find_changed(connection, table)
             counts.append(count)
             self.note(changed)
         if len(self._touched) > TOUCHED_MAX:
-            return await self._compare(connection)
-        before = await self._compare(self._snapshot, self._touched)
-        now = await self._compare(connection, self._touched)
+            return await self._compare(connection, may_differ)
+        before = await self._compare(self._snapshot, self._expected, self._touched)
+        now = await self._compare(connection, may_differ, self._touched)
         whole = self._whole.updated(self._touched, before, now)
         if tuple(counts) != whole.rows_of:
             # A row went, and nothing has told which one.
-            return await self._compare(connection)
+            return await self._compare(connection, may_differ)
         return whole
 
     async def _compare(
-        self, connection: AsyncConnection, among: Collection[str] | None = None
+        self,
+        connection: AsyncConnection,
+        expected: frozenset[str],
+        among: Collection[str] | None = None,
     ) -> Comparison[R]:
-        expected = self._expected if among is None else self._expected & frozenset(among)
+        expected = expected if among is None else expected & frozenset(among)
         return await compare_on(
             connection, self._projection, self._tables, expected=expected, among=among
         )

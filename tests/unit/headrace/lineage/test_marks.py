@@ -61,9 +61,12 @@ async def test_a_reset_reader_has_neither_offsets_nor_marks(
     await write(models, {("totals", 1): {0: MARK}, ("handlers:x", 0): {0: MARK}})
     async with models.begin() as connection:
         await write_offsets(connection, models.target(totals, 1), {("shop.events", 0): 7})
+        # Code of another version has read the same topic.
+        await write_offsets(connection, models.target(totals, 2), {("shop.events", 0): 5})
     await models.transact(partial(reset_readers, readers=[("totals", 1)]))
     found, _ = await kept(models, "totals", "handlers:x")
     assert found["totals", 1] == Kept()
+    assert await models.offsets("totals", 2) == {}
     assert found["handlers:x", 0].marks == {0: MARK}
     await models.transact(partial(forget, names=["handlers:x"]))
     found, _ = await kept(models, "handlers:x")

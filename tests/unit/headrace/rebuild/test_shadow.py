@@ -1,5 +1,6 @@
 """The shadow of a rebuild: begun once, gone on with after a death, given up, finished."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from headrace.errors import ProjectionError, RebuildRunning, SchemaOutOfDate
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import write_offsets
+from headrace.projections.tables.generation_tables import find_all
 from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.succession import take_own
 from headrace.rebuild.shadow import Building, open_read_models, open_truth
 from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.stores.open import open_event_store
@@ -100,12 +103,12 @@ async def test_the_last_finished_shadow_is_kept_next_to_the_newest(
         await building.finish(shadow, RebuildOutcome(offsets={}))
         found.append(shadow.generation)
         async with read_models.begin() as connection:
-            tables = await connection.run_sync(generations._generation_tables, "accounts")
+            tables = sorted(await find_all(connection, "accounts"))
         # The live one, the newest, and the one before it.
         assert tables == [1, *found[-2:]]
     begun = await building.begin(take_over=True)
     async with read_models.begin() as connection:
-        tables = await connection.run_sync(generations._generation_tables, "accounts")
+        tables = sorted(await find_all(connection, "accounts"))
     assert tables == [1, begun.generation]
 
 
@@ -203,3 +206,26 @@ async def test_a_store_that_is_not_there_is_not_made(ledger: Any, tmp_path: Path
         async with open_truth(f"sqlite:///{tmp_path / 'mistyped.db'}", ledger.serializer):
             pass
     assert not (tmp_path / "mistyped.db").exists()
+
+
+async def test_rows_of_a_newer_version_are_put_in_place_and_kept_if_that_fails(
+    building: Building, read_models: ReadModels, ledger: Any
+) -> None:
+    await building.give_up(await building.begin(take_over=True))
+    newer = copy.copy(ledger.accounts)
+    newer.version, newer.fingerprint = 2, f"2:{ledger.accounts.fingerprint}"
+    async with read_models.begin() as connection:
+        own = await take_own(connection, newer)
+    taken = Building(read_models, newer)
+    # A service of its version goes on while the command works, and after it has failed.
+    for end in (taken.give_up, None):
+        shadow = await taken.reopen(take_over=False)
+        async with read_models.begin() as connection:
+            assert (shadow.generation, await take_own(connection, newer)) == (own, own)
+        if end is not None:
+            await end(shadow)
+    await read_models.locks.aclose()
+    # A rebuild of the live version leaves it alone.
+    other = await building.begin(take_over=False)
+    async with read_models.begin() as connection:
+        assert set(await find_all(connection, "accounts")) >= {1, own, other.generation}

@@ -350,3 +350,16 @@ async def test_a_difference_that_comes_between_the_comparisons_is_found(
 
 def _wrong(table: Any) -> dict[str, int]:
     return {next(c.name for c in table.columns if c.type.python_type is int): 777}
+
+
+async def test_catching_up_goes_on_behind_a_service_that_was_quicker(
+    read_models: ReadModels, history: History, shadow: Shadow
+) -> None:
+    async def service_is_quicker() -> None:
+        history.on_feed = None
+        await history.apply(2, 3)
+
+    history.on_feed = service_is_quicker
+    advanced = await advance(read_models, shadow, history.means, {QUEUE: 6})
+    assert (advanced.messages, history.fed) == (3, [(0, 6), (3, 6)])
+    assert await read_models.offsets("accounts", 2) == {QUEUE: 6}

@@ -8,11 +8,13 @@ import pytest
 
 from headrace.errors import ProjectionError
 from headrace.lineage.marks import write_marks
+from headrace.projections.tables.contents import write_offsets
+from headrace.projections.tables.succession import take_own
 from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
 from headrace.transports.base import Outgoing
 from headrace.transports.local import LocalTransport
-from headrace.watch.lag import Lags, ParkedKey
+from headrace.watch.lag import GenerationLag, Lags, ParkedKey
 
 
 @pytest.fixture
@@ -47,8 +49,6 @@ def put(topic: LocalTransport, domain: Any) -> Callable[..., Any]:
 @pytest.fixture
 def advance(sqlite_models: Any, totals: Any, domain: Any) -> Callable[..., Any]:
     async def run(queue: int, offset: int) -> None:
-        from headrace.projections.tables.contents import write_offsets
-
         target = sqlite_models.target(totals, await sqlite_models.generation("totals"))
         async with sqlite_models.begin() as connection:
             await write_offsets(connection, target, {(domain.topic, queue): offset})
@@ -163,3 +163,21 @@ async def test_offsets_of_another_topic_say_nothing_about_this_one(
     [lag] = await lags.measure()
     assert lag.elsewhere == "belongs to another event topic"
     assert lag.messages == 1
+
+
+async def test_a_newer_version_tells_how_far_it_is_behind_the_topic_and_the_live_rows(
+    lags: Lags, put: Any, advance: Any, sqlite_models: Any, domain: Any
+) -> None:
+    newer = domain.make_totals(version=2)
+    async with sqlite_models.begin() as connection:
+        assert await take_own(connection, newer) == 2
+        built = sqlite_models.target(newer, 2)
+        places = [await put("a") for _ in range(5)]
+        queue = places[0][0]
+        await write_offsets(connection, built, {(domain.topic, queue): 1})
+    await advance(queue, 3)
+    (lag,) = await lags.measure()
+    assert (lag.generation, lag.messages, lag.obstacle) == (1, 2, None)
+    assert lag.other_versions == (
+        GenerationLag(generation=2, version=2, messages=4, behind_live=2, by_command=False),
+    )

@@ -1,6 +1,7 @@
 """`headrace projection status` on a shop that sold two things and has nobody to count them."""
 
 import asyncio
+import copy
 import importlib
 import json
 import os
@@ -13,6 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace.cli
+from headrace.app import load_app
+from headrace.projections.tables.read_models import ReadModels
+from headrace.projections.tables.succession import take_own
 from headrace.stores.database.schema import upgrade
 from headrace.transports.base import Outgoing
 from headrace.transports.open import open_transport
@@ -100,3 +104,25 @@ def test_a_projection_whose_group_is_paused_says_so_and_what_to_do(
     assert json.loads(ask("--json")[1])["group_paused"] == group
     told = " ".join(ask()[1].split())
     assert f"live, paused by an operator: headrace group set {group} --consume on" in told
+
+
+def test_a_newer_version_is_shown_with_how_far_it_is_behind(ask: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    asyncio.run(upgrade(url))
+    assert json.loads(ask("--json")[1])["other_versions"] == []
+
+    async def build() -> None:
+        newer = copy.copy(load_app("status_shop:app").projection("sales"))
+        newer.version = 2
+        models = ReadModels(url)
+        async with models.begin() as connection:
+            assert await take_own(connection, newer) == 2
+        await models.aclose()
+
+    asyncio.run(build())
+    assert json.loads(ask("--json")[1])["other_versions"] == [
+        {"generation": 2, "version": 2, "messages": 2, "behind_live": 0, "by_command": False}
+    ]
+    assert "generation 2 of version 2: is built next to the live one, 0 messages behind it" in (
+        " ".join(ask()[1].split())
+    )

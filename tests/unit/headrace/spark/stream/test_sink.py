@@ -1,6 +1,7 @@
 """Micro-batches into live tables: once, whole, in order, whoever else works on the projection."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -97,9 +98,9 @@ class Bench:
             "settings": Settings(retry_ms_min=1, retry_ms_max=1, projection_batch_max=4),
             "here_max": 1_000,
             "read_models": self.read_models,
+            "projection": self.ledger.accounts,
         }
         return ProjectionSink(
-            projection=self.ledger.accounts,
             serializer=self.ledger.serializer,
             missing=missing,
             fold=self.folding,
@@ -362,6 +363,21 @@ async def test_a_paused_projection_waits_and_a_stop_ends_the_wait(small: Any) ->
     assert await small.offsets() == {}
     await small.read_models.resume("accounts")
     assert (await small.take(small.sink(), small.batch())).messages == 3
+
+
+async def test_a_newer_version_is_folded_next_to_the_live_rows_and_goes_live(small: Any) -> None:
+    small.book(3)
+    await small.take(small.sink(), small.batch())
+    newer = copy.copy(small.ledger.accounts)
+    newer.version, newer.fingerprint = 2, f"2:{newer.fingerprint}"
+    sink = small.sink(projection=newer)
+    assert (await sink.place()).target.generation == 2
+    assert (await small.read_models.state("accounts")).generation == 1
+    assert (await small.take(sink, small.batch())).messages == 3
+    assert (await sink.place()).target.generation == 2
+    state = await small.read_models.state("accounts")
+    assert (state.generation, state.version) == (2, 2)
+    assert await small.rows() == small.wanted()
 
 
 async def test_a_generation_with_other_fields_is_refused(small: Any) -> None:
