@@ -390,8 +390,8 @@ async def run_cancellable(
     """
 
     def tagged() -> T:
-        session.addTag(tag)
         try:
+            session.addTag(tag)
             with described(session, description):
                 return work()
         except GONE as error:
