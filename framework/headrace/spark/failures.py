@@ -14,15 +14,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from headrace.errors import SparkUnreachable
 
-__all__ = ["SPARK_ERRORS", "keep_trace", "raised_in", "reason_of", "session_lost", "worker_trace"]
+__all__ = [
+    "GONE",
+    "SPARK_ERRORS",
+    "keep_trace",
+    "raised_in",
+    "reason_of",
+    "session_lost",
+    "worker_trace",
+]
 
 # What a call raises when Spark itself says that something failed.
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+
+# What a call raises when the Java process has ended.
+GONE: Final = (Py4JNetworkError, ConnectionError)
 
 # The line of a Python traceback that names the exception.
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*: ")

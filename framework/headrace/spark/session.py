@@ -9,6 +9,7 @@ or topics.
 import asyncio
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
@@ -18,14 +19,16 @@ from contextlib import (
     suppress,
 )
 from importlib.resources import files
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.log import get_logger
 from headrace.errors import ExtraMissing, SparkUnreachable
-from headrace.spark.failures import reason_of, session_lost
+from headrace.spark.failures import GONE, reason_of, session_lost
 
 __all__ = [
     "SessionOnDemand",
@@ -34,11 +37,14 @@ __all__ = [
     "local_session",
     "open_session",
     "remote_session",
+    "require_executor",
     "run_cancellable",
     "session_on_demand",
 ]
 
 T = TypeVar("T")
+
+_log = get_logger(__name__)
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer and found none that it could start. Install it with"
@@ -58,8 +64,15 @@ _PORTS = {"spark://": 7077, "sc://": 15002}
 # Other masters that Spark takes.
 _OTHER_MASTERS = ("local", "yarn", "k8s://")
 
-# What a call raises when the Java process has ended.
-_GONE = (Py4JNetworkError, ConnectionError)
+# How long a cluster may take to give an executor, and when that is said: a machine may have to be started for it.
+_EXECUTOR_MS_MAX: Final = 600_000
+_EXECUTOR_MS_TOLD: Final = 30_000
+# How often is looked for one; asking costs a millisecond.
+_EXECUTOR_LOOK_S: Final = 0.1
+_LOOK_AT: Final = (
+    "perhaps no worker is free, or none has what spark.executor.memory and spark.executor.cores ask for, or"
+    " executors cannot reach the driver at spark.driver.host; look at the master's page and the workers' logs"
+)
 
 _PY_FILES = "spark.submit.pyFiles"
 _DESCRIPTION = "spark.job.description"
@@ -126,13 +139,20 @@ def open_session(
     Raises:
         ExtraMissing: Java, or what Spark Connect needs, is missing.
         SparkUnreachable: no server listens at the address; it is tried before Java starts, as Spark
-            itself gives up after a minute, with the traceback of two languages.
+            itself gives up after a minute, with the traceback of two languages. Or the cluster gives
+            no executor.
     """
     _require_answer(remote or master)
     if remote:
         return remote_session(remote, settings=settings)
     if master:
-        return cluster_session(master, settings=settings)
+        session = cluster_session(master, settings=settings)
+        try:
+            require_executor(session)
+        except SparkUnreachable:
+            session.stop()
+            raise
+        return session
     return local_session(settings=settings)
 
 
@@ -204,7 +224,7 @@ class SessionOnDemand:
     def stop(self) -> None:
         """Stops the session, if it was started here."""
         if self._started and self._session is not None:
-            with suppress(PySparkException, *_GONE):  # it is gone already
+            with suppress(PySparkException, *GONE):  # it is gone already
                 self._session.stop()
         self._session, self._started = None, False
 
@@ -226,6 +246,44 @@ async def session_on_demand(
         yield own
     finally:
         await asyncio.shield(asyncio.to_thread(own.stop))
+
+
+def require_executor(
+    session: SparkSession,
+    *,
+    clock: Clock | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Returns when a cluster has given the session an executor; Spark itself would wait for ever.
+
+    Args:
+        session: in this process; one on this machine has what it needs, and so has one that asks for
+            executors when there is work (`spark.dynamicAllocation.enabled`).
+        clock: measures how long it takes.
+        pause: takes seconds; waits between two looks.
+
+    Raises:
+        SparkUnreachable: none came in ten minutes, or the cluster has given the application up.
+    """
+    context: Any = session.sparkContext
+    asks_late = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+    if context.master.startswith("local") or asks_late:
+        return
+    watch, told, spark = clock or SystemClock(), False, context._jsc.sc()  # noqa: SLF001 - PySpark offers no other way
+    began_ms = watch.monotonic_ms()
+    # The driver is one of them.
+    while len(spark.statusTracker().getExecutorInfos()) < 2:
+        waited_ms = watch.monotonic_ms() - began_ms
+        if spark.isStopped() or waited_ms >= _EXECUTOR_MS_MAX:
+            raise SparkUnreachable(
+                f"{context.master} has given this application no executor: {_LOOK_AT}"
+            )
+        if waited_ms >= _EXECUTOR_MS_TOLD and not told:
+            _log.warning(
+                "no executor has come yet; still waiting", master=context.master, reason=_LOOK_AT
+            )
+            told = True
+        pause(_EXECUTOR_LOOK_S)
 
 
 def _require_answer(url: str) -> None:
@@ -266,7 +324,7 @@ def _start(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise ExtraMissing(JAVA_MISSING) from error
-    except (*_GONE, Py4JError) as error:
+    except (*GONE, Py4JError) as error:
         raise SparkUnreachable(f"Spark does not start with {master}: {reason_of(error)}") from error
     # PySpark takes it from an environment variable alone, and otherwise runs whichever `python3`
     # is first on the path: perhaps one without this package.
@@ -332,14 +390,14 @@ async def run_cancellable(
     """
 
     def tagged() -> T:
-        session.addTag(tag)
         try:
+            session.addTag(tag)
             with described(session, description):
                 return work()
-        except _GONE as error:
+        except GONE as error:
             raise session_lost(error) from error
         finally:
-            with suppress(*_GONE):
+            with suppress(*GONE):
                 session.removeTag(tag)
 
     task = asyncio.create_task(asyncio.to_thread(tagged))

@@ -8,7 +8,8 @@ import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from functools import cache
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -39,6 +40,16 @@ class TaskWord(msgspec.Struct, frozen=True, kw_only=True):
     piece: str
     records: int
     size: int
+
+
+@cache
+def _resolved(host: str, port: int) -> tuple[int, Any] | None:
+    """Looks a name up once in a process, as that may wait; None: there is no such name here."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except OSError:
+        return None
+    return family, address
 
 
 class HasBody(Protocol):
@@ -89,7 +100,7 @@ class Meter:
         self._foreign += count
 
     def reached(self, place: ProgressPlace | None, offset: int) -> None:
-        """Tells the driver that all before an offset was read, now and then; never waits, never raises."""
+        """Tells the driver that all before an offset was read, now and then; never raises, nor waits for an answer."""
         if place is None:
             return
         now_ms = self._clock.monotonic_ms()
@@ -104,11 +115,14 @@ class Meter:
             records=offset - self._piece.start,
             size=self._bytes,
         )
-        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+        found = _resolved(place.host, place.port)
+        if found is None:
+            return
+        family, address = found
         # No way there, or a full buffer: the next word says the same and more.
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sending:
             sending.settimeout(0)
-            sending.sendto(msgspec.json.encode(told), (place.host, place.port))
+            sending.sendto(msgspec.json.encode(told), address)
 
     def told(self) -> Iterator[tuple[str, int]]:
         """Yields what was measured and how much of it, at the slice's end."""

@@ -37,7 +37,7 @@ from headrace.rebuild.shadow import open_truth
 from headrace.settings import Settings
 from headrace.spark.executor.doubts import drop_strangers
 from headrace.spark.executor.plan import FoldPlan, module_folder
-from headrace.spark.failures import raised_in, reason_of
+from headrace.spark.failures import GONE, raised_in, reason_of, session_lost
 from headrace.spark.job import Folded, map_records
 from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.stream.batch import MicroBatch, Span
@@ -297,7 +297,7 @@ class _Job:
                         await asyncio.wait_for(idle.wait(), _STOP_MS_MAX / 1_000)
             finally:
                 stopping.cancel()
-                await asyncio.shield(asyncio.to_thread(query.stop))
+                await asyncio.shield(asyncio.to_thread(_stop, query))
                 failure = await asyncio.shield(ended)
         own = [each for each in failures if not isinstance(each, Stopped)]
         return own[-1] if own else failure
@@ -360,9 +360,16 @@ def _refuse_connect(session: SparkSession) -> None:
         )
 
 
+def _stop(query: Any) -> None:
+    with suppress(*GONE):  # it ended with its session
+        query.stop()
+
+
 def _await_end(query: Any) -> Exception | None:
     try:
         query.awaitTermination()
     except PySparkException as error:
         return error
+    except GONE as error:
+        return session_lost(error)
     return None

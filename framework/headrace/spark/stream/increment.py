@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headrace.errors import ProjectionError
@@ -26,7 +25,8 @@ from headrace.spark.executor.fold import (
     fold_keys,
 )
 from headrace.spark.executor.plan import FoldPlan
-from headrace.spark.job import Folded, map_records, read_result, reason_of
+from headrace.spark.failures import SPARK_ERRORS, reason_of
+from headrace.spark.job import Folded, map_records, read_result
 from headrace.spark.tasks import by_key
 
 __all__ = ["StoredLookup", "fold_increment"]
@@ -71,7 +71,7 @@ def fold_increment(
             return _fetch(plan, map_records(by_key(routed.union(rows)), fold_keys, plan))
         finally:
             routed.unpersist()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ProjectionError(
             f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
         ) from error

@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Any, Final
 
 import msgspec
-import pandas as pd
+import pyarrow as pa
 
 from headrace.domain.stream_body import body_reader
 from headrace.errors import ProjectionError
@@ -77,10 +77,14 @@ def next_streams(
     return version, passed
 
 
-def gate_versions(
-    plan: FoldPlan, key: str, frames: Iterable[pd.DataFrame], state: Any
-) -> Iterator[pd.DataFrame]:
+def gate_versions(plan: FoldPlan, key: str, frames: Iterable[Any], state: Any) -> Iterator[Any]:
     """Yields the streams of one aggregate that may pass, and keeps the others in Spark's state.
+
+    Args:
+        plan: where the application and the event store are.
+        key: the aggregate's id.
+        frames: its streams in a micro-batch, as data frames of pandas, which is what Spark hands over.
+        state: Spark's, of this key.
 
     Raises:
         ProjectionError: a stream does not decode, or too many wait for a version that is nowhere.
@@ -104,10 +108,10 @@ def gate_versions(
             " streams wait for it; give read_event_stream the event store that has it"
         )
     state.update((version, msgspec.msgpack.encode(waiting) if waiting else b""))
-    columns_out = zip(*passed, strict=True) if passed else [()] * 4
-    made = dict(zip(("moment", "queue", "offset", "data"), map(list, columns_out), strict=True))
     if passed:
-        yield pd.DataFrame({"key": [key] * len(passed), **made})
+        made = zip(*passed, strict=True)
+        columns_out = dict(zip(("moment", "queue", "offset", "data"), made, strict=True))
+        yield pa.table({"key": [key] * len(passed), **columns_out}).to_pandas()
 
 
 def type_passed(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, PySparkImportError, PySparkRuntimeError
+from structlog.testing import capture_logs
 
 from headrace.errors import ExtraMissing, SparkUnreachable
 from headrace.spark import session
@@ -20,9 +21,25 @@ from headrace.spark.session import (
     SessionOnDemand,
     local_session,
     open_session,
+    require_executor,
     run_cancellable,
     session_on_demand,
 )
+
+
+class Cluster:
+    """Java's context of a cluster that has so many members, one look after the other; 0: it has given up."""
+
+    def __init__(self, members: list[int]) -> None:
+        self._members = members
+
+    def statusTracker(self) -> Any:  # noqa: N802 - Spark's spelling
+        count = self._members.pop(0) if len(self._members) > 1 else self._members[0]
+        self._stopped = not count
+        return SimpleNamespace(getExecutorInfos=lambda: [None] * count)
+
+    def isStopped(self) -> bool:  # noqa: N802 - Spark's spelling
+        return self._stopped
 
 
 class FakeBuilder:
@@ -48,7 +65,10 @@ class FakeBuilder:
     def getOrCreate(self) -> Any:  # noqa: N802 - PySpark's spelling
         if self._error is not None:
             raise self._error
-        return SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="python3"))
+        master = self.settings.get("master", "")
+        return SimpleNamespace(sparkContext=SimpleNamespace(
+            pythonExec="python3", master=master, getConf=dict, _jsc=SimpleNamespace(sc=lambda: Cluster([2]))
+        ))  # fmt: skip
 
 
 def start_with(monkeypatch: pytest.MonkeyPatch, builder: FakeBuilder) -> None:
@@ -101,6 +121,45 @@ async def test_java_that_ends_under_a_job_is_a_lost_session() -> None:
     session: Any = TaggedSession()
     with pytest.raises(SparkUnreachable, match=r"the Spark session is gone .*refused"):
         await run_cancellable(session, "t", lose, description="some")
+
+
+def waits_for(
+    members: list[int], master: str = "spark://m:1", **conf: str
+) -> tuple[int, list[str]]:
+    """Waits for an executor; returns how many seconds, and what was logged."""
+    clock = SimpleNamespace(ms=0)
+
+    def pause(seconds: float) -> None:
+        # A pause is taken for ten seconds.
+        clock.ms += round(seconds * 100_000)
+
+    context = SimpleNamespace(
+        master=master, getConf=lambda: conf, _jsc=SimpleNamespace(sc=lambda: Cluster(members))
+    )
+    made: Any = SimpleNamespace(sparkContext=context)
+    measured: Any = SimpleNamespace(monotonic_ms=lambda: clock.ms)
+    with capture_logs() as logs:
+        try:
+            require_executor(made, clock=measured, pause=pause)
+        except SparkUnreachable as error:
+            logs.append({"event": str(error), "log_level": "error"})
+    return clock.ms // 1_000, [each["event"] for each in logs]
+
+
+def test_an_executor_is_waited_for_and_after_a_while_that_is_said() -> None:
+    late = "no executor has come yet; still waiting"
+    assert waits_for([1, 1, 3]) == (20, [])
+    assert waits_for([1] * 9 + [2]) == (90, [late])
+    seconds, (said, error) = waits_for([1])
+    assert (seconds, said) == (600, late)
+    assert "spark://m:1 has given this application no executor" in error
+    seconds, (error,) = waits_for([1, 0])
+    assert (seconds, "workers' logs" in error) == (10, True)
+
+
+def test_sessions_without_executors_of_their_own_wait_for_none() -> None:
+    assert waits_for([1], master="local[2]") == (0, [])
+    assert waits_for([1], **{"spark.dynamicAllocation.enabled": "true"}) == (0, [])
 
 
 def test_one_of_several_masters_is_enough(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
