@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import ExtraMissing, ProjectionError
-from headrace.spark.job import reason_of
+from headrace.spark.failures import reason_of
 from headrace.spark.lake.increment import (
     PARTITIONS,
     Increment,

@@ -32,7 +32,8 @@ from headrace.spark.executor.fold import (
 )
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.streams import read_streams, route_together
-from headrace.spark.job import map_records, reason_of
+from headrace.spark.failures import reason_of
+from headrace.spark.job import map_records
 from headrace.spark.lake.as_of import RowsAsOf
 from headrace.spark.lake.columns import rows_to_arrow, spark_columns
 from headrace.spark.lake.increment import divided, plan_increment
