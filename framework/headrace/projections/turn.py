@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._runtime.log import get_logger
@@ -36,6 +37,8 @@ R = TypeVar("R", bound=BaseModel)
 # After a look at all aggregates that has found one that is lacking, the next one comes after so many times
 # as long as it took: looking costs the database a tenth of its time at most.
 _PAUSE_FACTOR: Final = 9
+# After the database has refused a switch: mostly a person has to do something before the next attempt.
+_REFUSED_PAUSE_S: Final = 60
 
 log = get_logger(__name__)
 
@@ -100,12 +103,28 @@ class Turn(Generic[R]):
     async def try_to_go_live(self, generation: int) -> bool:
         """Puts a generation in place if it may go live by itself and has all that the live one has.
 
-        A rebuild that is under way ends first.
+        A rebuild that is under way ends first. If the database refuses, or is away, that is in the log,
+        and folding goes on: a view of yours may need the live table's columns.
         """
         now = asyncio.get_running_loop().time
-        began = now()
-        if not self._by_itself or began < self._next_look:
+        if not self._by_itself or now() < self._next_look:
             return False
+        try:
+            return await self._try_to_go_live(generation)
+        except (SQLAlchemyError, OSError) as error:
+            self._next_look = now() + _REFUSED_PAUSE_S
+            log.warning(
+                "rows of a newer version cannot go live",
+                projection=self._projection.name,
+                version=self._projection.version,
+                generation=generation,
+                error=str(error),
+            )
+            return False
+
+    async def _try_to_go_live(self, generation: int) -> bool:
+        now = asyncio.get_running_loop().time
+        began = now()
         async with self._models.snapshot() as connection:
             state = await self._find_level(connection, generation)
             if state is None:

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from headrace.projections.definition.projection import Projection
 from headrace.projections.runner import ProjectionRunner
 from headrace.projections.turn import Turn, Turned
 from headrace.stores.database.parked import ParkedStore
 from headrace.subscriptions.status import ReaderState
-from tests.unit.headrace.readers import make_totals
+from tests.unit.headrace.readers import Total, make_totals
 
 WAIT_MS = 30_000
 SECOND = make_totals(version=2)
@@ -166,3 +168,25 @@ async def test_a_paused_projection_waits_in_code_of_each_version(
     assert (told, await turn.look()) == (["it is paused"], None)
     await read_models.resume("totals")
     assert await waiting == Turned(2, is_live=False)
+
+
+class Wider(Total):
+    more: int = 0
+
+
+async def test_a_switch_that_the_database_refuses_ends_nothing(
+    read_models: Any, totals: Any, logs: Any
+) -> None:
+    await read_models.ensure(totals)
+    async with read_models.begin() as connection:
+        await connection.execute(text("CREATE VIEW mine AS SELECT total FROM totals"))
+    wider = Projection("totals", row=Wider, key="counter_id", version=2)
+    turn: Turn[Any] = Turn(wider, read_models, by_itself=True, check_ms=1, on_wait=print)
+    assert await turn.wait() == Turned(2, is_live=False)
+    # SQLite lets a view go that another one needs.
+    refused = read_models.engine.dialect.name == "postgresql"
+    assert await turn.try_to_go_live(2) is not refused
+    told = [each for each in logs if each["event"] == "rows of a newer version cannot go live"]
+    assert len(told) == refused
+    assert not await turn.try_to_go_live(2)
+    assert (await live(read_models))[0] == (1 if refused else 2)
