@@ -57,12 +57,12 @@ class Queries:
         _refuse_unknown(values, _WAITING)
         await self._wait(projection, values)
         key = request.path_params["key"]
-        row = None if "\x00" in key else await self._running.read(projection).get(key)
+        row = await self._find(projection, key)
         if row is None:
             raise Problem(
                 404, "no-row", "No such row", f"{projection.name} has no row {key[:255]!r}"
             )
-        return _answer(request, row.model_dump_json().encode())
+        return _answer(request, projection.shape.to_json(row))
 
     async def many(self, request: Request) -> Response:
         """Answers with a page of rows; raises `Problem`."""
@@ -89,9 +89,20 @@ class Queries:
             )
         except ValueError as error:
             raise invalid(str(error), [{"field": "", "sentence": str(error)}]) from error
-        rows = b",".join(row.model_dump_json().encode() for row in page.rows)
+        rows = b",".join(map(projection.shape.to_json, page.rows))
         body = b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after))
         return _answer(request, body)
+
+    async def _find(self, projection: Projection[Any], text: str) -> Any:
+        """Returns the row of a key; None also of what is no key."""
+        form = projection.key_form
+        if "\x00" in text:
+            return None
+        try:
+            key = form.value(form.parse(text))
+        except ValueError:
+            return None
+        return await self._running.read(projection).get(key)
 
     def _projection(self, request: Request) -> Projection[Any]:
         try:

@@ -248,7 +248,7 @@ class _Level:
             (live.table, ours.table),
             expected=expected,
         )
-        told = tell_comparison(outcome, found)
+        told = tell_comparison(outcome, found, self.shadow.projection.shape)
         if ahead:
             reason = (
                 f"the live rows have events of {ahead} aggregates that the event store does not have:"

@@ -26,6 +26,7 @@ from headrace.projections.batch_transaction import (
     decode_batch,
 )
 from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.shape import RowShape
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
 from headrace.projections.tables.contents import read_offsets
@@ -333,20 +334,33 @@ async def _compare(
     found = await compare(
         read_models, shadow.projection, live, shadow.generation, expected=mended or ()
     )
-    told = tell_comparison(outcome, found)
+    told = tell_comparison(outcome, found, shadow.projection.shape)
     return told if mended is None else replace(told, mended=found.expected)
 
 
-def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildOutcome:
-    """Returns an outcome with what a comparison of the live rows with the shadow's has found."""
+def tell_comparison(
+    outcome: RebuildOutcome, found: Comparison[Any], shape: RowShape[Any]
+) -> RebuildOutcome:
+    """Returns an outcome with what a comparison of the live rows with the shadow's has found.
+
+    Args:
+        outcome: to which it is added.
+        found: by the comparison.
+        shape: of the rows.
+    """
     return replace(
         outcome,
         compared=found.rows,
         mismatches=found.mismatches,
-        differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
+        differences=tuple(
+            (one.key, _values(shape, one.a), _values(shape, one.b)) for one in found.differences
+        ),
         columns=found.columns,
         samples={
-            name: tuple((one.key, _value(one.a, name), _value(one.b, name)) for one in differing)
+            name: tuple(
+                (one.key, _value(shape, one.a, name), _value(shape, one.b, name))
+                for one in differing
+            )
             for name, differing in found.samples.items()
         },
         reason=f"{found.mismatches} of {found.rows} rows differ from the live ones"
@@ -355,13 +369,13 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
     )
 
 
-def _values(row: Any) -> Any:
-    return None if row is None else row.model_dump(mode="json")
+def _values(shape: RowShape[Any], row: Any) -> Any:
+    return None if row is None else shape.readable(row)
 
 
-def _value(row: Any, column: str) -> Any:
+def _value(shape: RowShape[Any], row: Any, column: str) -> Any:
     """Returns what a report tells of a row: a column; all of one that the other side lacks."""
-    values = _values(row)
+    values = _values(shape, row)
     return values if values is None or column in {NO_A, NO_B} else values[column]
 
 

@@ -38,7 +38,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.row_tables import ExactDecimal, row_of
-from headrace.projections.tables.statements import is_among, listed
+from headrace.projections.tables.statements import has_key_among, listed_keys
 
 __all__ = ["NO_A", "NO_B", "Comparison", "Difference", "compare", "compare_on"]
 
@@ -56,7 +56,7 @@ NO_B: Final = "no rebuilt row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Generic[R]):
-    """A key whose rows differ; None where a generation has no row for it."""
+    """A key whose rows differ, as text; None where a generation has no row for it."""
 
     key: str
     a: R | None
@@ -180,19 +180,23 @@ class _Sides(Generic[R]):
     ) -> None:
         self._projection = projection
         self._live, self._rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
-        self._arguments = listed(dialect, expected) if expected else {}
-        live, rebuilt = self._live.c[projection.key], self._rebuilt.c[projection.key]
+        form = projection.key_form
+        values = [form.values(key) for key in expected]
+        self._arguments = listed_keys(dialect, values) if values else {}
+        names = form.names
+        # Where there is no row every column is null, and no column of a key is where there is one.
+        live, rebuilt = self._live.c[names[0]], self._rebuilt.c[names[0]]
         both = and_(live.is_not(None), rebuilt.is_not(None))
         differ = {
             name: _comparable(a, dialect).is_distinct_from(_comparable(b, dialect))
             for (name, a), b in zip(self._live.c.items(), self._rebuilt.c, strict=True)
-            if name != projection.key
+            if name not in names
         }
         self._differs = tuple(differ.values())
         self.kinds = {name: and_(both, each) for name, each in differ.items()}
         self.kinds |= {NO_A: live.is_(None), NO_B: rebuilt.is_(None)}
-        key = func.coalesce(live, rebuilt)
-        self._expected = is_among(key, dialect) if expected else false()
+        keys = [func.coalesce(self._live.c[name], self._rebuilt.c[name]) for name in names]
+        self._expected = has_key_among(keys, dialect) if expected else false()
 
     async def count(self, connection: AsyncConnection) -> tuple[int, int, int, dict[str, int]]:
         """Counts rows that differ and may not, those that may, and those that only the second has.
@@ -242,20 +246,21 @@ class _Sides(Generic[R]):
                 if kind is not None:
                     query = query.where(self.kinds[kind])
                 found += [each async for each in self._differences(connection, query)]
-        return sorted(found, key=lambda difference: difference.key)[:rows_max]
+        values = self._projection.key_form.values
+        return sorted(found, key=lambda difference: values(difference.key))[:rows_max]
 
     def _halves(self) -> tuple[Select[Any], Select[Any]]:
         """Selects the live rows that are not rebuilt, or differently; and rows that are not live."""
-        live, rebuilt, key = self._live, self._rebuilt, self._projection.key
-        same = live.c[key] == rebuilt.c[key]
+        live, rebuilt, names = self._live, self._rebuilt, self._projection.key_form.names
+        same = and_(*(live.c[name] == rebuilt.c[name] for name in names))
         columns = select(*live.c, *rebuilt.c)
         return (
             columns.select_from(live.outerjoin(rebuilt, same))
             .where(or_(*self._differs, self.kinds[NO_B]))
-            .order_by(live.c[key]),
+            .order_by(*(live.c[name] for name in names)),
             columns.select_from(rebuilt.outerjoin(live, same))
-            .where(live.c[key].is_(None))
-            .order_by(rebuilt.c[key]),
+            .where(live.c[names[0]].is_(None))
+            .order_by(*(rebuilt.c[name] for name in names)),
         )
 
     async def _differences(
@@ -265,7 +270,7 @@ class _Sides(Generic[R]):
         for values in await connection.execute(query, self._arguments):
             a = _row(self._projection, dict(zip(names, values[: len(names)], strict=True)))
             b = _row(self._projection, dict(zip(names, values[len(names) :], strict=True)))
-            yield Difference(key=getattr(a or b, self._projection.key), a=a, b=b)
+            yield Difference(key=self._projection.key_form.text_of(a or b), a=a, b=b)
 
 
 def _comparable(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
@@ -280,4 +285,4 @@ def _comparable(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[A
 
 def _row(projection: Projection[R], values: Mapping[str, Any]) -> R | None:
     # Its key is null where there is none.
-    return None if values[projection.key] is None else row_of(projection, values)
+    return None if values[projection.key_form.names[0]] is None else row_of(projection, values)
