@@ -206,6 +206,18 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     async def _set_up(self) -> None:
         if self._shadow is None:
             await self._read_models.ensure(self._projection)
+            await self._tell_missing_indexes()
+
+    async def _tell_missing_indexes(self) -> None:
+        """Says what to run where the definition has got an index since the live table was made."""
+        name = self._projection.name
+        for index in await self._read_models.missing_indexes(self._projection):
+            log.warning(
+                "the live table lacks an index; reading takes longer, and no unique one is kept",
+                projection=name,
+                fields=list(index.fields),
+                run=f"headrace projection index {name}",
+            )
 
     async def begin(self) -> None:
         """Notes when it last looked for a switch."""

@@ -128,6 +128,8 @@ async def bring_level(
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
     name = shadow.projection.name
+    if switch:
+        await read_models.index(shadow.projection, shadow.generation)
     state = await read_models.state(name)
     comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
     accept = accepted(accept, state.version, shadow)

@@ -160,6 +160,8 @@ async def bring_live(
         ProjectionError: the shadow is no longer this owner's, or cannot catch up.
     """
     name = shadow.projection.name
+    if switch:
+        await read_models.index(shadow.projection, shadow.generation)
     state = await read_models.state(name)
     must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
     not_compared = OTHER_FIELDS

@@ -162,6 +162,7 @@ async def test_every_engine_makes_the_rows_that_are_live(
             report = await replay(APP, name, **choices)
             assert (report.switched, report.mismatches, report.compared) == (True, 0, len(kept))
             assert await rows_of(read_models, projection) == expected, name
+            assert await read_models.missing_indexes(projection) == []
             key = projection.key_form.value(kept[0])
             assert repr(await read_models.reader(projection).get(key)) == expected[0]
             if name in {"pairs", "items"}:

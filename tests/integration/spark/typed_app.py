@@ -12,6 +12,7 @@ from headrace.app import App
 from headrace.domain.aggregate import Aggregate, applies
 from headrace.domain.message import DomainEvent, EventContext
 from headrace.folds import count, day, last, sum_
+from headrace.projections.definition.index import Index
 from headrace.projections.definition.projection import Projection
 
 
@@ -81,7 +82,12 @@ class Item(BaseModel):
 
 
 # A row per aggregate, whose ids are UUIDs.
-items = Projection("items", row=Item, key="item_id")
+items = Projection(
+    "items",
+    row=Item,
+    key="item_id",
+    indexes=[Index("state", "mark"), Index("owner", "item_id", unique=True)],
+)
 
 
 @items.fold

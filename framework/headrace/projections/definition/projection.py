@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError
 from headrace.projections.definition.expressions import CONTEXT, Term
+from headrace.projections.definition.index import Index, check_indexes
 from headrace.projections.definition.key_form import KeyForm
 from headrace.projections.definition.keys import AGGREGATE_KEY, Key, KeyOf, as_key
 from headrace.projections.definition.rules import (
@@ -56,12 +57,14 @@ class Projection(Generic[R]):
             or of event and context, that returns a key or a list of several. Of a key of several
             fields a tuple of fields and terms, or a function that returns tuples. The aggregate's
             id by default.
+        indexes: besides that of the key; a rebuild, or `headrace projection index`, makes new ones.
         version: raise it when a fold is corrected: rows of one version are never folded by another,
             and stay readable until a rebuild has put the new ones in place. 1 to 999.
 
     Attributes:
         key: the names of the key's fields, joined by commas.
         key_form: what keys look like.
+        indexes: that each table has.
         fingerprint: the same as long as version and columns are; 64 characters at most.
 
     Raises:
@@ -76,6 +79,7 @@ class Projection(Generic[R]):
         key: str | tuple[str, ...],
         key_of: KeyOf | None = None,
         version: int = 1,
+        indexes: Sequence[Index] = (),
     ) -> None:
         if not _NAME.fullmatch(name):
             raise DefinitionError(
@@ -105,6 +109,8 @@ class Projection(Generic[R]):
         self.key_form = KeyForm(name, [fields[each] for each in names])
         mark = "" if version == 1 else f"{version}:"
         self.fingerprint = f"{mark}{self.shape.fingerprint}"[:_FINGERPRINT_CHARACTERS]
+        check_indexes(name, self.shape.fields, indexes)
+        self.indexes = tuple(indexes)
         # A key of several fields is said by each rule, or here.
         self._key_of = None if key_of is None and len(names) > 1 else self._as_key(key_of)
         self._rules: dict[type[DomainEvent], list[Rule[R]]] = {}

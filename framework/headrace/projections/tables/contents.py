@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.generations import lock_state_now
+from headrace.projections.tables.indexes import naming_unique
 from headrace.projections.tables.row_tables import row_of, values_of
 from headrace.projections.tables.statements import (
     PARKED,
@@ -239,7 +240,8 @@ def store_versions(
 def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
     """Like `write_rows`, for a connection that blocks."""
     values = [values_of(target.projection, row) for row in changes.values() if row is not None]
-    upsert(connection, target.table, values)
+    with naming_unique(target.projection, target.table.name):
+        upsert(connection, target.table, values)
     delete_rows(connection, target, changes)
 
 
@@ -290,7 +292,8 @@ def replace_offsets(
         versions=versions,
         moves=[(*queue, offset, end.get(queue, offset)) for queue, offset in left.items()],
     )
-    return write_together(connection, target.table, together)
+    with naming_unique(target.projection, target.table.name):
+        return write_together(connection, target.table, together)
 
 
 def place_of(target: Target[Any]) -> dict[str, Any]:

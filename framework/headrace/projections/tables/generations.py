@@ -22,6 +22,7 @@ from sqlalchemy.sql.ddl import CreateTable, DropTable
 
 from headrace.errors import DefinitionError, ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.projections.definition.projection import Projection, version_of
+from headrace.projections.tables.indexes import create_indexes
 from headrace.projections.tables.origins import (
     GenerationOrigin,
     check_origin,
@@ -194,6 +195,7 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
         table = build_table(projection, physical_name(name, _FIRST_GENERATION))
         await connection.run_sync(_check_free, name, table.name)
         await connection.execute(CreateTable(table))
+        await connection.run_sync(create_indexes, projection, table.name)
         await connection.execute(create_view(name, table))
         origin = GenerationOrigin(version=projection.version)
         await note_origin(connection, name, _FIRST_GENERATION, origin)
