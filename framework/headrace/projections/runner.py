@@ -40,6 +40,7 @@ from headrace.projections.definition.projection import Projection, projection_gr
 from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pause_s
 from headrace.projections.poison import BatchApplier, Poisoned, TooManyParked, apply_in_halves
 from headrace.projections.tables.contents import Moved, Switched
+from headrace.projections.tables.live_indexes import missing_indexes
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
@@ -211,7 +212,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     async def _tell_missing_indexes(self) -> None:
         """Says what to run where the definition has got an index since the live table was made."""
         name = self._projection.name
-        for index in await self._read_models.missing_indexes(self._projection):
+        for index in await missing_indexes(self._read_models, self._projection):
             log.warning(
                 "the live table lacks an index; reading takes longer, and no unique one is kept",
                 projection=name,

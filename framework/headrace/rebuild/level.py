@@ -29,6 +29,7 @@ from headrace.projections.definition.fold import keys_of
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import compare_on
 from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
+from headrace.projections.tables.live_indexes import make_indexes
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
@@ -129,7 +130,7 @@ async def bring_level(
     """
     name = shadow.projection.name
     if switch:
-        await read_models.index(shadow.projection, shadow.generation)
+        await make_indexes(read_models, shadow.projection, shadow.generation)
     state = await read_models.state(name)
     comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
     accept = accepted(accept, state.version, shadow)

@@ -30,6 +30,7 @@ from headrace.projections.definition.shape import RowShape
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
 from headrace.projections.tables.contents import read_offsets
+from headrace.projections.tables.live_indexes import make_indexes
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.left_out import LeftOut
 from headrace.serialization import Serializer
@@ -161,7 +162,7 @@ async def bring_live(
     """
     name = shadow.projection.name
     if switch:
-        await read_models.index(shadow.projection, shadow.generation)
+        await make_indexes(read_models, shadow.projection, shadow.generation)
     state = await read_models.state(name)
     must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
     not_compared = OTHER_FIELDS

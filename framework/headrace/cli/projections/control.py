@@ -54,12 +54,13 @@ def index(
     """
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables.live_indexes import make_indexes
 
     projection = load_app(app_path).projection(name)
 
     async def run() -> tuple[int, int]:
         async with existing_read_models(read_models) as models:
-            return await models.index(projection)
+            return await make_indexes(models, projection)
 
     made, dropped = asyncio.run(run())
     typer.echo(f"projection {name}: {made} indexes made, {dropped} dropped")

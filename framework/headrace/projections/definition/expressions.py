@@ -13,7 +13,7 @@ Used in definitions of projections. `bind` computes an expression in Python; Spa
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -30,6 +30,7 @@ from headrace.projections.definition.column_types import (
     NoColumn,
     column_type,
 )
+from headrace.projections.definition.key_form import key_text
 
 __all__ = [
     "COMPARISONS",
@@ -53,7 +54,6 @@ __all__ = [
     "day",
     "field",
     "fields_in",
-    "key_text",
     "literal",
 ]
 
@@ -378,13 +378,6 @@ def _bind_key_text(parts: tuple[Term, ...], event_type: type[DomainEvent], acces
         return None if None in values else key_text(values)
 
     return Bound(kind=ColumnKind.TEXT, optional=True, read=joined)
-
-
-def key_text(values: Sequence[Any]) -> str:
-    """Returns the values of a key as its text; see `key_form`."""
-    if len(values) == 1:
-        return str(values[0])
-    return ",".join(str(value).replace("%", "%25").replace(",", "%2C") for value in values)
 
 
 def _value_of(value: Any) -> Any:

@@ -17,10 +17,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from headrace.errors import DefinitionError
-from headrace.projections.definition.expressions import key_text
-from headrace.projections.definition.shape import ColumnKind, RowField
+from headrace.projections.definition.column_types import ColumnKind
+from headrace.projections.definition.shape import RowField
 
-__all__ = ["KEY_CHARACTERS_MAX", "KEY_FIELDS_MAX", "KeyForm"]
+__all__ = ["KEY_CHARACTERS_MAX", "KEY_FIELDS_MAX", "KeyForm", "key_text"]
 
 # Of a key as text, all its parts together; the same as an aggregate's id.
 KEY_CHARACTERS_MAX: Final = 255
@@ -30,6 +30,13 @@ KEY_FIELDS_MAX: Final = 8
 # What a column of 64 bits holds.
 _INTEGERS: Final = range(-(2**63), 2**63)
 _TYPES: Final = {ColumnKind.TEXT: str, ColumnKind.INTEGER: int, ColumnKind.UUID: UUID}
+
+
+def key_text(values: Sequence[Any]) -> str:
+    """Returns the values of a key as its text; see `key_form`."""
+    if len(values) == 1:
+        return str(values[0])
+    return ",".join(str(value).replace("%", "%25").replace(",", "%2C") for value in values)
 
 
 class KeyForm:

@@ -5,7 +5,7 @@ The indexes of a generation's table: which there are, which are missing, and wha
     a live table whose definition has changed ─▶ `headrace projection index`
 
 The name of an index has its table's name and a mark of its definition, so names tell what is missing,
-and what no definition has any more. Used by `ReadModels`, and by everything that writes rows.
+and what no definition has any more. Used by `live_indexes`, and by everything that makes tables or writes rows.
 """
 
 import re
@@ -54,7 +54,7 @@ def find_missing(
 ) -> tuple[list[Index], list[str]]:
     """Returns the indexes that a table lacks, and the names of those that it no longer needs.
 
-    One that PostgreSQL began to build beside the work and could not end is both.
+    One that PostgreSQL began to build while rows were written, and could not end, is both.
     """
     valid, broken = _existing(connection, table)
     wanted = {_name_of(table, index): index for index in projection.indexes}

@@ -27,12 +27,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import ProjectionError, ProjectionNotFound
-from headrace.projections.definition.index import Index
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets, write_offsets, write_versions
 from headrace.projections.tables.generations import ProjectionState
-from headrace.projections.tables.indexes import create_indexes, find_missing
+from headrace.projections.tables.indexes import create_indexes
 from headrace.projections.tables.reader import ProjectionReader
 from headrace.projections.tables.rebuild_locks import RebuildLocks
 from headrace.projections.tables.row_tables import build_table, physical_name
@@ -316,51 +315,6 @@ class ReadModels:
             await generations.switch(connection, projection, generation, owner)
             await generations.drop_leftovers(connection, projection.name)
         return generation
-
-    async def missing_indexes(self, projection: Projection[Any]) -> list[Index]:
-        """Returns the indexes that the live table lacks, because the definition has changed."""
-        state = await self.state(projection.name)
-        if not projection.indexes or state.fingerprint != projection.fingerprint:
-            return []
-        name = physical_name(projection.name, state.generation)
-        async with self._read() as connection:
-            return (await connection.run_sync(find_missing, projection, name))[0]
-
-    async def index(
-        self, projection: Projection[Any], generation: int | None = None
-    ) -> tuple[int, int]:
-        """Makes the indexes that a table lacks, and drops those that the definition has no more.
-
-        Of the live table on PostgreSQL while rows are written; on SQLite writers wait meanwhile.
-
-        Args:
-            projection: whose indexes.
-            generation: of this number, which only the caller writes; None: the live one.
-
-        Returns:
-            How many were made, and how many dropped.
-
-        Raises:
-            ProjectionError: rows have the same values where an index is unique, names two of them; or
-                the live table is of another version of the definition.
-        """
-        number = generation
-        if number is None:
-            state = await self.state(projection.name)
-            if state.fingerprint != projection.fingerprint:
-                raise ProjectionError(
-                    f"projection {projection.name}: the live table was made by another version of the"
-                    f" definition; run `headrace projection rebuild {projection.name}`"
-                )
-            number = state.generation
-        name = physical_name(projection.name, number)
-        if generation is None and self._engine.dialect.name == "postgresql":
-            async with self._read() as connection:
-                return await connection.run_sync(
-                    create_indexes, projection, name, concurrently=True
-                )
-        async with self.begin() as connection:
-            return await connection.run_sync(create_indexes, projection, name)
 
     async def drop_generation(self, name: str, generation: int) -> None:
         """Drops a generation's table, offsets and versions.

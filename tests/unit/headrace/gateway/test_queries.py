@@ -262,7 +262,7 @@ async def test_a_row_is_found_by_a_key_of_another_type(shelves: Any, path: str) 
 @pytest.mark.parametrize(
     "path", ["placed/a", "placed/a,x", "placed/a,b,7", "numbered/x", "numbered/9223372036854775808"]
 )
-async def test_what_is_no_key_is_404(shelves: Any, path: str) -> None:
+async def test_a_path_that_is_no_key_is_404(shelves: Any, path: str) -> None:
     assert (await shelves.get(f"/projections/{path}")).status_code == 404
 
 

@@ -46,7 +46,7 @@ def test_the_order_of_keys_and_the_sign_of_zero_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("value", ["\x00", "\ud800", float("nan"), float("inf")])
-def test_what_no_database_keeps_is_refused(value: Any) -> None:
+def test_values_that_no_database_keeps_are_refused(value: Any) -> None:
     for nested in ([value], {"a": value}):
         with pytest.raises(ValueError, match=r"."):
             json_text(nested)

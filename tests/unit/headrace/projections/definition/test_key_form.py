@@ -45,7 +45,7 @@ def test_each_key_has_one_text_and_each_text_one_key(found: tuple[KeyForm, list[
 @given(st.text(max_size=20), st.sampled_from([(ColumnKind.TEXT, ColumnKind.INTEGER), *(
     (kind,) for kind in VALUES
 )]))  # fmt: skip
-def test_what_a_person_writes_is_a_key_or_a_sentence(text: str, kinds: Any) -> None:
+def test_a_text_that_a_person_writes_is_a_key_or_refused(text: str, kinds: Any) -> None:
     form = form_of(*kinds)
     canonical = None
     with suppress(ValueError):

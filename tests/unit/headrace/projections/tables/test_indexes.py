@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import inspect, text
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.index import Index
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import store_rows
-from headrace.projections.tables.indexes import find_missing, naming_unique
+from headrace.projections.tables.indexes import naming_unique
+from headrace.projections.tables.live_indexes import missing_indexes
 
 
 class Row(BaseModel):
@@ -56,23 +57,7 @@ async def test_a_new_table_has_its_indexes_under_names_of_its_own(read_models: A
     found = await names(read_models, projection)
     assert {f"{table}_i{each.mark}" for each in projection.indexes} <= found
     assert all(len(name) <= 63 for name in found)
-    assert await read_models.missing_indexes(projection) == []
-
-
-async def test_a_changed_definition_is_noticed_and_the_live_table_follows(read_models: Any) -> None:
-    await read_models.ensure(made(BY_OWNER))
-    await write(read_models, made(), [Row(key="a", owner="ann", email="a@x")])
-    changed = made(BY_EMAIL)
-    await read_models.ensure(changed)
-    assert await read_models.missing_indexes(changed) == [BY_EMAIL]
-    assert await read_models.index(changed) == (1, 1)
-    assert await read_models.index(changed) == (0, 0)
-    assert await read_models.missing_indexes(changed) == []
-    table = f"{changed.name}__1"
-    found = {name for name in await names(read_models, changed) if "_i" in name}
-    assert found & {f"{table}_i{each.mark}" for each in (BY_OWNER, BY_EMAIL)} == {
-        f"{table}_i{BY_EMAIL.mark}"
-    }
+    assert await missing_indexes(read_models, projection) == []
 
 
 async def test_a_unique_index_refuses_rows_in_a_sentence(read_models: Any) -> None:
@@ -87,40 +72,6 @@ async def test_a_unique_index_refuses_rows_in_a_sentence(read_models: Any) -> No
         await write(read_models, projection, [Row(key="d", owner="o", email="a@x", number=1)])
     await write(read_models, projection, [Row(key="a", owner="ann", email="a@x", number=2)])
     await write(read_models, projection, [Row(key="d", owner="o", email="a@x", number=1)])
-
-
-async def test_rows_that_break_a_new_unique_index_are_named(read_models: Any) -> None:
-    await read_models.ensure(made())
-    rows = [Row(key=each, owner="o", email="a@x", number=7) for each in "cab"]
-    await write(read_models, made(), [*rows, Row(key="d", owner="o")])
-    projection = made(BY_EMAIL)
-    with pytest.raises(
-        ProjectionError, match=r"rows a and b of .*__1 have the same email='a@x', number=7"
-    ):
-        await read_models.index(projection)
-    assert await read_models.missing_indexes(projection) == [BY_EMAIL]
-
-
-async def test_a_shadow_gets_its_indexes_when_it_is_asked_for(read_models: Any) -> None:
-    projection = made(BY_OWNER)
-    await read_models.ensure(projection)
-    generation = await read_models.begin_shadow(projection, "owner")
-    table = f"{projection.name}__{generation}"
-    async with read_models.begin() as connection:
-        missing, _ = await connection.run_sync(find_missing, projection, table)
-    assert missing == [BY_OWNER]
-    assert await read_models.index(projection, generation) == (1, 0)
-    async with read_models.begin() as connection:
-        assert await connection.run_sync(find_missing, projection, table) == ([], [])
-        assert await connection.run_sync(lambda sync: inspect(sync).has_table(table))
-
-
-async def test_the_live_table_of_another_version_is_left_alone(read_models: Any) -> None:
-    await read_models.ensure(made())
-    newer = Projection(made().name, row=Row, key="key", version=2, indexes=[BY_OWNER])
-    assert await read_models.missing_indexes(newer) == []
-    with pytest.raises(ProjectionError, match="another version of the definition"):
-        await read_models.index(newer)
 
 
 def test_another_broken_constraint_stays_what_it_is() -> None:
