@@ -80,6 +80,6 @@ def test_the_structure_of_json_is_names_and_types() -> None:
         (list[timedelta], "a column is str"),
     ],
 )
-def test_a_type_without_a_column_is_told_what_has_one(annotation: Any, sentence: str) -> None:
+def test_a_type_without_a_column_is_refused_with_another(annotation: Any, sentence: str) -> None:
     with pytest.raises(NoColumn, match=sentence):
         column_type(annotation)
