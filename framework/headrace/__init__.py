@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # loaded when a name is first used: the command line needs no
     from headrace.errors import DomainError, HeadraceError
     from headrace.processes.process import Compensate, End, Process, Undo
     from headrace.processes.process_manager import Later, ProcessManager
+    from headrace.projections.definition.index import Index
     from headrace.projections.definition.projection import Projection
     from headrace.settings import Settings
     from headrace.stores.base import EventStore
@@ -57,6 +58,7 @@ __all__ = [
     "EventStore",
     "EventStream",
     "HeadraceError",
+    "Index",
     "Later",
     "MessageContext",
     "Next",
@@ -91,6 +93,7 @@ _HOMES = MappingProxyType(
         "EventStore": "headrace.stores.base",
         "EventStream": "headrace.domain.stream",
         "HeadraceError": "headrace.errors",
+        "Index": "headrace.projections.definition.index",
         "Later": "headrace.processes.process_manager",
         "MessageContext": "headrace.domain.message",
         "Next": "headrace.commands.middleware",

@@ -4,12 +4,14 @@ The OpenAPI 3.1 document of an application, made from the pydantic models of its
 Served at `/openapi.json`, for tools that generate clients. Pure.
 """
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
+from pydantic_core import core_schema
 
 from headrace.domain.identity import ID_CHARACTERS_MAX
 from headrace.domain.message import Command
@@ -19,7 +21,9 @@ from headrace.gateway.pages import CONTROLS, INTEGER_MAX, TEXT_CHARACTERS_MAX
 from headrace.gateway.problems import MEDIA_TYPE, TYPE_PREFIX
 from headrace.gateway.settings import GatewaySettings
 from headrace.gateway.sse.stream import EVENT_STREAM
+from headrace.projections.definition.key_form import KeyForm
 from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.shape import ColumnKind, RowField
 
 __all__ = ["document"]
 
@@ -91,10 +95,27 @@ def _schemas(
     wanted += [(one, "validation") for one in commands]
     wanted += [(one, "serialization") for one in dict.fromkeys(rows)]
     try:
-        references, schema = models_json_schema(wanted, ref_template="#/components/schemas/{model}")
+        references, schema = models_json_schema(
+            wanted, ref_template="#/components/schemas/{model}", schema_generator=_Schemas
+        )
     except PydanticInvalidForJsonSchema as error:
         raise DefinitionError(f"no OpenAPI document can be made: {error}") from error
     return references, schema.get("$defs", {})  # type: ignore[return-value]  # keys are what we passed
+
+
+class _Schemas(GenerateJsonSchema):
+    """As pydantic makes them; but bytes of rows are in base64, as the answers have them."""
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> Json:
+        """Returns the schema of bytes."""
+        found = super().bytes_schema(schema)
+        return found | {"format": "base64url"} if self.mode == "serialization" else found
+
+    def encode_default(self, dft: Any) -> Any:
+        """Returns a default value as it is answered."""
+        if isinstance(dft, bytes) and self.mode == "serialization":
+            return base64.urlsafe_b64encode(dft).decode()
+        return super().encode_default(dft)
 
 
 def _bound_ids(
@@ -181,13 +202,28 @@ def _one(projection: Projection[Any], row: Json) -> Json:
                 "name": "key",
                 "in": "path",
                 "required": True,
-                "description": f"The {projection.key}, percent-encoded.",
-                "schema": {"type": "string"},
+                "description": _key_said(projection),
+                "schema": _key_schema(projection.key_form),
             },
             *(_reference("parameters", name) for name in ("seen", "wait_ms", *_CONDITIONAL)),
         ],
         "responses": _followed("The row.", row),
     }
+
+
+def _key_said(projection: Projection[Any]) -> str:
+    if len(projection.key_form.names) == 1:
+        return f"The {projection.key}, percent-encoded."
+    return (
+        f"The {projection.key}, joined by commas and percent-encoded; within a part write %2C for a comma"
+        " and %25 for a %, before that."
+    )
+
+
+def _key_schema(form: KeyForm) -> Json:
+    if form.kinds == (ColumnKind.INTEGER,):
+        return {"type": "integer"}
+    return {"type": "string", **({"format": "uuid"} if form.kinds == (ColumnKind.UUID,) else {})}
 
 
 def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> Json:
@@ -202,7 +238,7 @@ def _many(projection: Projection[Any], row: Json, settings: GatewaySettings) -> 
             },
         },
     }
-    filters = [one for field in projection.row.model_fields for one in _filters(projection, field)]
+    filters = [one for field in projection.shape.fields for one in _filters(projection, field)]
     return {
         "operationId": f"projection.{projection.name}.many",
         "tags": ["projections"],
@@ -230,9 +266,16 @@ def _followed(description: str, schema: Json) -> Json:
     }
 
 
-def _filters(projection: Projection[Any], field: str) -> Iterator[Json]:
+def _filters(projection: Projection[Any], row_field: RowField) -> Iterator[Json]:
     """Yields the conditions that a query may have of a field."""
-    schema = TypeAdapter(projection.row.model_fields[field].annotation).json_schema()
+    field = row_field.name
+    schema = _value_schema(row_field, projection.row.model_fields[field].annotation)
+    if row_field.kind is ColumnKind.JSON:
+        said = "Only rows with {} value, written as JSON."
+        for name, which in ((field, "this"), (f"{field}.ne", "another")):
+            text = said.format(which)
+            yield {"name": name, "in": "query", "description": text, "schema": schema}
+        return
     described = {
         field: "Only rows with this value.",
         f"{field}.ne": "Only rows with another value.",
@@ -260,14 +303,26 @@ def _filters(projection: Projection[Any], field: str) -> Iterator[Json]:
             yield one | {"schema": schema}
 
 
+def _value_schema(field: RowField, annotation: Any) -> Json:
+    if field.kind is ColumnKind.JSON:
+        return {"type": "string", "contentMediaType": "application/json"}
+    if field.kind is ColumnKind.BYTES:
+        return {"type": "string", "format": "base64url"}
+    # An optional enum would be a reference to a place that this document does not have.
+    return TypeAdapter(field.enum or annotation).json_schema()
+
+
 def _sort(projection: Projection[Any]) -> Json:
-    fields = [f"{sign}{name}" for name in projection.row.model_fields for sign in ("", "-")]
+    names = [each.name for each in projection.shape.fields if each.kind is not ColumnKind.JSON]
+    fields = [f"{sign}{name}" for name in names for sign in ("", "-")]
+    # No word orders by a key of several fields: leave it out.
+    by_key = {"default": projection.key} if len(projection.key_form.names) == 1 else {}
     return {
         "name": "sort",
         "in": "query",
         "description": "A field to order by, with a - in front for the greatest first. Rows without a"
         f" value come last; rows with equal ones by their {projection.key}.",
-        "schema": {"type": "string", "enum": fields, "default": projection.key},
+        "schema": {"type": "string", "enum": fields} | by_key,
     }
 
 

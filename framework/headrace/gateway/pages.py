@@ -6,14 +6,17 @@ Reads what a query says of a projection's rows: values of fields as text, condit
 Used by `queries`; reads the database of read models.
 """
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
+from headrace.projections.definition.json_values import JsonForm
 from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.shape import ColumnKind, RowField
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.reader import Page
 from headrace.projections.tables.row_query import LOOKUPS
@@ -48,6 +51,11 @@ class Pages(Generic[R]):
             name: TypeAdapter[Any](info.annotation or Any)
             for name, info in projection.row.model_fields.items()
         }
+        self._kinds = {field.name: field.kind for field in projection.shape.fields}
+        self._readers = {
+            field.name: _reader(field, projection.row.model_fields[field.name].annotation)
+            for field in projection.shape.fields
+        }
 
     @property
     def fields(self) -> frozenset[str]:
@@ -68,6 +76,8 @@ class Pages(Generic[R]):
         """
         field, _, lookup = name.partition(".")
         if lookup == "in":
+            if self._kinds[field] is ColumnKind.JSON:
+                raise ValueError(f"{field} is JSON, which has commas of its own; ask for one value")
             return f"{field}__in", [self.value(field, each) for each in text.split(",")]
         return f"{field}__{lookup}" if lookup else field, self.value(field, text)
 
@@ -79,7 +89,7 @@ class Pages(Generic[R]):
         """
         if len(text) > TEXT_CHARACTERS_MAX or "\x00" in text:
             raise ValueError(f"a value has at most {TEXT_CHARACTERS_MAX} characters and no NUL")
-        value = self._types[field].validate_python(text)
+        value = self._types[field].validate_python(self._readers[field](text))
         if isinstance(value, int) and abs(value) > INTEGER_MAX:
             raise ValueError("an integer has at most 64 bits")
         if isinstance(value, Decimal) and (
@@ -98,3 +108,23 @@ class Pages(Generic[R]):
         """Returns the next rows that fit all conditions; raises what `ProjectionReader.page` raises."""
         reader = self._read_models.reader(self._projection)
         return await reader.page(conditions, order_by=sort, limit=limit, after=after)
+
+
+def _reader(field: RowField, annotation: Any) -> Callable[[str], Any]:
+    """Returns what makes of text what the field's type takes; raises ValueError."""
+    if field.kind is ColumnKind.JSON:
+        return JsonForm(annotation).value
+    if field.kind is ColumnKind.BYTES:
+        return _from_base64
+    if field.kind is ColumnKind.INTEGER and (field.enum or field.choices):
+        return int
+    return str
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise ValueError(
+            "bytes are written in base64, with - and _ and with = at the end"
+        ) from error

@@ -67,8 +67,8 @@ class Queries:
         key = request.path_params["key"]
 
         async def read() -> bytes | None:
-            row = None if "\x00" in key else await self._running.read(projection).get(key)
-            return None if row is None else row.model_dump_json().encode()
+            row = await self._find(projection, key)
+            return None if row is None else projection.shape.to_json(row)
 
         if wants_events(request):
             return self._streams.of_rows(request, projection.name, partial(_told, "row", read))
@@ -103,7 +103,7 @@ class Queries:
             page = await pages.read(
                 conditions, sort=values.get("sort"), after=after, limit=limit or most
             )
-            rows = b",".join(row.model_dump_json().encode() for row in page.rows)
+            rows = b",".join(map(projection.shape.to_json, page.rows))
             return b'{"rows":[%b],"after":%b}' % (rows, msgspec.json.encode(page.after))
 
         try:
@@ -113,6 +113,17 @@ class Queries:
         if wants_events(request):
             return self._streams.of_rows(request, projection.name, partial(_told, "page", read))
         return _answer(request, body)
+
+    async def _find(self, projection: Projection[Any], text: str) -> Any:
+        """Returns the row of a key; None also of what is no key."""
+        form = projection.key_form
+        if "\x00" in text:
+            return None
+        try:
+            key = form.value(form.parse(text))
+        except ValueError:
+            return None
+        return await self._running.read(projection).get(key)
 
     def _projection(self, request: Request) -> Projection[Any]:
         try:

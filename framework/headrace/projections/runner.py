@@ -41,6 +41,7 @@ from headrace.projections.definition.projection import Projection, projection_gr
 from headrace.projections.intake import BATCH_INTERVAL_MS, Intake, is_small, pause_s
 from headrace.projections.poison import BatchApplier, Poisoned, TooManyParked, apply_in_halves
 from headrace.projections.tables.contents import Moved, Switched
+from headrace.projections.tables.index.live import missing_indexes
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.turn import Turn
 from headrace.projections.written_cache import Recall
@@ -216,6 +217,18 @@ class ProjectionRunner(BatchReaction, Generic[R]):
     async def _set_up(self) -> None:
         if self._shadow is None:
             await self._read_models.ensure(self._projection)
+            await self._tell_missing_indexes()
+
+    async def _tell_missing_indexes(self) -> None:
+        """Says what to run where the definition has got an index since the live table was made."""
+        name = self._projection.name
+        for index in await missing_indexes(self._read_models, self._projection):
+            log.warning(
+                "the live table lacks an index; reading takes longer, and no unique one is kept",
+                projection=name,
+                fields=list(index.fields),
+                run=f"headrace projection index {name}",
+            )
 
     async def begin(self) -> None:
         """Notes when it last looked for a switch."""

@@ -32,6 +32,7 @@ from headrace.projections.definition.fold import keys_of
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import compare_on
 from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
+from headrace.projections.tables.index.live import make_indexes
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.succession import further
 from headrace.projections.tables.survey import Survey, open_survey
@@ -150,6 +151,8 @@ async def _bring_level(
 ) -> RebuildOutcome:
     verify, switch = wishes["verify"], wishes["switch"]
     name = shadow.projection.name
+    if switch:
+        await make_indexes(read_models, shadow.projection, shadow.generation)
     state = await read_models.state(name)
     comparable = verify and shadow.projection.has_columns_of(state.fingerprint)
     accept = accepted(accept, state.version, shadow)
@@ -277,7 +280,7 @@ class _Level:
             found = await compare_on(
                 self.connection, self.shadow.projection, tables, expected=expected
             )
-        told = tell_comparison(outcome, found)
+        told = tell_comparison(outcome, found, self.shadow.projection.shape)
         if ahead:
             reason = (
                 f"the live rows have events of {ahead} aggregates that the event store does not have:"

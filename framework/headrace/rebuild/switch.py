@@ -28,9 +28,11 @@ from headrace.projections.batch_transaction import (
     decode_batch,
 )
 from headrace.projections.definition.projection import Projection
+from headrace.projections.definition.shape import RowShape
 from headrace.projections.tables import generations
 from headrace.projections.tables.comparison import NO_A, NO_B, Comparison, compare
 from headrace.projections.tables.contents import Moved, read_offsets
+from headrace.projections.tables.index.live import make_indexes
 from headrace.projections.tables.origins import note_use
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.survey import Survey, open_survey
@@ -181,6 +183,8 @@ async def _bring_live(
     accept: int,
 ) -> RebuildOutcome:
     name = shadow.projection.name
+    if switch:
+        await make_indexes(read_models, shadow.projection, shadow.generation)
     state = await read_models.state(name)
     must_be_level = verify and shadow.projection.has_columns_of(state.fingerprint)
     not_compared = OTHER_FIELDS
@@ -406,7 +410,7 @@ class _Surveyed:
         else:
             ours = self.shadow.projection, live, self.shadow.generation
             found = await compare(self.read_models, *ours, expected=self.mended or ())
-        told = tell_comparison(outcome, found)
+        told = tell_comparison(outcome, found, self.shadow.projection.shape)
         return told if self.mended is None else replace(told, mended=found.expected)
 
 
@@ -426,16 +430,29 @@ async def _survey(
     )
 
 
-def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildOutcome:
-    """Returns an outcome with what a comparison of the live rows with the shadow's has found."""
+def tell_comparison(
+    outcome: RebuildOutcome, found: Comparison[Any], shape: RowShape[Any]
+) -> RebuildOutcome:
+    """Returns an outcome with what a comparison of the live rows with the shadow's has found.
+
+    Args:
+        outcome: to which it is added.
+        found: by the comparison.
+        shape: of the rows.
+    """
     return replace(
         outcome,
         compared=found.rows,
         mismatches=found.mismatches,
-        differences=tuple((one.key, _values(one.a), _values(one.b)) for one in found.differences),
+        differences=tuple(
+            (one.key, _values(shape, one.a), _values(shape, one.b)) for one in found.differences
+        ),
         columns=found.columns,
         samples={
-            name: tuple((one.key, _value(one.a, name), _value(one.b, name)) for one in differing)
+            name: tuple(
+                (one.key, _value(shape, one.a, name), _value(shape, one.b, name))
+                for one in differing
+            )
             for name, differing in found.samples.items()
         },
         reason=f"{found.mismatches} of {found.rows} rows differ from the live ones"
@@ -444,13 +461,13 @@ def tell_comparison(outcome: RebuildOutcome, found: Comparison[Any]) -> RebuildO
     )
 
 
-def _values(row: Any) -> Any:
-    return None if row is None else row.model_dump(mode="json")
+def _values(shape: RowShape[Any], row: Any) -> Any:
+    return None if row is None else shape.readable(row)
 
 
-def _value(row: Any, column: str) -> Any:
+def _value(shape: RowShape[Any], row: Any, column: str) -> Any:
     """Returns what a report tells of a row: a column; all of one that the other side lacks."""
-    values = _values(row)
+    values = _values(shape, row)
     return values if values is None or column in {NO_A, NO_B} else values[column]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Table, and_, insert, select
+from sqlalchemy import ColumnElement, Table, and_, insert, literal, select, tuple_
 from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -172,7 +172,7 @@ class Loading:
 
     async def _take(self, offsets: Mapping[QueueId, int]) -> None:
         target, table = self._target, self._target.table
-        key, place = target.projection.key, place_of(target)
+        place = place_of(target)
         try:
             if not self.onto:
                 async with self.read_models.begin() as connection:
@@ -180,7 +180,7 @@ class Loading:
             async with self.read_models.begin() as connection:
                 await Building.check_owner(connection, self.shadow)
                 if self.onto:
-                    await merge_into_shadow(connection, table, key, place)
+                    await merge_into_shadow(connection, table, place)
                 else:
                     await become_shadow(connection, table, place)
                 await write_offsets(connection, target, offsets)
@@ -199,16 +199,16 @@ async def read_base(
 ) -> AsyncIterator[tuple[str, pa.RecordBatch]]:
     """Yields a generation's rows and then its versions, as records for the job with their kind."""
     columns = [target.table.c[name] for name in codec.columns]
-    key = codec.columns.index(target.projection.key)
-    async for rows in _pages(connection, columns, target.table.c[target.projection.key]):
+    keys = list(target.table.primary_key.columns)
+    async for rows in _pages(connection, columns, keys):
         for batch in batched(
-            Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows
+            Record.known(BASE, codec.key_of(row), data=codec.encode_values(row)) for row in rows
         ):
             yield BASE, batch
     known = projection_versions.c
     found = [known.aggregate_id, known.version]
     where = _of(projection_versions, target)
-    async for rows in _pages(connection, found, known.aggregate_id, where):
+    async for rows in _pages(connection, found, [known.aggregate_id], where):
         for batch in batched(Record.known(VERSION, row[0], number=row[1]) for row in rows):
             yield VERSION, batch
 
@@ -231,10 +231,10 @@ async def _load_fresh(
 async def _load_onto(
     connection: AsyncConnection, target: Target[Any], codec: RowCodec[Any], spool: Spool
 ) -> None:
-    key = target.projection.key
+    key_of = target.projection.key_form.text_of
     for found in spool.read(ROW):
         rows = [codec.row(row) for row in found["data"]]
-        await write_rows(connection, target, {getattr(row, key): row for row in rows})
+        await write_rows(connection, target, {key_of(row): row for row in rows})
     for found in spool.read(DELETED):
         await write_rows(connection, target, dict.fromkeys(found["key"]))
     for found in spool.read(VERSION):
@@ -245,17 +245,18 @@ async def _load_onto(
 async def _pages(
     connection: AsyncConnection,
     columns: Sequence[ColumnElement[Any]],
-    key: ColumnElement[str],
+    keys: Sequence[ColumnElement[Any]],
     where: ColumnElement[bool] | None = None,
 ) -> AsyncIterator[Sequence[Any]]:
-    place = next(at for at, column in enumerate(columns) if column is key)
-    statement = select(*columns).order_by(key).limit(_CHUNK_ROWS)
+    places = [next(at for at, column in enumerate(columns) if column is key) for key in keys]
+    statement = select(*columns).order_by(*keys).limit(_CHUNK_ROWS)
     if where is not None:
         statement = statement.where(where)
     page = (await connection.execute(statement)).all()
     while page:
         yield page
-        following = statement.where(key > page[-1][place])
+        last = (literal(page[-1][at], key.type) for at, key in zip(places, keys, strict=True))
+        following = statement.where(tuple_(*keys) > tuple_(*last))
         page = (await connection.execute(following)).all()
 
 

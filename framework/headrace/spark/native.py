@@ -28,7 +28,6 @@ from headrace.projections.definition.declared import (
     joined,
 )
 from headrace.projections.definition.expressions import CONTEXT, Term
-from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.rules import SummaryRule
 from headrace.projections.definition.shape import ColumnKind
@@ -118,8 +117,9 @@ def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> Nati
     branches = [branch for rule in folds.rules for branch in _branches(folds, rule, keys)]
     query = _Query(by_aggregate=projection.keyed_by_aggregate)
     columns: list[ColumnResult] = []
+    start = projection.shape.to_stored(dict(folds.start))
     for field in projection.shape.fields:
-        kept = ColumnResult(name=field.name, kind=field.kind, start=folds.start.get(field.name))
+        kept = ColumnResult(name=field.name, kind=field.kind, start=start.get(field.name))
         operation = folds.operations.get(field.name)
         of = [branch for branch in branches if field.name in branch.values]
         if operation is not None and of:
@@ -139,7 +139,7 @@ def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches
     """Makes records of groups.
 
     Raises:
-        ProjectionError: a key is too long.
+        ProjectionError: a key is too long, or not of its type.
     """
     projection = load_application(plan.app, plan.folder).projection(plan.projection)
     codec: RowCodec[Any] = RowCodec(projection)
@@ -147,8 +147,11 @@ def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches
     def records() -> Iterator[Record]:
         for batch in batches:
             groups = batch.to_pydict()
+            keys = dict(
+                zip(projection.key_form.names, _keys(plan, projection, groups), strict=True)
+            )
             columns = [
-                groups["key"] if kept.name == projection.key else _column(kept, groups)
+                keys[kept.name] if kept.name in keys else _column(kept, groups)
                 for kept in native.columns
             ]
             for kind, key, told, *values in zip(
@@ -157,11 +160,6 @@ def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches
                 if kind != EVENT:
                     data = key.encode() if kind == MISSING else b""
                     yield Record.known(kind, key, number=told or 0, data=data)
-                elif len(key) > KEY_CHARACTERS_MAX:
-                    raise ProjectionError(
-                        f"projection {plan.projection}: a key is a str of at most"
-                        f" {KEY_CHARACTERS_MAX} characters: {key!r}"
-                    )
                 else:
                     yield Record.known(ROW, key, data=codec.encode_values(values))
 
@@ -296,6 +294,26 @@ def _exclusive(branches: Sequence[_Branch]) -> list[list[_Branch]]:
         else:
             groups.append([branch])
     return groups
+
+
+def _keys(
+    plan: FoldPlan, projection: Projection[Any], groups: Mapping[str, Sequence[Any]]
+) -> list[Sequence[Any]]:
+    """Returns the values of each field of the key, one per group; of groups without a row any.
+
+    Raises:
+        ProjectionError: a key is too long, or not of its type.
+    """
+    form = projection.key_form
+    rows = zip(groups["kind"], groups["key"], strict=True)
+    none = (None,) * len(form.names)
+    try:
+        found = [form.values(form.fitting(key)) if kind == EVENT else none for kind, key in rows]
+    except ValueError as error:
+        raise ProjectionError(f"projection {plan.projection}: {error}") from error
+    if form.is_text:
+        return [groups["key"]]
+    return list(zip(*found, strict=True)) if found else [()] * len(form.names)
 
 
 def _column(kept: ColumnResult, groups: Mapping[str, Sequence[Any]]) -> Sequence[Any]:

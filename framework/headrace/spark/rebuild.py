@@ -351,7 +351,7 @@ class _Work:
         folded = await self._fold(plan, new_owner(), base=None, native=None)
         rows = [codec.row(row) for encoded in folded.row_chunks(_ROWS_MAX) for row in encoded]
         return Refolded(
-            rows={getattr(row, self.projection.key): row for row in rows},
+            rows={self.projection.key_form.text_of(row): row for row in rows},
             versions=folded.versions,
             counts={**folded.counts, "foreign": folded.foreign},
             queues=folded.queues,

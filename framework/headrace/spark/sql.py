@@ -6,6 +6,7 @@ numbers. So nothing here depends on the session's time zone. Used by `native`; u
 projection. Pure; it must not know a session.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from headrace.projections.definition.expressions import (
     Day,
     Field,
     Inverted,
+    KeyText,
     Literal,
     Missing,
     Negated,
@@ -79,6 +81,8 @@ def to_sql(term: Term, event_type: type[DomainEvent]) -> Sql:
             return Sql(text=f"(not {to_sql(inner, event_type).text})", kind=kind)
         case Missing(inner):
             return Sql(text=f"({to_sql(inner, event_type).text} is null)", kind=kind)
+        case KeyText(parts):
+            return Sql(text=_key_text([to_sql(part, event_type) for part in parts]), kind=kind)
     raise AssertionError(f"{term!r} was bound and has no SQL")
 
 
@@ -103,6 +107,19 @@ def _day(inner: Sql) -> str:
         begin = f"({days} - pmod({days}, {_DAY_MICROSECONDS}))"
         days = f"cast({begin} div {_DAY_MICROSECONDS} as int)"
     return f"cast(date_from_unix_date({days}) as string)"
+
+
+def _key_text(parts: Sequence[Sql]) -> str:
+    """As `key_text` writes it; null where a part is."""
+    if len(parts) == 1:
+        return f"cast({parts[0].text} as string)"
+    percent, comma = _literal("%", ColumnKind.TEXT), _literal(",", ColumnKind.TEXT)
+    texts = (
+        f"replace(replace(cast({part.text} as string), {percent}, {_literal('%25', ColumnKind.TEXT)}),"
+        f" {comma}, {_literal('%2C', ColumnKind.TEXT)})"
+        for part in parts
+    )
+    return f"concat({f', {comma}, '.join(texts)})"
 
 
 def _compared(sign: str, left: Sql, right: Sql) -> str:

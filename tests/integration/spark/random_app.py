@@ -3,17 +3,19 @@
 import random
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from declared_app import Ledger, Moved, Paid, Renamed
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from headrace.app import App
-from headrace.folds import count, field, first, last, max_, min_, sum_
+from headrace.folds import count, day, field, first, last, max_, min_, sum_
 from headrace.projections.definition.expressions import Term
 from headrace.projections.definition.projection import Projection
 
 SEEDS = range(5)
+# Of these the key is a number, or two fields of which one is a number.
+TYPED_SEEDS = range(10, 13)
 
 
 class Row(BaseModel):
@@ -67,8 +69,49 @@ def _projection(seed: int) -> Projection[Row]:
     return made
 
 
+class Numbered(BaseModel):
+    number: int
+    events: int
+    where: Literal["here", "there"] = "here"
+    tags: list[str] = Field(default_factory=list)
+    text: str | None = None
+
+
+class Paired(Numbered):
+    who: str
+
+
+def _typed_projection(seed: int) -> Projection[Any]:
+    chance = random.Random(seed)
+    pairs = seed % 2 == 1
+    order = chance.choice([("who", "number"), ("number", "who")])
+    made: Projection[Any] = (
+        Projection(f"typed{seed}", row=Paired, key=order)
+        if pairs
+        else Projection(f"typed{seed}", row=Numbered, key="number")
+    )
+
+    def key(who: Any, number: Any) -> Any:
+        parts = {"who": who, "number": number}
+        return tuple(parts[name] for name in order) if pairs else number
+
+    for event, names in (
+        (Paid, ["partner", "context.aggregate_id"]),
+        (Moved, ["source", "target"]),
+    ):
+        number = chance.choice([field("amount"), -field("amount"), field("context.version")])
+        made.on(
+            event,
+            key=key(chance.choice([*names, day("context.recorded_at")]), number),
+            where=chance.choice([None, field("amount") > chance.randrange(-50, 20)]),
+            events=count(),
+            text=last("context.command_id"),
+        )
+    return made
+
+
 app = App("ledger")
-app.add(Ledger, *(_projection(seed) for seed in SEEDS))
+app.add(Ledger, *map(_projection, SEEDS), *map(_typed_projection, TYPED_SEEDS))
 
 
 @app.upcasts(Paid, 1)

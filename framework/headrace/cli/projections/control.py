@@ -1,4 +1,4 @@
-"""`headrace projection pause|resume|reset|switch|rollback|drop`: controls live projections."""
+"""`headrace projection pause|resume|index|reset|switch|rollback|drop`: controls live projections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from headrace.cli.options import (
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.projections.tables.read_models import ReadModels
 
-__all__ = ["drop", "pause", "reset", "resume", "rollback", "switch"]
+__all__ = ["drop", "index", "pause", "reset", "resume", "rollback", "switch"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,27 @@ def resume(
     _each(app_path, names, read_models, lambda models, name: models.resume(name))
     for name in names:
         typer.echo(f"projection {name} goes on")
+
+
+def index(
+    name: Name, *, app_path: AppPath, read_models: ReadModelsUrl = "sqlite:///var/read.db"
+) -> None:
+    """Make the indexes of the live table that the definition has got since, and drop the others.
+
+    On PostgreSQL rows go on being written meanwhile; on SQLite writers wait.
+    """
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.projections.tables.index.live import make_indexes
+
+    projection = load_app(app_path).projection(name)
+
+    async def run() -> tuple[int, int]:
+        async with existing_read_models(read_models) as models:
+            return await make_indexes(models, projection)
+
+    made, dropped = asyncio.run(run())
+    typer.echo(f"projection {name}: {made} indexes made, {dropped} dropped")
 
 
 def reset(

@@ -20,7 +20,7 @@ from headrace.errors import DefinitionError
 from headrace.projections.definition.expressions import Term
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.rules import SummaryRule
-from headrace.projections.definition.shape import ColumnKind
+from headrace.projections.definition.shape import ColumnKind, RowField, kind_of
 from headrace.projections.definition.summaries import DECIMAL_DIGITS_MAX, Operation
 
 __all__ = ["EXACT", "DeclaredFolds", "NotInColumns", "declared_folds", "joined"]
@@ -82,10 +82,13 @@ def declared_folds(
     rules = tuple(rule for rule in declared if rule in met)
     if not rules:
         raise _refused(projection, "is touched by no event of the application")
+    operations = _operations(projection, rules)
+    for event_type, own in of_type.items():
+        _check_fields(projection, event_type, own)
     return DeclaredFolds(
         types=tuple(of_type),
         rules=rules,
-        operations=_operations(projection, rules),
+        operations=operations,
         start=rules[0].start(),
         _of_type=of_type,
     )
@@ -103,7 +106,7 @@ def joined(operation: Operation, values: Iterable[Any]) -> Any:
 def _operations(
     projection: Projection[Any], rules: Sequence[SummaryRule[Any]]
 ) -> dict[str, Operation]:
-    kinds = {field.name: field.kind for field in projection.shape.fields}
+    fields = {field.name: field for field in projection.shape.fields}
     found: dict[str, Operation] = {}
     for rule in rules:
         if not isinstance(rule.key, Term):
@@ -112,12 +115,30 @@ def _operations(
             if found.setdefault(name, summary.operation) is not summary.operation:
                 both = f"{found[name].value} and {summary.operation.value}"
                 raise _refused(projection, f"keeps two things in column {name}: {both}")
-            if summary.operation is Operation.SUM and kinds[name] is ColumnKind.FLOAT:
+            if not _is_plain(fields[name]):
+                raise _refused(projection, f"keeps values in column {name} that only Python makes")
+            if summary.operation is Operation.SUM and fields[name].kind is ColumnKind.FLOAT:
                 raise _refused(
                     projection,
                     f"adds up floats in column {name}, whose sum depends on the order of adding",
                 )
     return found
+
+
+def _is_plain(field: RowField) -> bool:
+    made_here = field.kind in {ColumnKind.UUID, ColumnKind.BYTES, ColumnKind.JSON}
+    return not made_here and field.enum is None
+
+
+def _check_fields(
+    projection: Projection[Any], event_type: type[DomainEvent], rules: Iterable[Any]
+) -> None:
+    """Refuses fields of events that have no column of their type in frames and files."""
+    for path in sorted(set().union(*(rule.fields_read or () for rule in rules))):
+        info = event_type.model_fields.get(path)
+        if info is not None and kind_of(info.annotation)[0] is None:
+            read = f"{event_type.__name__}.{path}"
+            raise _refused(projection, f"reads {read}, whose values only Python makes")
 
 
 def _refused(projection: Projection[Any], why: str) -> NotInColumns:

@@ -17,12 +17,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
+from uuid import UUID
 
 from headrace.domain.message import DomainEvent, EventContext
 from headrace.errors import DefinitionError
-from headrace.projections.definition.shape import ColumnKind, kind_of
+from headrace.projections.definition.column_types import (
+    ColumnKind,
+    ColumnType,
+    NoColumn,
+    column_type,
+)
+from headrace.projections.definition.key_form import key_text
 
 __all__ = [
     "COMPARISONS",
@@ -36,6 +44,7 @@ __all__ = [
     "Day",
     "Field",
     "Inverted",
+    "KeyText",
     "Literal",
     "Missing",
     "Negated",
@@ -48,7 +57,7 @@ __all__ = [
     "literal",
 ]
 
-Value = str | int | float | bool | Decimal | date | datetime
+Value = str | int | float | bool | Decimal | date | datetime | UUID | bytes | Enum
 Read = Callable[[Any, EventContext], Any]
 
 # How a path into the context of an event begins; a field of an event has no dot in its name.
@@ -191,6 +200,13 @@ class Missing(Term):
     term: Term
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyText(Term):
+    """Terms as the text of one key, see `key_form`; None where one of them is None."""
+
+    parts: tuple[Term, ...]
+
+
 def field(path: str) -> Term:
     """Returns a field of the event; `context.` before its name means its context's."""
     return Field(path)
@@ -204,12 +220,20 @@ def literal(value: object) -> Term:
     """
     if isinstance(value, Term):
         return value
-    if kind_of(type(value))[0] is None:
+    if _type_of(value) is None:
         raise DefinitionError(
-            f"{value!r} is no value of a column; a column holds str, int, float, bool, Decimal,"
-            " date or datetime (for None there is is_none)"
+            f"{value!r} is no value of a column that a term can give: str, int, float, bool, Decimal,"
+            " date, datetime, UUID, bytes or a member of an Enum (for None there is is_none)"
         )
     return Literal(value)
+
+
+def _type_of(value: object) -> ColumnType | None:
+    try:
+        found = column_type(type(value))
+    except NoColumn:
+        return None
+    return None if found.kind is ColumnKind.JSON else found
 
 
 def day(moment: str | Term) -> Term:
@@ -229,12 +253,16 @@ class Bound:
     Attributes:
         kind: what it yields.
         optional: whether it may yield None.
-        read: computes it.
+        read: computes it; of an enum its value.
+        of: the type of the values, where that is an enum, or kept as JSON; else None.
+        choices: the only values that it may yield; empty for any.
     """
 
     kind: ColumnKind
     optional: bool
     read: Read
+    of: Any = None
+    choices: frozenset[Any] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +282,8 @@ def fields_in(term: Term) -> set[str]:
             return fields_in(inner)
         case Compared(_, left, right) | Connected(left, right, _):
             return fields_in(left) | fields_in(right)
+        case KeyText(parts):
+            return set().union(*map(fields_in, parts))
     return set()
 
 
@@ -273,9 +303,9 @@ def bind(term: Term, event_type: type[DomainEvent], access: "Access | None" = No
         case Field(path):
             return _bind_field(path, event_type, access)
         case Literal(value):
-            kind = kind_of(type(value))[0]
-            assert kind is not None, "checked when the literal was made"
-            return Bound(kind=kind, optional=False, read=lambda _event, _context: value)
+            return _bind_literal(value)
+        case KeyText(parts):
+            return _bind_key_text(parts, event_type, access)
         case Negated(number):
             return _bind_negated(number, event_type, access)
         case Day(moment):
@@ -310,13 +340,48 @@ def _bind_field(path: str, event_type: type[DomainEvent], access: Access) -> Bou
     info = event_type.model_fields.get(path)
     if info is None:
         raise DefinitionError(f"{event_type.__name__} has no field {path!r}")
-    found, optional = kind_of(info.annotation)
-    if found is None:
+    try:
+        found = column_type(info.annotation)
+    except NoColumn as error:
         raise DefinitionError(
-            f"{event_type.__name__}.{path} is a {info.annotation!r}; a declared fold reads str, int,"
-            " float, bool, Decimal, date and datetime, or one of these or None"
-        )
-    return Bound(kind=found, optional=optional, read=access.event(path))
+            f"{event_type.__name__}.{path} is a {info.annotation!r}, which no declared fold reads:"
+            f" {error}"
+        ) from error
+    read = access.event(path)
+    return Bound(
+        kind=found.kind,
+        optional=found.optional,
+        read=read if found.enum is None else lambda event, context: _value_of(read(event, context)),
+        of=found.enum or (info.annotation if found.structure else None),
+        choices=found.choices,
+    )
+
+
+def _bind_literal(value: Any) -> Bound:
+    found = _type_of(value)
+    assert found is not None, "checked when the literal was made"
+    value = _value_of(value)
+    return Bound(
+        kind=found.kind,
+        optional=False,
+        read=lambda _event, _context: value,
+        of=found.enum,
+        choices=frozenset({value}),
+    )
+
+
+def _bind_key_text(parts: tuple[Term, ...], event_type: type[DomainEvent], access: Access) -> Bound:
+    reads = [bind(part, event_type, access).read for part in parts]
+
+    def joined(event: Any, context: EventContext) -> str | None:
+        values = [read(event, context) for read in reads]
+        return None if None in values else key_text(values)
+
+    return Bound(kind=ColumnKind.TEXT, optional=True, read=joined)
+
+
+def _value_of(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
 
 
 def _in_model(path: str) -> Read:
@@ -390,6 +455,10 @@ def _bind_compared(term: Compared, event_type: type[DomainEvent], access: Access
         raise DefinitionError(
             f"{left!r} of {event_type.__name__} is {one.kind.value} and {right!r} is"
             f" {other.kind.value}: they cannot be compared"
+        )
+    if ColumnKind.JSON in {one.kind, other.kind}:
+        raise DefinitionError(
+            f"{left!r} of {event_type.__name__} is kept as JSON, which is not compared"
         )
     a, b, compare = one.read, other.read, COMPARISONS[sign]
 

@@ -1,12 +1,14 @@
 """
-Keys: which rows an event touches. There are four ways to say it.
+Keys: which rows an event touches. There are five ways to say it.
 
     nothing                         the aggregate's id
     "partner", an expression        a field of the event, or what is computed from it; None: no row
+    ("account_id", day(…))          one for each field of the key
     lambda event: …                 a key, or several; none is no row
     lambda event, context: …        the same
 
-Used by `Projection` and its rules. Pure.
+A key is a value of the key field's type, or a tuple of them where the key has several fields. What
+comes out is the text of `key_form`. Used by `Projection` and its rules. Pure.
 """
 
 import inspect
@@ -15,83 +17,100 @@ from typing import Any, Final
 
 from headrace.domain.message import DomainEvent, EventContext
 from headrace.errors import DefinitionError
-from headrace.projections.definition.expressions import CONTEXT, Access, Field, Term, as_term, bind
-from headrace.projections.definition.shape import ColumnKind
+from headrace.projections.definition.expressions import (
+    CONTEXT,
+    Access,
+    Field,
+    KeyText,
+    Term,
+    as_term,
+    bind,
+)
+from headrace.projections.definition.key_form import KeyForm
 
-__all__ = ["AGGREGATE_KEY", "KEY_CHARACTERS_MAX", "Key", "KeyOf", "as_key", "compile_key"]
-
-# What the key column holds; the same as an aggregate's id.
-KEY_CHARACTERS_MAX: Final = 255
+__all__ = ["AGGREGATE_KEY", "Key", "KeyOf", "as_key", "compile_key"]
 
 # What a user may write as a key.
-KeyOf = str | Term | Callable[..., str | Iterable[str]]
-Key = Term | Callable[..., str | Iterable[str]]
+KeyOf = str | Term | tuple[str | Term, ...] | Callable[..., Any]
+Key = Term | Callable[..., Any]
 Keys = Callable[[Any, EventContext], tuple[str, ...]]
 
 AGGREGATE_KEY: Final = Field(CONTEXT + "aggregate_id")
 
 
-def as_key(key: KeyOf | None) -> Key:
-    """Returns a key as a term or a function.
+def as_key(key: KeyOf | None, form: KeyForm) -> Key:
+    """Returns a key as a term for its text, or a function.
 
     Raises:
-        DefinitionError: it is neither.
+        DefinitionError: it is neither, or has a term too few or too many.
     """
-    if key is None:
-        return AGGREGATE_KEY
-    if not isinstance(key, str | Term):
+    several = len(form.names) > 1
+    if not isinstance(key, str | Term | tuple | None):
         if not callable(key):
             raise DefinitionError(f"{key!r} is no key; name a field, or give a term or a function")
         return key
-    term = as_term(key)
-    return AGGREGATE_KEY if repr(term) == repr(AGGREGATE_KEY) else term
+    parts = key if isinstance(key, tuple) else (AGGREGATE_KEY if key is None else key,)
+    if len(parts) != len(form.names):
+        raise DefinitionError(
+            f"the key has the fields {', '.join(form.names)}, and key_of has {len(parts)} of them; give a"
+            " tuple with a field of the event, or a term, for each, or a function"
+            if several
+            else f"key_of={key!r} has several terms, and the key is one field, {form.names[0]}"
+        )
+    terms = tuple(as_term(part) for part in parts)
+    if not several and repr(terms[0]) == repr(AGGREGATE_KEY):
+        return AGGREGATE_KEY
+    return terms[0] if form.is_text else KeyText(terms)
 
 
-def compile_key(key: Key, event_type: type[DomainEvent], access: Access | None = None) -> Keys:
+def compile_key(
+    key: Key, event_type: type[DomainEvent], form: KeyForm, access: Access | None = None
+) -> Keys:
     """Returns a key as a function of events of a type: the keys of the rows, each once, in order.
 
     The function raises ValueError for a key that no key column holds. `access` is for a term, as in
     `bind`; a function is called with what it is given.
 
     Raises:
-        DefinitionError: the event has no such field, or one that is no text.
+        DefinitionError: the event has no such field, or one of another type than the key's.
     """
     if not isinstance(key, Term):
-        return _called(key)
+        return _called(key, form)
     if key is AGGREGATE_KEY:
-        # Checked when the aggregate was made.
+        # Checked when the aggregate was made; a row's maker sees whether it is a number or UUID.
         return lambda _event, context: (context.aggregate_id,)
-    bound = bind(key, event_type, access)
-    if bound.kind is not ColumnKind.TEXT:
-        raise DefinitionError(f"a key is text, and {key!r} of {event_type.__name__} is not")
-    read = bound.read
+    _check_parts(key, event_type, form)
+    read = bind(key, event_type, access).read
+    checked = form.text if form.is_text else form.fitting
 
     def keys(event: Any, context: EventContext) -> tuple[str, ...]:
         found = read(event, context)
-        return () if found is None else (_checked(found),)
+        return () if found is None else (checked(found),)
 
     return keys
 
 
-def _called(function: Callable[..., str | Iterable[str]]) -> Keys:
+def _check_parts(key: Term, event_type: type[DomainEvent], form: KeyForm) -> None:
+    parts = key.parts if isinstance(key, KeyText) else (key,)
+    for part, name, kind in zip(parts, form.names, form.kinds, strict=True):
+        found = bind(part, event_type)
+        if found.kind is kind:
+            continue
+        if form.is_text:
+            raise DefinitionError(f"a key is text, and {part!r} of {event_type.__name__} is not")
+        raise DefinitionError(
+            f"the key field {name} is {kind.value}, and {part!r} of {event_type.__name__} is"
+            f" {found.kind.value}"
+        )
+
+
+def _called(function: Callable[..., Any], form: KeyForm) -> Keys:
     takes_context = len(inspect.signature(function).parameters) != 1
 
     def keys(event: Any, context: EventContext) -> tuple[str, ...]:
         found = function(event, context) if takes_context else function(event)
-        if isinstance(found, str):
-            return (_checked(found),)
-        if not isinstance(found, Iterable):
-            raise _unusable(found)
-        return tuple(map(_checked, dict.fromkeys(found)))
+        if isinstance(found, form.one) or not isinstance(found, Iterable):
+            return (form.text(found),)
+        return tuple(dict.fromkeys(map(form.text, found)))
 
     return keys
-
-
-def _checked(key: Any) -> str:
-    if not isinstance(key, str) or len(key) > KEY_CHARACTERS_MAX:
-        raise _unusable(key)
-    return key
-
-
-def _unusable(key: Any) -> ValueError:
-    return ValueError(f"a key is a str of at most {KEY_CHARACTERS_MAX} characters: {key!r}")

@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError
 from headrace.projections.definition.expressions import CONTEXT, Term
-from headrace.projections.definition.keys import AGGREGATE_KEY, KeyOf, as_key
+from headrace.projections.definition.index import Index, check_indexes
+from headrace.projections.definition.key_form import KeyForm
+from headrace.projections.definition.keys import AGGREGATE_KEY, Key, KeyOf, as_key
 from headrace.projections.definition.rules import (
     CompiledRule,
     FoldRule,
@@ -47,15 +49,22 @@ class Projection(Generic[R]):
     Args:
         name: the table's name: lower-case letters, digits and single `_`, at most 40 characters.
         row: a pydantic model; its fields become the columns (str, int, float, bool, Decimal,
-            date, datetime, and optional ones of these).
-        key: the field that is the primary key; a str.
+            date, datetime, UUID, bytes, Literal, Enum; as JSON list, dict and models; and optional
+            ones of these).
+        key: the field that is the primary key, or a tuple of several; each a str, int or UUID.
         key_of: which rows an event touches, where a fold does not say otherwise: a field of the
             event by name, a term such as `day("context.recorded_at")`, or a function of the event,
-            or of event and context, that returns a key or several. The aggregate's id by default.
+            or of event and context, that returns a key or a list of several. Of a key of several
+            fields a tuple of fields and terms, or a function that returns tuples. The aggregate's
+            id by default.
+        indexes: besides that of the key; a rebuild, or `headrace projection index`, makes new ones.
         version: raise it when a fold is corrected: rows of one version are never folded by another,
             and stay readable until a rebuild has put the new ones in place. 1 to 999.
 
     Attributes:
+        key: the names of the key's fields, joined by commas.
+        key_form: what keys look like.
+        indexes: that each table has.
         fingerprint: the same as long as version and columns are; 64 characters at most.
 
     Raises:
@@ -67,9 +76,10 @@ class Projection(Generic[R]):
         name: str,
         *,
         row: type[R],
-        key: str,
+        key: str | tuple[str, ...],
         key_of: KeyOf | None = None,
         version: int = 1,
+        indexes: Sequence[Index] = (),
     ) -> None:
         if not _NAME.fullmatch(name):
             raise DefinitionError(
@@ -80,9 +90,11 @@ class Projection(Generic[R]):
             raise DefinitionError(
                 f"projection {name}: row={row!r} must be a class derived from pydantic.BaseModel"
             )
-        if key not in row.model_fields or row.model_fields[key].annotation is not str:
+        names = key if isinstance(key, tuple) else (key,)
+        if len(set(names)) < len(names) or not set(names) <= row.model_fields.keys():
             raise DefinitionError(
-                f"projection {name}: key={key!r} must name a field of {row.__name__} of type str"
+                f"projection {name}: key={key!r} must name a field of {row.__name__}, or several, each"
+                " of type str, int or UUID"
             )
         if type(version) is not int or not 1 <= version <= _VERSION_MAX:
             raise DefinitionError(
@@ -91,11 +103,16 @@ class Projection(Generic[R]):
         self.name = name
         self.version = version
         self.row = row
-        self.key = key
-        self.shape = RowShape(name, row)
+        self.key = ", ".join(names)
+        self.shape = RowShape(name, row, names)
+        fields = {field.name: field for field in self.shape.fields}
+        self.key_form = KeyForm(name, [fields[each] for each in names])
         mark = "" if version == 1 else f"{version}:"
         self.fingerprint = f"{mark}{self.shape.fingerprint}"[:_FINGERPRINT_CHARACTERS]
-        self._key_of = as_key(key_of)
+        check_indexes(name, self.shape.fields, indexes)
+        self.indexes = tuple(indexes)
+        # A key of several fields is said by each rule, or here.
+        self._key_of = None if key_of is None and len(names) > 1 else self._as_key(key_of)
         self._rules: dict[type[DomainEvent], list[Rule[R]]] = {}
         self._handlers: dict[type[DomainEvent], list[Callable[..., None]]] = {}
         # By the type of an event that came; made at the first one.
@@ -130,8 +147,8 @@ class Projection(Generic[R]):
             SummaryRule(
                 projection=self.name,
                 shape=self.shape,
-                row_key=self.key,
-                key=self._key_of if key is None else as_key(key),
+                form=self.key_form,
+                key=self._key(key),
                 where=where,
                 columns=columns,
             ),
@@ -171,8 +188,8 @@ class Projection(Generic[R]):
             rule = FoldRule(
                 projection=self.name,
                 shape=self.shape,
-                row_key=self.key,
-                key=self._key_of if key is None else as_key(key),
+                form=self.key_form,
+                key=self._key(key),
                 fold=fold,
             )
             self._refuse_second(event_types, rule)
@@ -282,6 +299,17 @@ class Projection(Generic[R]):
     def handlers_for(self, event_type: type[DomainEvent]) -> Sequence[Callable[..., None]]:
         """Returns the functions of `with_session` for events of exactly this type."""
         return nearest(self._handlers, event_type) or ()
+
+    def _key(self, key: KeyOf | None) -> Key:
+        """Returns the key of a rule: its own, or the projection's."""
+        own = self._key_of if key is None else None
+        return self._as_key(key) if own is None else own
+
+    def _as_key(self, key: KeyOf | None) -> Key:
+        try:
+            return as_key(key, self.key_form)
+        except DefinitionError as error:
+            raise DefinitionError(f"projection {self.name}: {error}") from error
 
     def _add(self, event_types: Iterable[type[DomainEvent]], rule: Rule[R]) -> None:
         rule.check(event_types)

@@ -28,6 +28,7 @@ from headrace.projections.definition.expressions import (
     bind,
     fields_in,
 )
+from headrace.projections.definition.key_form import KeyForm
 from headrace.projections.definition.keys import AGGREGATE_KEY, Key, compile_key
 from headrace.projections.definition.shape import ColumnKind, RowShape
 from headrace.projections.definition.summaries import Step, Summary, compile_summary
@@ -62,7 +63,7 @@ class FoldRule(Generic[R]):
 
     projection: str
     shape: RowShape[R]
-    row_key: str
+    form: KeyForm
     key: Key
     fold: Callable[..., Any]
 
@@ -74,28 +75,32 @@ class FoldRule(Generic[R]):
     def check(self, event_types: Iterable[type[DomainEvent]]) -> None:
         """Raises DefinitionError where a declared key does not fit an event."""
         for event_type in event_types:
-            _named(self.projection, partial(compile_key, self.key, event_type))
+            _named(self.projection, partial(compile_key, self.key, event_type, self.form))
 
     def compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
         """Returns the rule for events of one type."""
         fold, takes_key = self.fold, len(inspect.signature(self.fold).parameters) == _TAKES_KEY
-        row_type, row_key, canonical = self.shape.model, self.row_key, self.shape.canonical
+        row_type, form, canonical = self.shape.model, self.form, self.shape.canonical
 
         def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R | None:
-            after = fold(row, event, context, key) if takes_key else fold(row, event, context)
+            after = (
+                fold(row, event, context, form.value(key))
+                if takes_key
+                else fold(row, event, context)
+            )
             if after is None:
                 return None
             # A model's `isinstance` costs several times as much as the look at its type.
             fits = type(after) is row_type or isinstance(after, row_type)
-            if not fits or after.__dict__[row_key] != key:
+            if not fits or form.text_of(after) != key:
                 raise DefinitionError(
                     f"projection {self.projection}: the fold for {event_type.__name__} must return"
-                    f" a {row_type.__name__} with {row_key}={key!r}, or None"
+                    f" a {row_type.__name__} with {form.named(key)}, or None"
                 )
             return canonical(after)
 
         return CompiledRule(
-            keys=compile_key(self.key, event_type),
+            keys=compile_key(self.key, event_type, self.form),
             next_row=next_row,
             by_aggregate=self.key is AGGREGATE_KEY,
         )
@@ -107,7 +112,7 @@ class SummaryRule(Generic[R]):
 
     projection: str
     shape: RowShape[R]
-    row_key: str
+    form: KeyForm
     key: Key
     where: Term | None
     columns: Mapping[str, Summary]
@@ -120,11 +125,11 @@ class SummaryRule(Generic[R]):
         """
         owner = f"projection {self.projection}"
         fields = {field.name for field in self.shape.fields}
-        unknown = sorted(self.columns.keys() - (fields - {self.row_key}))
+        unknown = sorted(self.columns.keys() - (fields - set(self.form.names)))
         if unknown:
             raise DefinitionError(
                 f"{owner}: {self.shape.model.__name__} has no column {', '.join(unknown)} to keep"
-                f" something in (the key {self.row_key} is filled by itself)"
+                f" something in (the key {', '.join(self.form.names)} is filled by itself)"
             )
         for name, summary in self.columns.items():
             if not isinstance(summary, Summary):
@@ -160,9 +165,10 @@ class SummaryRule(Generic[R]):
         values: dict[str, Any] = {}
         for field in self.shape.fields:
             info = self.shape.model.model_fields[field.name]
-            if field.name == self.row_key:
+            if field.name in self.form.names:
                 continue
             if not info.is_required():
+                # Of what may be changed where it is, `canonical` makes each row one of its own.
                 values[field.name] = info.get_default(call_default_factory=True)
             elif field.optional:
                 values[field.name] = None
@@ -196,12 +202,12 @@ class SummaryRule(Generic[R]):
         one_form, canonical = self.shape.one_form, self.shape.canonical
         steps = [(name, step, one_form[name]) for name, step in self._steps(event_type, access)]
         start, names = self._begin()
-        row_key, model = self.row_key, self.shape.model
+        columns_of, model = self.form.columns, self.shape.model
 
         def next_row(row: R | None, event: Any, context: Any, key: str) -> R:
             known = row is not None
             if row is None:
-                row = make_unchecked(model, {**start, row_key: key}, names)
+                row = make_unchecked(model, {**start, **columns_of(key)}, names)
             values = row.__dict__
             for name, step, types in steps:
                 values[name] = value = step(values[name], event, context)
@@ -217,10 +223,10 @@ class SummaryRule(Generic[R]):
     def _compile(self, event_type: type[DomainEvent]) -> CompiledRule[R]:
         steps = self._steps(event_type, IN_MODELS)
         start, names = self._begin()
-        row_key, model, canonical = self.row_key, self.shape.model, self.shape.canonical
+        columns_of, model, canonical = self.form.columns, self.shape.model, self.shape.canonical
 
         def next_row(row: R | None, event: Any, context: EventContext, key: str) -> R:
-            values = {**start, row_key: key} if row is None else row.__dict__.copy()
+            values = {**start, **columns_of(key)} if row is None else row.__dict__.copy()
             for name, step in steps:
                 values[name] = step(values[name], event, context)
             # Complete and of the right types: nothing would be found by validating it.
@@ -252,7 +258,7 @@ class SummaryRule(Generic[R]):
     def _compile_keys(
         self, event_type: type[DomainEvent], access: Access
     ) -> Callable[[Any, EventContext], tuple[str, ...]]:
-        keys = compile_key(self.key, event_type, access)
+        keys = compile_key(self.key, event_type, self.form, access)
         if self.where is None:
             return keys
         bound = bind(self.where, event_type, access)

@@ -6,19 +6,28 @@ depend on where a batch ended. `canonical` makes them equal. Used by `Projection
 that no table can hold, by `fold` and by `tables.row_tables`. Pure.
 """
 
+import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from math import isnan
-from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from headrace.errors import DefinitionError
+from headrace.projections.definition.column_types import (
+    ColumnKind,
+    NoColumn,
+    column_type,
+    kind_of,
+)
+from headrace.projections.definition.json_values import JsonForm
 
 __all__ = ["ColumnKind", "RowField", "RowShape", "kind_of"]
 
@@ -31,37 +40,17 @@ _COLUMN_NAME_BYTES_MAX = 63
 _TAKEN_NAMES = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid", "true", "false"})
 
 
-class ColumnKind(Enum):
-    """What a column holds."""
-
-    TEXT = "text"
-    INTEGER = "integer"
-    FLOAT = "float"
-    BOOLEAN = "boolean"
-    DECIMAL = "decimal"
-    DATE = "date"
-    TIMESTAMP = "timestamp"
-
-
-_KINDS: Mapping[Any, ColumnKind] = {
-    str: ColumnKind.TEXT,
-    int: ColumnKind.INTEGER,
-    float: ColumnKind.FLOAT,
-    bool: ColumnKind.BOOLEAN,
-    Decimal: ColumnKind.DECIMAL,
-    date: ColumnKind.DATE,
-    datetime: ColumnKind.TIMESTAMP,
-}
-_TYPES: Mapping[ColumnKind, type] = {kind: python for python, kind in _KINDS.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowField:
-    """One field of a row model, and so one column."""
+    """One field of a row model, and so one column; see `ColumnType`."""
 
     name: str
     kind: ColumnKind
     optional: bool
+    python: type = object
+    enum: type[Enum] | None = None
+    choices: frozenset[Any] = frozenset()
+    structure: str = ""
 
 
 class RowShape(Generic[R]):
@@ -70,6 +59,7 @@ class RowShape(Generic[R]):
     Args:
         owner: the projection's name, for sentences.
         model: the row model.
+        keys: the fields that make the key, in order.
 
     Attributes:
         model: the row model.
@@ -81,28 +71,85 @@ class RowShape(Generic[R]):
         DefinitionError: a field or the model cannot be kept in a table; the sentence names it.
     """
 
-    def __init__(self, owner: str, model: type[R]) -> None:
+    def __init__(self, owner: str, model: type[R], keys: Sequence[str] = ()) -> None:
         self.model = model
         self.fields = tuple(
             _read_field(owner, model, name, info.annotation)
             for name, info in model.model_fields.items()
         )
         _check_model(owner, model)
-        text = "\n".join(f"{f.name} {f.kind.value} {f.optional}" for f in self.fields)
-        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
+        lines = [f"{f.name} {f.kind.value} {f.optional}{f.structure}" for f in self.fields]
+        # A key of one field has no line, as ever.
+        lines += [f"key {' '.join(keys)}"] if len(keys) > 1 else []
+        self.fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         self._owner = owner
         self._types = tuple((field.name, _accepted(field)) for field in self.fields)
         self._floats = _names(self.fields, ColumnKind.FLOAT)
         self._zoned = _names(self.fields, ColumnKind.TIMESTAMP)
         self._decimals = _names(self.fields, ColumnKind.DECIMAL)
-        odd = {float, datetime, Decimal}
+        self._bytes = _names(self.fields, ColumnKind.BYTES)
+        self._choices = tuple((f.name, f.choices) for f in self.fields if f.choices)
+        self._enums = tuple((f.name, f.enum) for f in self.fields if f.enum is not None)
+        self._json = tuple(
+            (name, JsonForm(_annotated(model, name)))
+            for name in _names(self.fields, ColumnKind.JSON)
+        )
+        odd = {
+            float,
+            datetime,
+            Decimal,
+            *(f.python for f in self.fields if f.structure or f.choices),
+        }
         self.one_form = {name: types - odd for name, types in self._types}
         # No value of the right type has another form.
-        self._as_it_is = not (self._floats or self._zoned or self._decimals)
+        self._as_it_is = not (
+            self._floats or self._zoned or self._decimals or self._choices or self._json
+        )
+        # Values of rows are those of their columns.
+        self._as_stored = not (self._enums or self._json)
 
     def load(self, values: Mapping[str, Any]) -> R:
         """Makes a row of stored values."""
+        if not self._as_stored:
+            values = self._loaded(values)
         return self.model.model_validate(values, by_alias=False, by_name=True)
+
+    def stored(self, row: R) -> dict[str, Any]:
+        """Returns the values of a row in its one form for the columns: enums as their values, JSON as text."""
+        values = row.__dict__.copy()
+        return values if self._as_stored else self.to_stored(values)
+
+    def to_stored(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Changes some values of a row to what their columns hold, where they are; returns them."""
+        for name, _ in self._enums:
+            if isinstance(values.get(name), Enum):
+                values[name] = values[name].value
+        for name, form in self._json:
+            if values.get(name) is not None:
+                values[name] = form.text(values[name])
+        return values
+
+    def stored_value(self, name: str, value: Any) -> Any:
+        """Returns a value of one field as its column holds it; None stays None.
+
+        Raises:
+            ValueError: JSON of the field cannot have it.
+        """
+        return self.to_stored({name: value})[name]
+
+    def readable(self, row: R) -> dict[str, Any]:
+        """Returns a row as JSON can say it; bytes in base64, with - and _."""
+        if not self._bytes:
+            return row.model_dump(mode="json")
+        told = row.model_dump(mode="json", exclude=set(self._bytes))
+        for name in self._bytes:
+            value = row.__dict__[name]
+            told[name] = None if value is None else base64.urlsafe_b64encode(value).decode()
+        return {name: told[name] for name in self.model.model_fields}
+
+    def to_json(self, row: R) -> bytes:
+        """Returns a row as JSON; as `readable`."""
+        return to_json(self.readable(row)) if self._bytes else row.model_dump_json().encode()
 
     def canonical(self, row: R) -> R:
         """Returns the row in its one form: exact types, moments in UTC, decimals written out.
@@ -121,12 +168,27 @@ class RowShape(Generic[R]):
                 row = self._convert(row)
         if self._as_it_is:
             return row
+        for name, choices in self._choices:
+            if row.__dict__[name] is not None and row.__dict__[name] not in choices:
+                row = self._convert(row)
         changes = self._changes(row.__dict__)
         return row.model_copy(update=changes) if changes else row
 
+    def _loaded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        loaded = dict(values)
+        for name, enum in self._enums:
+            member = enum._value2member_map_.get(loaded[name])
+            # What is no member is for the model to refuse.
+            loaded[name] = loaded[name] if member is None else member
+        for name, form in self._json:
+            if loaded[name] is not None:
+                loaded[name] = form.value(loaded[name])
+        return loaded
+
     def _convert(self, row: R) -> R:
         try:
-            return self.load({field.name: row.__dict__[field.name] for field in self.fields})
+            values = {field.name: row.__dict__[field.name] for field in self.fields}
+            return self.model.model_validate(values, by_alias=False, by_name=True)
         except ValidationError as error:
             raise DefinitionError(
                 f"projection {self._owner}: a fold made a row that is no"
@@ -146,7 +208,19 @@ class RowShape(Generic[R]):
             number = values[name]
             if number is not None and not _written_out(number):
                 changes[name] = self._write_out(name, number)
+        for name, form in self._json:
+            if values[name] is not None:
+                changes[name] = self._one_form(name, form, values[name])
         return changes
+
+    def _one_form(self, name: str, form: JsonForm, value: Any) -> Any:
+        try:
+            return form.value(form.text(value))
+        except ValueError as error:
+            raise DefinitionError(
+                f"projection {self._owner}: a fold made a row that is no {self.model.__name__}:"
+                f" {name}: {error}"
+            ) from error
 
     def _to_utc(self, name: str, moment: datetime) -> datetime:
         if moment.tzinfo is None:
@@ -172,41 +246,32 @@ class RowShape(Generic[R]):
 
 
 def _read_field(owner: str, model: type[BaseModel], name: str, annotation: Any) -> RowField:
-    kind, optional = kind_of(annotation)
-    if kind is None:
+    try:
+        found = column_type(annotation)
+    except NoColumn as error:
         raise DefinitionError(
-            f"projection {owner}: field {model.__name__}.{name} is a {annotation!r}; a column is"
-            " str, int, float, bool, Decimal, date or datetime, or one of these or None"
-        )
+            f"projection {owner}: field {model.__name__}.{name} is a {annotation!r}: {error}"
+        ) from error
     if len(name.encode()) > _COLUMN_NAME_BYTES_MAX:
         raise DefinitionError(
             f"projection {owner}: field {model.__name__}.{name} has a name of more than"
             f" {_COLUMN_NAME_BYTES_MAX} bytes"
         )
-    return RowField(name=name, kind=kind, optional=optional)
+    return RowField(
+        name=name,
+        kind=found.kind,
+        optional=found.optional,
+        python=found.python,
+        enum=found.enum,
+        choices=found.choices,
+        structure=found.structure,
+    )
 
 
-def kind_of(annotation: Any) -> tuple[ColumnKind | None, bool]:
-    """Returns which kind of column holds an annotated type, and whether the type admits None."""
-    plain, optional = _without_none(annotation)
-    return _KINDS.get(plain), optional
-
-
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    plain = _bare(annotation)
-    if get_origin(plain) not in {Union, UnionType}:
-        return plain, False
-    members = [_bare(member) for member in get_args(plain)]
-    others = [member for member in members if member is not NoneType]
-    if len(others) != 1 or len(members) == 1:
-        return plain, False
-    return others[0], True
-
-
-def _bare(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
+def _annotated(model: type[BaseModel], name: str) -> Any:
+    info = model.model_fields[name]
+    annotation: Any = info.annotation
+    return Annotated[annotation, *info.metadata] if info.metadata else annotation
 
 
 def _check_model(owner: str, model: type[BaseModel]) -> None:
@@ -230,7 +295,7 @@ def _check_model(owner: str, model: type[BaseModel]) -> None:
 
 
 def _accepted(field: RowField) -> frozenset[type]:
-    wanted = _TYPES[field.kind]
+    wanted = field.python
     return frozenset({wanted, NoneType} if field.optional else {wanted})
 
 

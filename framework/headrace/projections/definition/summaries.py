@@ -19,8 +19,9 @@ from typing import Any, Final, cast
 
 from headrace.domain.message import DomainEvent, EventContext
 from headrace.errors import DefinitionError
+from headrace.projections.definition.column_types import ColumnKind, column_type
 from headrace.projections.definition.expressions import Access, Bound, Literal, Term, as_term, bind
-from headrace.projections.definition.shape import ColumnKind, RowField
+from headrace.projections.definition.shape import RowField
 
 __all__ = [
     "DECIMAL_DIGITS_MAX",
@@ -114,7 +115,7 @@ def compile_summary(
     """
     bound = bind(summary.term, event_type, access)
     _check(summary, field, bound)
-    read = bound.read
+    read = bound.read if field.enum is None else _members(field.enum, bound.read)
     if summary.operation is Operation.LAST:
         return lambda _before, event, context: read(event, context)
     if _always_adds(summary, field):
@@ -139,6 +140,7 @@ def _check(summary: Summary, field: RowField, bound: Bound) -> None:
         raise DefinitionError(
             f"column {field.name} is {field.kind.value} and {summary!r} is {bound.kind.value}"
         )
+    _check_values(summary, field, bound)
     if operation is Operation.SUM and field.kind not in _ADDABLE:
         raise DefinitionError(f"column {field.name} is {field.kind.value}, which has no sum")
     if operation is Operation.LAST and bound.optional and not field.optional:
@@ -150,6 +152,34 @@ def _check(summary: Summary, field: RowField, bound: Bound) -> None:
             f"column {field.name}: {summary!r} needs a column that may be None, for rows without"
             f" such an event; annotate it as {field.kind.value} or None"
         )
+
+
+def _check_values(summary: Summary, field: RowField, bound: Bound) -> None:
+    """Refuses what has the right kind and yields values that the column's type does not take."""
+    operation = summary.operation
+    if field.enum is not None and bound.of is not field.enum:
+        raise DefinitionError(
+            f"column {field.name} is {field.enum.__name__}, and {summary!r} is not"
+        )
+    if field.kind is ColumnKind.JSON and column_type(bound.of).structure != field.structure:
+        raise DefinitionError(
+            f"column {field.name} and {summary!r} are both kept as JSON, and are of other types"
+        )
+    if field.choices and not (bound.choices and bound.choices <= field.choices):
+        raise DefinitionError(
+            f"column {field.name} takes {', '.join(map(repr, sorted(field.choices)))}, and {summary!r}"
+            " may be another value"
+        )
+    odd = field.enum is not None or field.choices or field.kind is ColumnKind.JSON
+    if odd and operation not in {Operation.FIRST, Operation.LAST}:
+        raise DefinitionError(
+            f"column {field.name}: its values have no order and no sum; use first or last"
+        )
+
+
+def _members(enum: type[Enum], read: Any) -> Any:
+    members = enum._value2member_map_
+    return lambda event, context: members.get(read(event, context))
 
 
 def _always_adds(summary: Summary, field: RowField) -> bool:

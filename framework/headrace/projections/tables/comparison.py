@@ -11,7 +11,7 @@ Used by rebuilds, before they switch. It writes nothing.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -40,7 +40,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import read_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.row_tables import ExactDecimal, row_of
-from headrace.projections.tables.statements import is_among, listed
+from headrace.projections.tables.statements import has_key_among, listed_keys
 
 __all__ = ["NO_A", "NO_B", "Comparison", "Difference", "compare", "compare_on"]
 
@@ -60,7 +60,7 @@ NO_B: Final = "no rebuilt row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Generic[R]):
-    """A key whose rows differ; None where a generation has no row for it."""
+    """A key whose rows differ, as text; None where a generation has no row for it."""
 
     key: str
     a: R | None
@@ -108,7 +108,11 @@ class Comparison(Generic[R]):
         return self.rows - self.only_b, self.rows - self.only_a
 
     def updated(
-        self, keys: Collection[str], before: "Comparison[R]", now: "Comparison[R]"
+        self,
+        keys: Collection[str],
+        before: "Comparison[R]",
+        now: "Comparison[R]",
+        order: Callable[[str], Any],
     ) -> "Comparison[R]":
         """Returns what comparing everything now would find.
 
@@ -116,13 +120,14 @@ class Comparison(Generic[R]):
             keys: of the rows that are not as they were; there are no others.
             before: the comparison of these rows alone, as they were when all was compared.
             now: the same as they are now.
+            order: what keys are sorted by.
         """
 
         def kept(
             found: tuple[Difference[R], ...], new: tuple[Difference[R], ...], count: int
         ) -> Any:
             others = (each for each in found if each.key not in keys)
-            return tuple(sorted((*others, *new), key=lambda each: each.key)[:count])
+            return tuple(sorted((*others, *new), key=lambda each: order(each.key))[:count])
 
         columns = Counter(self.columns)
         columns.subtract(before.columns)
@@ -233,25 +238,35 @@ class _Sides(Generic[R]):
     ) -> None:
         self._projection = projection
         self._live, self._rebuilt = tables[0].alias("live"), tables[1].alias("rebuilt")
-        self._arguments = listed(dialect, expected) if expected else {}
-        if among is not None:
-            self._arguments |= listed(dialect, among, _COMPARED)
+        form = projection.key_form
+        names = form.names
+        self._arguments: dict[str, Any] = {}
+        if expected:
+            self._arguments |= listed_keys(dialect, [form.values(key) for key in expected])
+        if among:
+            compared = [form.values(key) for key in among]
+            self._arguments |= listed_keys(dialect, compared, _COMPARED)
         self._is_compared = [
-            true() if among is None else is_among(side.c[projection.key], dialect, _COMPARED)
+            true()
+            if among is None
+            else has_key_among([side.c[name] for name in names], dialect, _COMPARED)
+            if among
+            else false()
             for side in (self._live, self._rebuilt)
         ]
-        live, rebuilt = self._live.c[projection.key], self._rebuilt.c[projection.key]
+        # Where there is no row every column is null, and no column of a key is where there is one.
+        live, rebuilt = self._live.c[names[0]], self._rebuilt.c[names[0]]
         both = and_(live.is_not(None), rebuilt.is_not(None))
         differ = {
             name: _comparable(a, dialect).is_distinct_from(_comparable(b, dialect))
             for (name, a), b in zip(self._live.c.items(), self._rebuilt.c, strict=True)
-            if name != projection.key
+            if name not in names
         }
         self._differs = tuple(differ.values())
         self.kinds = {name: and_(both, each) for name, each in differ.items()}
         self.kinds |= {NO_A: live.is_(None), NO_B: rebuilt.is_(None)}
-        key = func.coalesce(live, rebuilt)
-        self._expected = is_among(key, dialect) if expected else false()
+        keys = [func.coalesce(self._live.c[name], self._rebuilt.c[name]) for name in names]
+        self._expected = has_key_among(keys, dialect) if expected else false()
 
     async def count_live(self, connection: AsyncConnection) -> int:
         """Counts the rows of the first table."""
@@ -307,20 +322,21 @@ class _Sides(Generic[R]):
                 if kind is not None:
                     query = query.where(self.kinds[kind])
                 found += [each async for each in self._differences(connection, query)]
-        return sorted(found, key=lambda difference: difference.key)[:rows_max]
+        values = self._projection.key_form.values
+        return sorted(found, key=lambda difference: values(difference.key))[:rows_max]
 
     def _halves(self) -> tuple[Select[Any], Select[Any]]:
         """Selects the live rows that are not rebuilt, or differently; and rows that are not live."""
-        live, rebuilt, key = self._live, self._rebuilt, self._projection.key
-        same = live.c[key] == rebuilt.c[key]
+        live, rebuilt, names = self._live, self._rebuilt, self._projection.key_form.names
+        same = and_(*(live.c[name] == rebuilt.c[name] for name in names))
         columns = select(*live.c, *rebuilt.c)
         return (
             columns.select_from(live.outerjoin(rebuilt, same))
             .where(or_(*self._differs, self.kinds[NO_B]), self._is_compared[0])
-            .order_by(live.c[key]),
+            .order_by(*(live.c[name] for name in names)),
             columns.select_from(rebuilt.outerjoin(live, same))
-            .where(live.c[key].is_(None), self._is_compared[1])
-            .order_by(rebuilt.c[key]),
+            .where(live.c[names[0]].is_(None), self._is_compared[1])
+            .order_by(*(rebuilt.c[name] for name in names)),
         )
 
     async def _differences(
@@ -330,7 +346,7 @@ class _Sides(Generic[R]):
         for values in await connection.execute(query, self._arguments):
             a = _row(self._projection, dict(zip(names, values[: len(names)], strict=True)))
             b = _row(self._projection, dict(zip(names, values[len(names) :], strict=True)))
-            yield Difference(key=getattr(a or b, self._projection.key), a=a, b=b)
+            yield Difference(key=self._projection.key_form.text_of(a or b), a=a, b=b)
 
 
 def _comparable(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
@@ -345,4 +361,4 @@ def _comparable(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[A
 
 def _row(projection: Projection[R], values: Mapping[str, Any]) -> R | None:
     # Its key is null where there is none.
-    return None if values[projection.key] is None else row_of(projection, values)
+    return None if values[projection.key_form.names[0]] is None else row_of(projection, values)

@@ -17,14 +17,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
+from headrace.projections.tables.index.statements import naming_unique
 from headrace.projections.tables.origins import is_followed, lock_state_now
-from headrace.projections.tables.row_tables import values_of
+from headrace.projections.tables.row_tables import row_of, values_of
 from headrace.projections.tables.statements import (
     PARKED,
     Together,
     copy_into,
     delete_by,
+    gone_keys,
     listed,
+    listed_keys,
     offsets_of,
     rows_among,
     upsert,
@@ -207,10 +210,11 @@ def find_rows(
     if not keys:
         return {}
     projection, table, dialect = target.projection, target.table, connection.dialect
-    names = table.columns.keys()
-    found = connection.execute(rows_among(table, projection.key, dialect), listed(dialect, keys))
-    loaded = (projection.shape.load(dict(zip(names, values, strict=True))) for values in found)
-    return {getattr(row, projection.key): row for row in loaded}
+    names, form = table.columns.keys(), projection.key_form
+    wanted = listed_keys(dialect, [form.values(key) for key in keys])
+    found = connection.execute(rows_among(table, dialect), wanted)
+    loaded = (row_of(projection, dict(zip(names, values, strict=True))) for values in found)
+    return {form.text_of(row): row for row in loaded}
 
 
 def store_offsets(
@@ -239,8 +243,9 @@ def store_versions(
 
 def store_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
     """Like `write_rows`, for a connection that blocks."""
-    values = [values_of(row) for row in changes.values() if row is not None]
-    upsert(connection, target.table, values)
+    values = [values_of(target.projection, row) for row in changes.values() if row is not None]
+    with naming_unique(target.projection, target.table.name):
+        upsert(connection, target.table, values)
     delete_rows(connection, target, changes)
 
 
@@ -255,15 +260,20 @@ def store_new_versions(
 
 def store_new_rows(connection: Connection, target: Target[R], rows: Mapping[str, R | None]) -> None:
     """Copies in rows whose keys have none; several times as fast as `store_rows`."""
-    records = (tuple(values_of(row).values()) for row in rows.values() if row is not None)
+    records = (
+        tuple(values_of(target.projection, row).values())
+        for row in rows.values()
+        if row is not None
+    )
     copy_into(connection, target.table, records)
 
 
 def delete_rows(connection: Connection, target: Target[R], changes: Mapping[str, R | None]) -> None:
     """Deletes the rows that a batch has ended."""
-    gone = [{"gone": key} for key, row in changes.items() if row is None]
+    values = target.projection.key_form.values
+    gone = [values(key) for key, row in changes.items() if row is None]
     if gone:
-        connection.execute(delete_by(target.table, target.projection.key), gone)
+        connection.execute(delete_by(target.table), gone_keys(gone))
 
 
 def replace_offsets(
@@ -278,14 +288,16 @@ def replace_offsets(
 
     PostgreSQL only. Where not, it returns False, and the transaction has to be rolled back.
     """
+    values = target.projection.key_form.values
     together = Together(
         place={**place_of(target), "fingerprint": target.projection.fingerprint},
-        rows=[values_of(row) for row in changes.values() if row is not None],
-        gone=[key for key, row in changes.items() if row is None],
+        rows=[values_of(target.projection, row) for row in changes.values() if row is not None],
+        gone=[values(key) for key, row in changes.items() if row is None],
         versions=versions,
         moves=[(*queue, offset, end.get(queue, offset)) for queue, offset in left.items()],
     )
-    return write_together(connection, target.table, target.projection.key, together)
+    with naming_unique(target.projection, target.table.name):
+        return write_together(connection, target.table, together)
 
 
 def place_of(target: Target[Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from headrace.projections.tables.generation_tables import (
     drop_others,
     find_all,
 )
+from headrace.projections.tables.index.statements import create_indexes
 from headrace.projections.tables.origins import (
     GenerationOrigin,
     ProjectionState,
@@ -124,6 +125,7 @@ async def ensure(connection: AsyncConnection, projection: Projection[Any]) -> No
         table = build_table(projection, physical_name(name, _FIRST_GENERATION))
         await connection.run_sync(check_free, name, table.name)
         await connection.execute(CreateTable(table))
+        await connection.run_sync(create_indexes, projection, table.name)
         await connection.execute(create_view(name, table))
         origin = GenerationOrigin(version=projection.version, followed=True, by_command=True)
         await note_origin(connection, name, _FIRST_GENERATION, origin)

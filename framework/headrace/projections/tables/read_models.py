@@ -31,6 +31,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import Target, read_offsets, write_offsets, write_versions
 from headrace.projections.tables.generations import ProjectionState
+from headrace.projections.tables.index.statements import create_indexes
 from headrace.projections.tables.reader import ProjectionReader
 from headrace.projections.tables.rebuild_locks import RebuildLocks
 from headrace.projections.tables.row_tables import build_table, physical_name
@@ -298,6 +299,7 @@ class ReadModels:
                 connection, projection, owner, self._clock.now()
             )
             target = self.target(projection, generation)
+            await connection.run_sync(create_indexes, projection, target.table.name)
             await write_offsets(connection, target, offsets or {})
             await write_versions(connection, target, versions or {})
             await generations.switch(connection, projection, generation, owner)

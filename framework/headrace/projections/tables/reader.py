@@ -11,6 +11,7 @@ Used by the application's queries and by `comparison`. It writes nothing.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import gt
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,8 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
-from headrace.projections.definition.shape import ColumnKind
-from headrace.projections.tables.row_query import RowQuery
+from headrace.projections.tables.row_query import RowQuery, compared
 from headrace.projections.tables.row_tables import row_of
 
 __all__ = ["JoinedReader", "Page", "ProjectionReader", "read_page"]
@@ -62,7 +62,6 @@ class ProjectionReader(Generic[R]):
         self._engine = engine
         self._projection = projection
         self._table = table
-        self._key = table.c[projection.key]
         self._query = RowQuery(projection, table, engine.dialect.name)
 
     @property
@@ -79,9 +78,13 @@ class ProjectionReader(Generic[R]):
             found: Sequence[RowMapping] = (await connection.execute(statement)).mappings().all()
         return found
 
-    async def get(self, key: str) -> R | None:
-        """Returns the row of a key, or None."""
-        statement = select(self._table).where(self._key == key)
+    async def get(self, key: Any) -> R | None:
+        """Returns the row of a key, or None; of a key of several fields, a tuple in their order.
+
+        Raises:
+            ValueError: no row can have this key, because it is of another type.
+        """
+        statement = select(self._table).where(self._query.has_key(key))
         async with self._engine.connect() as connection:
             row = (await connection.execute(statement)).mappings().one_or_none()
         return None if row is None else row_of(self._projection, row)
@@ -141,7 +144,7 @@ class ProjectionReader(Generic[R]):
             on: the field of these rows that holds a key of the other's.
 
         Raises:
-            ValueError: the rows have no such field, or it is no text.
+            ValueError: the rows have no such field, or it is of another type than the key.
         """
         others = (other._projection, other._table)  # noqa: SLF001 - another one of this class
         return JoinedReader(self._engine, (self._projection, self._table), others, on)
@@ -158,7 +161,7 @@ class ProjectionReader(Generic[R]):
 
         Pages are read one after another: a row that changes meanwhile may be seen either way.
         """
-        after: str | None = None
+        after: tuple[Any, ...] | None = None
         while True:
             async with self._engine.connect() as connection:
                 page = await read_page(connection, self._projection, self._table, after)
@@ -166,17 +169,20 @@ class ProjectionReader(Generic[R]):
                 yield row
             if len(page) < _PAGE_ROWS:
                 return
-            after = getattr(page[-1], self._projection.key)
+            after = self._query.key_of(page[-1])
 
 
 async def read_page(
-    connection: AsyncConnection, projection: Projection[R], table: Table, after: str | None
+    connection: AsyncConnection,
+    projection: Projection[R],
+    table: Table,
+    after: tuple[Any, ...] | None,
 ) -> list[R]:
     """Returns the next rows after a key, in key order; fewer than a page's worth are the last."""
-    key = table.c[projection.key]
-    statement = select(table).order_by(key).limit(_PAGE_ROWS)
+    keys = [table.c[name] for name in projection.key_form.names]
+    statement = select(table).order_by(*keys).limit(_PAGE_ROWS)
     if after is not None:
-        statement = statement.where(key > after)
+        statement = statement.where(compared(gt, keys, after))
     found = await connection.execute(statement)
     return [row_of(projection, row) for row in found.mappings()]
 
@@ -191,7 +197,8 @@ class JoinedReader(Generic[R, S]):
         on: the field of the rows that holds a key of the others.
 
     Raises:
-        ValueError: the rows have no such field, or it is no text.
+        ValueError: the rows have no such field, it is of another type than the key of the others, or
+            that has several fields.
     """
 
     def __init__(
@@ -206,18 +213,24 @@ class JoinedReader(Generic[R, S]):
         self._other, table = others
         self._query = RowQuery(self._projection, self._table, engine.dialect.name)
         kinds = {field.name: field.kind for field in self._projection.shape.fields}
-        if kinds.get(on) is not ColumnKind.TEXT:
+        wanted = self._other.key_form.kinds
+        if len(wanted) > 1:
             raise ValueError(
-                f"{self._projection.row.__name__} has no text field {on!r} to hold a key of"
+                f"the key of {self._other.name} has several fields; join the tables by a statement of your"
+                " own, with table and select"
+            )
+        if kinds.get(on) is not wanted[0]:
+            raise ValueError(
+                f"{self._projection.row.__name__} has no {wanted[0].value} field {on!r} to hold a key of"
                 f" {self._other.name}"
             )
         # Under another name, so that a projection can be joined with itself.
         self._others = table.alias("others")
-        self._on = self._table.c[on] == self._others.c[self._other.key]
+        self._on = self._table.c[on] == self._others.c[self._other.key_form.names[0]]
 
-    async def get(self, key: str) -> tuple[R, S | None] | None:
+    async def get(self, key: Any) -> tuple[R, S | None] | None:
         """Returns the row of a key and the row it names, None where there is none; or None."""
-        pairs = await self._fetch(self._pairs().where(self._table.c[self._projection.key] == key))
+        pairs = await self._fetch(self._pairs().where(self._query.has_key(key)))
         return pairs[0] if pairs else None
 
     async def where(self, **conditions: Any) -> list[tuple[R, S | None]]:
@@ -228,7 +241,7 @@ class JoinedReader(Generic[R, S]):
             ProjectionError: more than 10,000 rows; use SQL of your own on the two views.
         """
         wanted = self._query.conditions(conditions)
-        statement = self._pairs().where(*wanted).order_by(self._table.c[self._projection.key])
+        statement = self._pairs().where(*wanted).order_by(*self._query.keys)
         pairs = await self._fetch(statement.limit(_WHERE_ROWS_MAX + 1))
         if len(pairs) > _WHERE_ROWS_MAX:
             raise ProjectionError(
@@ -250,6 +263,6 @@ class JoinedReader(Generic[R, S]):
             row = row_of(self._projection, dict(zip(names, values[: len(names)], strict=True)))
             other = dict(zip(other_names, values[len(names) :], strict=True))
             # Its key is never null, unless there is no such row.
-            named = other[self._other.key] is not None
+            named = other[self._other.key_form.names[0]] is not None
             pairs.append((row, row_of(self._other, other) if named else None))
         return pairs

@@ -11,20 +11,22 @@ Used by `reader`. Pure: it makes statements and runs none.
 """
 
 import base64
-import binascii
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from operator import ge, gt, le, lt
 from types import GenericAlias
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from sqlalchemy import REAL, ColumnElement, Table, and_, cast, or_
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from sqlalchemy import REAL, ColumnElement, Table, and_, cast, literal, or_, tuple_
 
+from headrace.projections.definition.column_types import ColumnKind
+from headrace.projections.definition.key_form import KeyForm
 from headrace.projections.definition.projection import Projection
-from headrace.projections.definition.shape import ColumnKind
 
-__all__ = ["IN_VALUES_MAX", "LOOKUPS", "Order", "RowQuery"]
+__all__ = ["IN_VALUES_MAX", "LOOKUPS", "Order", "RowQuery", "compared"]
 
 # Values of one `in`: each is a parameter, of which a statement takes 32,766.
 IN_VALUES_MAX: Final = 1_000
@@ -34,6 +36,8 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], ColumnElement[bool]]]] = {
 }  # fmt: skip
 # What may follow a field's name and two underscores.
 LOOKUPS: Final = (*_COMPARE, "in", "ne")
+_UNORDERED: Final = frozenset({ColumnKind.BOOLEAN, ColumnKind.JSON})
+_BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
 
 class RowQuery:
@@ -46,14 +50,33 @@ class RowQuery:
         projection: whose rows.
         table: the view of the live generation, or one generation's table.
         dialect: "sqlite" or "postgresql".
+
+    Attributes:
+        keys: the columns of the key, in order.
     """
 
     def __init__(self, projection: Projection[Any], table: Table, dialect: str) -> None:
-        self._key = projection.key
+        self._form = projection.key_form
+        self._shape = projection.shape
         self._row = projection.row
         self._kinds = {field.name: field.kind for field in projection.shape.fields}
+        self._optional = {field.name for field in projection.shape.fields if field.optional}
         self._table = table
+        self.keys: list[ColumnElement[Any]] = [table.c[name] for name in self._form.names]
         self._sqlite = dialect == "sqlite"
+
+    def has_key(self, key: Any) -> ColumnElement[bool]:
+        """Returns the condition that holds for the row of a key, given as its value or a tuple.
+
+        Raises:
+            ValueError: no row can have this key.
+        """
+        values = self._form.values(self._form.text(key))
+        return and_(*(column == value for column, value in zip(self.keys, values, strict=True)))
+
+    def key_of(self, row: BaseModel) -> tuple[Any, ...]:
+        """Returns the values of a row's key."""
+        return tuple(getattr(row, name) for name in self._form.names)
 
     def field_of(self, name: str) -> tuple[str, str]:
         """Returns the field that a condition is about, and its lookup, which may be empty.
@@ -89,12 +112,24 @@ class RowQuery:
         Raises:
             ValueError: the row has no such field.
         """
-        name = self._key if by is None else by.removeprefix("-")
+        descending = by is not None and by.startswith("-")
+        name = None if by is None else by.removeprefix("-")
+        if (name,) == self._form.names:
+            name = None
+        if name is None:
+            return Order(self._form, self.keys, None, descending=descending)
         if name not in self._kinds:
             raise ValueError(f"{self._row.__name__} has no field {name!r} to order by")
-        descending = by is not None and by.startswith("-")
-        columns = self._comparable(name), self._table.c[self._key]
-        return Order(self._row, (name, self._key), columns, self._value, descending=descending)
+        if self._kinds[name] is ColumnKind.JSON:
+            raise ValueError(f"{name} is kept as JSON, which has no order")
+        field = OrderField(
+            name=name,
+            column=self._comparable(name),
+            annotation=self._row.model_fields[name].annotation,
+            optional=name in self._optional,
+            value=partial(self._value, name),
+        )
+        return Order(self._form, self.keys, field, descending=descending)
 
     def _condition(self, name: str, lookup: str, value: Any) -> ColumnElement[bool]:
         column = self._comparable(name)
@@ -102,7 +137,7 @@ class RowQuery:
             return self._among(name, column, value)
         value = self._value(name, value)
         if lookup in _COMPARE:
-            if value is None or self._kinds[name] is ColumnKind.BOOLEAN:
+            if value is None or self._kinds[name] in _UNORDERED:
                 raise ValueError(f"{name}__{lookup}: nothing is greater or less than {value}")
             return _COMPARE[lookup](column, value)
         return column.is_distinct_from(value) if lookup == "ne" else column == value
@@ -120,13 +155,34 @@ class RowQuery:
         if kind is ColumnKind.DECIMAL and self._sqlite:
             return cast(column, REAL)
         # A key's column has this collation itself.
-        if kind is ColumnKind.TEXT and not self._sqlite and name != self._key:
+        if kind is ColumnKind.TEXT and not self._sqlite and name not in self._form.names:
             return column.collate("C")
         return column
 
     def _value(self, name: str, value: Any) -> Any:
         is_text = self._kinds[name] is ColumnKind.DECIMAL and self._sqlite
-        return float(Decimal(value)) if is_text and isinstance(value, Decimal | int) else value
+        if is_text and isinstance(value, Decimal | int):
+            return float(Decimal(value))
+        return self._shape.stored_value(name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderField:
+    """The field that rows are ordered by.
+
+    Attributes:
+        name: of the field.
+        column: as it is compared.
+        annotation: the type of its values.
+        optional: whether rows may have no value in it.
+        value: makes of a value what the column is compared with.
+    """
+
+    name: str
+    column: ColumnElement[Any]
+    annotation: Any
+    optional: bool
+    value: Callable[[Any], Any]
 
 
 class Order:
@@ -135,44 +191,45 @@ class Order:
     Rows without a value in the field come last.
 
     Args:
-        row: the row model.
-        names: of the field and of the key, which may be the same.
-        columns: as they are compared.
-        value: makes of a field's value what its column is compared with.
-        descending: whether the greatest value comes first; keys rise in any case.
+        form: of the keys.
+        keys: the columns of the key.
+        field: by which they are ordered; None: by their key alone.
+        descending: whether the greatest value comes first; keys after a field rise in any case.
     """
 
     def __init__(
         self,
-        row: type[BaseModel],
-        names: tuple[str, str],
-        columns: tuple[ColumnElement[Any], ColumnElement[Any]],
-        value: Callable[[str, Any], Any],
+        form: KeyForm,
+        keys: Sequence[ColumnElement[Any]],
+        field: OrderField | None,
         *,
         descending: bool,
     ) -> None:
-        self._names = names
-        self._column, self._key = columns
-        self._value = value
+        self._form = form
+        self._keys = keys
+        self._field = field
         self._descending = descending
-        place: Any = GenericAlias(tuple, (row.model_fields[names[0]].annotation, str))
-        self._place: TypeAdapter[Any] = TypeAdapter(place)
-        self._by_key = names[0] == names[1]
+        if field is not None:
+            place: Any = GenericAlias(tuple, (field.annotation, str))
+            self._place: TypeAdapter[Any] = TypeAdapter(place, config=_BASE64)
 
     @property
     def clauses(self) -> list[ColumnElement[Any]]:
         """What a statement's rows are ordered by."""
-        if self._by_key:
-            return [self._key.desc() if self._descending else self._key]
-        column = self._column.desc() if self._descending else self._column
-        return [self._column.is_(None), column, self._key]
+        field = self._field
+        if field is None:
+            return [key.desc() if self._descending else key for key in self._keys]
+        column = field.column.desc() if self._descending else field.column
+        # Without the first, an index on the field has the order.
+        missing = [field.column.is_(None)] if field.optional else []
+        return [*missing, column, *self._keys]
 
     def cursor(self, row: BaseModel) -> str:
         """Returns where the page behind a row begins: its key, or its value and key as one word."""
-        key: str = getattr(row, self._names[1])
-        if self._by_key:
+        key = self._form.text_of(row)
+        if self._field is None:
             return key
-        place = self._place.dump_json((getattr(row, self._names[0]), key))
+        place = self._place.dump_json((getattr(row, self._field.name), key))
         return base64.urlsafe_b64encode(place).decode()
 
     def behind(self, cursor: str) -> ColumnElement[bool]:
@@ -181,17 +238,35 @@ class Order:
         Raises:
             ValueError: it is not one of this order.
         """
-        if self._by_key:
-            return self._key < cursor if self._descending else self._key > cursor
+        field = self._field
+        if field is None:
+            values = self._form.values(self._form.parse(cursor))
+            return compared(lt if self._descending else gt, self._keys, values)
         try:
-            value, key = self._place.validate_json(base64.urlsafe_b64decode(cursor.encode()))
-        except (ValidationError, binascii.Error, UnicodeEncodeError) as error:
+            value, text = self._place.validate_json(base64.urlsafe_b64decode(cursor.encode()))
+            key = self._form.values(text)
+        except (ValueError, UnicodeEncodeError) as error:
             raise ValueError(
                 "after is what the page before said, for the same field and order"
             ) from error
+        greater_key = compared(gt, self._keys, key)
         if value is None:
-            return and_(self._column.is_(None), self._key > key)
-        value = self._value(self._names[0], value)
-        further = self._column < value if self._descending else self._column > value
-        same = and_(self._column == value, self._key > key)
-        return or_(further, same, self._column.is_(None))
+            return and_(field.column.is_(None), greater_key)
+        value = field.value(value)
+        further = field.column < value if self._descending else field.column > value
+        same = and_(field.column == value, greater_key)
+        return or_(further, same, field.column.is_(None))
+
+
+def compared(
+    compare: Callable[[Any, Any], Any],
+    columns: Sequence[ColumnElement[Any]],
+    values: Sequence[Any],
+) -> ColumnElement[bool]:
+    """Returns a comparison of the columns of a key with the values of one, the first part first."""
+    if len(columns) == 1:
+        found: ColumnElement[bool] = compare(columns[0], values[0])
+        return found
+    given = (literal(value, of.type) for value, of in zip(values, columns, strict=True))
+    found = compare(tuple_(*columns), tuple_(*given))
+    return found

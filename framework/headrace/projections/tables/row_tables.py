@@ -4,18 +4,21 @@ Row models as SQL tables: one table per generation of a projection, one view in 
     balances       VIEW   what users query; selects from the live generation
     balances__1    TABLE  a generation: live, kept for rollback, or a shadow being built
 
-Text is Text, a key String(255) in code-point order, int BigInteger, float double precision,
-Decimal exact (NUMERIC on PostgreSQL, text on SQLite), moments UTC with microseconds.
+Text is Text, in a key String(255) in code-point order, int BigInteger, float double precision, Decimal
+exact (NUMERIC on PostgreSQL, text on SQLite), moments UTC with microseconds, UUID its own type on
+PostgreSQL and text on SQLite, JSON `jsonb` on PostgreSQL and text on SQLite.
 
 Turns a `RowShape` into a table of SQLAlchemy Core.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -24,8 +27,10 @@ from sqlalchemy import (
     Date,
     Dialect,
     Float,
+    LargeBinary,
     MetaData,
     Numeric,
+    PrimaryKeyConstraint,
     Select,
     String,
     Table,
@@ -33,19 +38,24 @@ from sqlalchemy import (
     inspect,
     select,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import ExecutableDDLElement
 from sqlalchemy.sql import quoted_name
 from sqlalchemy.sql.compiler import DDLCompiler
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
+from headrace.errors import ProjectionError
+from headrace.projections.definition.column_types import ColumnKind
+from headrace.projections.definition.json_values import json_text
+from headrace.projections.definition.key_form import KEY_CHARACTERS_MAX
 from headrace.projections.definition.projection import Projection
-from headrace.projections.definition.shape import ColumnKind
 from headrace.stores.database.tables import UtcDateTime
 
 __all__ = [
+    "CanonicalJson",
     "ExactDecimal",
+    "HyphenatedUuid",
     "build_table",
     "create_view",
     "drop_view",
@@ -84,6 +94,59 @@ class ExactDecimal(TypeDecorator[Decimal]):
         return Decimal(value) if isinstance(value, str) else value
 
 
+class HyphenatedUuid(TypeDecorator[UUID]):
+    """A UUID: its own type on PostgreSQL, on SQLite text in lower case with hyphens, in the same order."""
+
+    impl = postgresql.UUID
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Chooses the database's own type."""
+        own: TypeEngine[Any] = Text() if dialect.name == "sqlite" else postgresql.UUID()
+        return dialect.type_descriptor(own)
+
+    def process_bind_param(self, value: UUID | None, dialect: Dialect) -> Any:
+        """Writes it as text for SQLite."""
+        return str(value) if isinstance(value, UUID) and dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> UUID | None:  # noqa: ARG002 - the port's argument
+        """Reads it back."""
+        return UUID(value) if isinstance(value, str) else value
+
+
+class _JsonText(postgresql.JSONB):
+    """`jsonb` that is written and read as text."""
+
+    def bind_processor(self, dialect: Dialect) -> None:
+        """Writes the text as it is."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        """Reads the text as it is."""
+
+
+class CanonicalJson(TypeDecorator[Any]):
+    """JSON: `jsonb` on PostgreSQL, text in its one form on SQLite.
+
+    What is written is such a text already, or is made into one; what is read is lists and dicts.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Chooses the database's own type."""
+        own: TypeEngine[Any] = Text() if dialect.name == "sqlite" else _JsonText()
+        return dialect.type_descriptor(own)
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the port's argument
+        """Writes text as it is, and everything else as text."""
+        return value if value is None or isinstance(value, str) else json_text(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - the port's argument
+        """Reads lists and dicts."""
+        return json.loads(value) if isinstance(value, str) else value
+
+
 def physical_name(name: str, generation: int) -> str:
     """Returns the name of a generation's table."""
     return f"{name}__{generation}"
@@ -97,21 +160,24 @@ def generation_of(name: str, table_name: str) -> int | None:
 
 def build_table(projection: Projection[Any], table_name: str) -> Table:
     """Returns the table that a projection's rows fit into, under any name."""
+    keys = projection.key_form.names
     columns: list[Column[Any]] = []
     for field in projection.shape.fields:
-        is_key = field.name == projection.key
-        column_type = _key_type() if is_key else _column_type(field.kind)
+        of_key = field.name in keys and field.kind is ColumnKind.TEXT
+        column_type = _key_type() if of_key else _column_type(field.kind)
         columns.append(
             Column(
                 # Always quoted: databases differ in their reserved words.
                 quoted_name(field.name, quote=True),
                 column_type,
-                primary_key=is_key,
+                primary_key=(field.name,) == keys,
                 nullable=field.optional,
                 autoincrement=False,
             )
         )
-    return Table(table_name, MetaData(), *columns)
+    # In the order of the key, and not of the columns.
+    several = [PrimaryKeyConstraint(*keys)] if len(keys) > 1 else []
+    return Table(table_name, MetaData(), *columns, *several)
 
 
 def fingerprint(projection: Projection[Any]) -> str:
@@ -119,14 +185,25 @@ def fingerprint(projection: Projection[Any]) -> str:
     return projection.fingerprint
 
 
-def values_of(row: BaseModel) -> dict[str, Any]:
+def values_of(projection: Projection[R], row: R) -> dict[str, Any]:
     """Returns a row as values for its table's columns."""
-    return dict(row.__dict__)
+    return projection.shape.stored(row)
 
 
 def row_of(projection: Projection[R], values: Mapping[Any, Any]) -> R:
-    """Returns the row that a table's values by column name stand for."""
-    return projection.shape.load(dict(values))
+    """Returns the row that a table's values by column name stand for.
+
+    Raises:
+        ProjectionError: the row model does not take them any more.
+    """
+    try:
+        return projection.shape.load(dict(values))
+    except ValidationError as error:
+        key = ", ".join(f"{name}={values[name]!r}" for name in projection.key_form.names)
+        raise ProjectionError(
+            f"projection {projection.name}: the stored row with {key} is no {projection.row.__name__}"
+            f" of this code; run `headrace projection rebuild {projection.name}`: {error}"
+        ) from error
 
 
 class _CreateView(ExecutableDDLElement):
@@ -185,7 +262,8 @@ def fits(connection: Connection, table: Table) -> bool:
     wanted = [
         (column.name, _stored_as(column.type, dialect), column.nullable) for column in table.columns
     ]
-    return found == wanted
+    key = inspector.get_pk_constraint(table.name)["constrained_columns"]
+    return found == wanted and key == [column.name for column in table.primary_key.columns]
 
 
 def _key_type() -> String:
@@ -210,6 +288,12 @@ def _column_type(kind: ColumnKind) -> TypeEngine[Any]:
             return Date()
         case ColumnKind.TIMESTAMP:
             return UtcDateTime()
+        case ColumnKind.UUID:
+            return HyphenatedUuid()
+        case ColumnKind.BYTES:
+            return LargeBinary()
+        case ColumnKind.JSON:
+            return CanonicalJson()
 
 
 def _stored_as(column_type: TypeEngine[Any], dialect: Dialect) -> type:

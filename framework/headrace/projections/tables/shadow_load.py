@@ -34,6 +34,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    tuple_,
 )
 from sqlalchemy import table as lightweight_table
 from sqlalchemy.dialects.postgresql import insert
@@ -256,22 +257,22 @@ async def become_shadow(
 
 
 async def merge_into_shadow(
-    connection: AsyncConnection, shadow: Table, key: str, place: Mapping[str, Any]
+    connection: AsyncConnection, shadow: Table, place: Mapping[str, Any]
 ) -> None:
     """Writes the rows and versions in place of a shadow's own, and deletes rows.
 
     Args:
         connection: in the transaction that knows who owns the shadow, and writes the offsets.
         shadow: its table.
-        key: its key column.
         place: its `name` and `generation`.
     """
     names = staging_of(shadow.name)
     await _end_sessions(connection, names)
     others = _others(names).c
     await _merge(connection, shadow, select(*_rows(names, shadow).columns))
-    gone = select(others.key).where(others.kind == DELETED)
-    await connection.execute(delete(shadow).where(shadow.c[key].in_(gone)))
+    keys = list(shadow.primary_key.columns)
+    gone = select(*_parts_of(others.key, keys)).where(others.kind == DELETED)
+    await connection.execute(delete(shadow).where(tuple_(*keys).in_(gone)))
     await _merge(connection, projection_versions, _versions(names, place))
     await drop_staging(connection, shadow.name)
 
@@ -287,6 +288,20 @@ async def _merge(connection: AsyncConnection, table: Table, chosen: Select[Any])
         if others
         else written.on_conflict_do_nothing(index_elements=keys)
     )
+
+
+def _parts_of(text: Column[str], keys: Sequence[Column[Any]]) -> list[ColumnElement[Any]]:
+    """Returns the values of a key that is written as one text; see `key_form`."""
+    parts: list[ColumnElement[Any]] = [text]
+    if len(keys) > 1:
+        parts = [
+            func.replace(func.replace(func.split_part(text, ",", at), "%2C", ","), "%25", "%")
+            for at in range(1, len(keys) + 1)
+        ]
+    return [
+        part if isinstance(key.type, String) else cast(part, key.type)
+        for part, key in zip(parts, keys, strict=True)
+    ]
 
 
 def _versions(names: Staging, place: Mapping[str, Any]) -> Select[Any]:

@@ -31,6 +31,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    tuple_,
     union_all,
     update,
 )
@@ -49,8 +50,11 @@ __all__ = [
     "Together",
     "copy_into",
     "delete_by",
+    "gone_keys",
+    "has_key_among",
     "is_among",
     "listed",
+    "listed_keys",
     "offsets_of",
     "rows_among",
     "upsert",
@@ -75,6 +79,23 @@ def listed(dialect: Dialect, values: Collection[str], name: str = _AMONG) -> dic
     """Returns values as the argument that `is_among` and the queries of it take."""
     many = list(values)
     return {name: json.dumps(many) if dialect.name == "sqlite" else many}
+
+
+def listed_keys(
+    dialect: Dialect, keys: Collection[tuple[Any, ...]], name: str = _AMONG
+) -> dict[str, Any]:
+    """Returns keys, a value for each of their columns, as the argument that `has_key_among` takes."""
+    many = [key[0] if len(key) == 1 else key for key in keys]
+    if dialect.name == "sqlite":
+        # Of a UUID json makes nothing by itself, and SQLite keeps it as this text.
+        return {name: json.dumps(many, default=str)}
+    columns = zip(*keys, strict=True)
+    return {f"{name}_{place}": list(values) for place, values in enumerate(columns)}
+
+
+def gone_keys(keys: Collection[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Returns keys as the arguments that `delete_by` takes."""
+    return [{f"gone_{place}": value for place, value in enumerate(key)} for key in keys]
 
 
 def upsert_into(table: Table, dialect: Dialect) -> Executable:
@@ -143,19 +164,19 @@ class Together:
     Attributes:
         place: `name`, `generation` and `fingerprint`: of the projection's row, which must be so.
         rows: new values, or in place of those with the same key.
-        gone: the keys of rows to delete.
+        gone: the keys of rows to delete, a value for each of their columns.
         versions: by aggregate id, each beyond what is stored.
         moves: of all stored offsets the topic, the queue, what it must be now, and the next one.
     """
 
     place: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
-    gone: Sequence[str]
+    gone: Sequence[tuple[Any, ...]]
     versions: Mapping[str, int]
     moves: Sequence[tuple[str, int, int, int]]
 
 
-def write_together(connection: Connection, table: Table, key: str, together: Together) -> bool:
+def write_together(connection: Connection, table: Table, together: Together) -> bool:
     """Writes a batch's rows, versions and offsets by one statement: one round trip instead of four.
 
     PostgreSQL only. The statement locks the projection's row, and fails as a whole where the
@@ -167,7 +188,6 @@ def write_together(connection: Connection, table: Table, key: str, together: Tog
     Args:
         connection: where False is the answer, its transaction is at an end.
         table: what the rows go into.
-        key: its primary key.
         together: what to write.
 
     Returns:
@@ -184,11 +204,10 @@ def write_together(connection: Connection, table: Table, key: str, together: Tog
     }
     for number, part in enumerate(("topic", "queue_id", "begin", "end")):
         values[f"move_{part}"] = [move[number] for move in moves]
-    gone = key if together.gone else None
-    if gone is not None:
-        values["gone"] = list(together.gone)
+    for place, gone in enumerate(zip(*together.gone, strict=True)):
+        values[f"gone_{place}"] = list(gone)
     try:
-        connection.execute(_together(table, gone), values)
+        connection.execute(_together(table, deletes=bool(together.gone)), values)
     except DBAPIError as error:
         if getattr(error.orig, "sqlstate", None) != _DIVISION_BY_ZERO:
             raise
@@ -196,17 +215,25 @@ def write_together(connection: Connection, table: Table, key: str, together: Tog
     return True
 
 
-def delete_by(table: Table, key: str) -> Executable:
-    """Returns the statement that deletes the row whose key column has the value `gone`."""
-    return _once(table, "delete", lambda: delete(table).where(table.c[key] == bindparam("gone")))
+def delete_by(table: Table) -> Executable:
+    """Returns the statement that deletes the row whose key is one of `gone_keys`."""
+    keys = table.primary_key.columns
+
+    def build() -> Executable:
+        same = (
+            column == bindparam(f"gone_{place}", type_=column.type)
+            for place, column in enumerate(keys)
+        )
+        return delete(table).where(*same)
+
+    return _once(table, "delete", build)
 
 
-def rows_among(table: Table, key: str, dialect: Dialect) -> Select[Any]:
-    """Returns the query for the rows whose key is among the values `listed`."""
+def rows_among(table: Table, dialect: Dialect) -> Select[Any]:
+    """Returns the query for the rows whose key is among `listed_keys`."""
+    keys = table.primary_key.columns
     return _once(
-        table,
-        f"rows {dialect.name}",
-        lambda: select(table).where(is_among(table.c[key], dialect)),
+        table, f"rows {dialect.name}", lambda: select(table).where(has_key_among(keys, dialect))
     )
 
 
@@ -267,11 +294,11 @@ def _upsert_lists(table: Table) -> Executable:
     return _once(table, "upsert lists", build)
 
 
-def _together(table: Table, gone: str | None) -> Executable:
-    return _once(table, f"together {gone}", lambda: _build_together(table, gone))
+def _together(table: Table, *, deletes: bool) -> Executable:
+    return _once(table, f"together {deletes}", lambda: _build_together(table, deletes=deletes))
 
 
-def _build_together(table: Table, gone: str | None) -> Executable:
+def _build_together(table: Table, *, deletes: bool) -> Executable:
     """One expression that divides by zero, and so undoes the parts before it, unless all is well.
 
     Each part asks for the lock first: every other writer of the projection takes it first.
@@ -299,9 +326,9 @@ def _build_together(table: Table, gone: str | None) -> Executable:
         _unnested(v.version, "version_version"),
     )
     parts = [_into(table, rows.where(is_locked)).cte("written")]
-    if gone is not None:
-        among = any_(bindparam("gone", type_=postgresql.ARRAY(Text)))
-        parts.append(delete(table).where(table.c[gone] == among, is_locked).cte("deleted"))
+    if deletes:
+        gone = _among_lists(list(table.primary_key.columns), "gone")
+        parts.append(delete(table).where(gone, is_locked).cte("deleted"))
     newer: Any = _into(projection_versions, versions.where(is_locked), only_newer=True)
     advanced = newer.returning(v.version).cte("advanced")
     moved, none_differs = _moves(name, generation, is_locked)
@@ -384,7 +411,7 @@ def _in_place(statement: Any, table: Table, *, only_newer: bool = False) -> Any:
     )
 
 
-def _list_of(column: Column[Any]) -> postgresql.ARRAY[Any]:
+def _list_of(column: ColumnElement[Any]) -> postgresql.ARRAY[Any]:
     # A cast to an array of VARCHAR(n) would cut long text instead of refusing it.
     item = Text() if isinstance(column.type, String) else column.type
     return postgresql.ARRAY(item, dimensions=1)
@@ -398,3 +425,24 @@ def is_among(
         values = func.json_each(bindparam(name, type_=Text)).table_valued("value")
         return column.in_(select(values.c.value))
     return column == any_(bindparam(name, type_=postgresql.ARRAY(Text)))
+
+
+def has_key_among(
+    columns: Iterable[ColumnElement[Any]], dialect: Dialect, name: str = _AMONG
+) -> ColumnElement[bool]:
+    """Returns whether the columns of a key, or what has their types, are one of `listed_keys`."""
+    keys = list(columns)
+    if dialect.name != "sqlite":
+        return _among_lists(keys, name)
+    found = func.json_each(bindparam(name, type_=Text)).table_valued("value")
+    if len(keys) == 1:
+        return keys[0].in_(select(found.c.value))
+    parts = (func.json_extract(found.c.value, f"$[{place}]") for place in range(len(keys)))
+    return tuple_(*keys).in_(select(*parts).select_from(found))
+
+
+def _among_lists(keys: Sequence[ColumnElement[Any]], name: str) -> ColumnElement[bool]:
+    lists = [bindparam(f"{name}_{at}", type_=_list_of(key)) for at, key in enumerate(keys)]
+    if len(keys) == 1:
+        return keys[0] == any_(lists[0])
+    return tuple_(*keys).in_(select(*(func.unnest(each) for each in lists)))

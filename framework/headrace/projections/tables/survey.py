@@ -102,7 +102,7 @@ class Survey(Generic[R]):
             return await self._compare(connection, may_differ)
         before = await self._compare(self._snapshot, self._expected, self._touched)
         now = await self._compare(connection, may_differ, self._touched)
-        whole = self._whole.updated(self._touched, before, now)
+        whole = self._whole.updated(self._touched, before, now, self._projection.key_form.values)
         if tuple(counts) != whole.rows_of:
             # A row went, and nothing has told which one.
             return await self._compare(connection, may_differ)
@@ -126,15 +126,18 @@ class Survey(Generic[R]):
         count = select(func.count()).select_from(table)
         if self._oldest is None:
             return await connection.scalar(count) or 0, ()
-        key = table.c[self._projection.key]
+        form = self._projection.key_form
         oldest = cast(cast(bindparam("oldest"), Text), _Xid)
         later = func.age(literal_column("xmin")) <= func.age(oldest)
+        # Each list is in the order in which the rows were met.
+        lists = (func.array_agg(table.c[name]).filter(later) for name in form.names)
         found = await connection.execute(
-            select(func.count(), func.array_agg(key).filter(later)).select_from(table),
-            {"oldest": self._oldest},
+            select(func.count(), *lists).select_from(table), {"oldest": self._oldest}
         )
-        number, keys = found.one()
-        return number, keys or ()
+        number, *columns = found.one()
+        if columns[0] is None:
+            return number, ()
+        return number, [form.join(values) for values in zip(*columns, strict=True)]
 
 
 @asynccontextmanager

@@ -157,7 +157,10 @@ class Mending:
 
     async def _keys(self, wanted: Wanted, ends: Mapping[QueueId, int]) -> frozenset[str]:
         if wanted.since_ms is None:
-            found = set(wanted.keys or ())
+            try:
+                found = {self.projection.key_form.parse(key) for key in wanted.keys or ()}
+            except ValueError as error:
+                raise ProjectionError(f"projection {self.projection.name}: {error}") from error
         else:
             found = await self._touched_since(wanted.since_ms, ends)
             if not found:

@@ -56,14 +56,30 @@ def rows_of(plan: ColumnPlan, groups: Groups) -> Iterator[tuple[Any, ...]]:
     """Yields rows as their values in the order of the row model's fields."""
     for start in range(0, len(groups), _ROWS_MAX):
         some = slice(start, min(start + _ROWS_MAX, len(groups)))
-        keys = groups.keys[some].to_pylist()
+        keys = _keys(plan, groups.keys[some].to_pylist())
         columns = [
-            keys
-            if field.name == plan.projection.key
+            keys[field.name]
+            if field.name in keys
             else _column(plan, field, groups.kept.get(field.name), some)
             for field in plan.projection.shape.fields
         ]
         yield from zip(*columns, strict=True)
+
+
+def _keys(plan: ColumnPlan, texts: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Returns the values of each field of the key by its name.
+
+    Raises:
+        ProjectionError: a key is not of its type.
+    """
+    form = plan.projection.key_form
+    if form.is_text:
+        return {form.names[0]: texts}
+    try:
+        columns = zip(*map(form.values, texts), strict=True)
+    except ValueError as error:
+        raise ProjectionError(f"projection {plan.projection.name}: {error}") from error
+    return dict(zip(form.names, columns, strict=True))
 
 
 def _fold_file(plan: ColumnPlan, file: TypedFile) -> Groups | None:
@@ -97,7 +113,7 @@ def _gathered(plan: ColumnPlan, parts: Iterable[Groups]) -> Groups | None:
 
 
 def _column(plan: ColumnPlan, field: RowField, kept: Brought | None, some: slice) -> Sequence[Any]:
-    start = plan.folds.start.get(field.name)
+    start = plan.projection.shape.stored_value(field.name, plan.folds.start.get(field.name))
     operation = plan.folds.operations.get(field.name)
     if kept is None or operation is None or (operation is Operation.FIRST and start is not None):
         return [start] * (some.stop - some.start)

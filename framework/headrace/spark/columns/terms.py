@@ -20,6 +20,7 @@ from headrace.projections.definition.expressions import (
     Day,
     Field,
     Inverted,
+    KeyText,
     Literal,
     Missing,
     Negated,
@@ -117,6 +118,9 @@ def evaluate(term: Term, event_type: type[DomainEvent], events: Columns) -> Valu
             return Values(kind=kind, values=pc.invert(evaluate(inner, event_type, events).values))
         case Missing(inner):
             return Values(kind=kind, values=pc.is_null(evaluate(inner, event_type, events).values))
+        case KeyText(parts):
+            texts = [evaluate(part, event_type, events).values for part in parts]
+            return Values(kind=kind, values=_key_text(texts))
     raise AssertionError(f"{term!r} was bound and has no columns")
 
 
@@ -134,6 +138,16 @@ def _day(moment: Values) -> Any:
         # Down to the day's begin first, also before 1970, so that nothing is cut off.
         days = pc.floor_temporal(days, unit="day").cast(pa.date32())
     return days.cast(pa.string()).cast(COLUMN_TYPES[ColumnKind.TEXT])
+
+
+def _key_text(parts: list[Any]) -> Any:
+    """As `key_text` writes it; null where a part is."""
+    texts = [part.cast(COLUMN_TYPES[ColumnKind.TEXT]) for part in parts]
+    if len(texts) == 1:
+        return texts[0]
+    for raw, written in (("%", "%25"), (",", "%2C")):
+        texts = [pc.replace_substring(each, pattern=raw, replacement=written) for each in texts]
+    return pc.binary_join_element_wise(*texts, pa.scalar(",", pa.large_string()))
 
 
 def _compared(sign: str, one: Values, other: Values) -> Any:

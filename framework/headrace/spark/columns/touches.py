@@ -18,7 +18,7 @@ from headrace.domain.message import DomainEvent
 from headrace.errors import ProjectionError
 from headrace.projections.definition.declared import DeclaredFolds, declared_folds
 from headrace.projections.definition.expressions import CONTEXT, Term
-from headrace.projections.definition.keys import KEY_CHARACTERS_MAX
+from headrace.projections.definition.key_form import KEY_CHARACTERS_MAX
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.rules import SummaryRule
 from headrace.projections.definition.shape import ColumnKind
@@ -116,10 +116,10 @@ class ColumnPlan:
         longest = pc.max(lengths).as_py()
         if longest > KEY_CHARACTERS_MAX:
             key = keys[pc.index(lengths, longest).as_py()].as_py()
-            raise ProjectionError(
-                f"projection {self.projection.name}: a key is a str of at most"
-                f" {KEY_CHARACTERS_MAX} characters: {key!r}"
-            )
+            try:
+                self.projection.key_form.fitting(key)
+            except ValueError as error:
+                raise ProjectionError(f"projection {self.projection.name}: {error}") from error
 
 
 class EventTable:

@@ -127,7 +127,6 @@ def _read(base: Beginning, plan: FoldPlan, share: Share) -> Batches:
         doing=f"reading rows of {share.table}",
         connections_max=base.connections_max,
     )
-    key = codec.columns.index(projection.key)
     known = projection_versions.c
     if share.kind == BASE:
         wanted: Select[Any] = select(*(table.c[name] for name in codec.columns))
@@ -139,7 +138,10 @@ def _read(base: Beginning, plan: FoldPlan, share: Share) -> Batches:
         pages = _pages(own, projection.name, share, wanted)
         while rows := own.run(_next(pages)):
             yield from batched(
-                (Record.known(BASE, row[key], data=codec.encode_values(tuple(row))) for row in rows)
+                (
+                    Record.known(BASE, codec.key_of(row), data=codec.encode_values(row))
+                    for row in rows
+                )
                 if share.kind == BASE
                 else (Record.known(VERSION, row[0], number=row[1]) for row in rows)
             )

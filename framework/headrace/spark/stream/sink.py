@@ -433,10 +433,10 @@ def _store(
     if letters or offsets != place.offsets:
         return Moved(offsets=offsets)
     codec: RowCodec[Any] = RowCodec(target.projection)
-    key = target.projection.key
+    key_of = target.projection.key_form.text_of
     for encoded in folded.row_chunks(_CHUNK):
         rows = [codec.row(row) for row in encoded]
-        store_rows(connection, target, {getattr(row, key): row for row in rows})
+        store_rows(connection, target, {key_of(row): row for row in rows})
     store_rows(connection, target, dict.fromkeys(folded.deleted))
     versions = iter(folded.versions.items())
     while some := dict(islice(versions, _CHUNK)):

@@ -1,11 +1,30 @@
 """Read models by HTTP: rows, pages, and one's own writes."""
 
+from collections.abc import AsyncIterator
+from enum import Enum
 from typing import Any
+from urllib.parse import quote
+from uuid import UUID
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openapi_spec_validator import validate
+from pydantic import BaseModel
 
+from headrace import (
+    Aggregate,
+    AggregateId,
+    App,
+    Command,
+    CommandContext,
+    DomainEvent,
+    EventContext,
+    Projection,
+    applies,
+)
+from headrace.gateway.gateway import Gateway
 from headrace.gateway.settings import GatewaySettings
 
 
@@ -144,3 +163,159 @@ async def test_an_answer_that_is_known_has_no_body_until_the_row_changes(http: A
     assert (await client.post("/commands/Deposit", json=body)).status_code == 200
     changed = await client.get(f"{path}?seen=ada@2", headers={"If-None-Match": tag})
     assert (changed.status_code, changed.headers["etag"] == tag) == (200, False)
+
+
+class Size(Enum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Put(Command):
+    """Puts a thing on a shelf."""
+
+    thing_id: AggregateId
+    shelf: str
+    number: int
+    size: Size = Size.SMALL
+    tags: list[str]
+
+
+class ThingPut(DomainEvent):
+    shelf: str
+    number: int
+    size: Size
+    tags: list[str]
+
+
+class Thing(Aggregate):
+    """A thing."""
+
+    @applies
+    def _put(self, event: ThingPut) -> None:
+        pass
+
+
+class Placed(BaseModel):
+    number: int
+    shelf: str
+    size: Size | None = None
+    tags: list[str] = []
+    mark: bytes = b"\xff"
+    owner: UUID | None = None
+
+
+placed = Projection("placed", row=Placed, key=("shelf", "number"))
+numbered = Projection("numbered", row=Placed, key="number", key_of="number")
+
+
+@placed.fold(key=("shelf", "number"))
+@numbered.fold
+def put(row: Placed | None, event: ThingPut, context: EventContext) -> Placed:
+    owner = UUID(int=event.number) if event.number > 0 else None
+    return Placed(
+        number=event.number,
+        shelf=event.shelf,
+        size=event.size,
+        tags=event.tags,
+        mark=bytes([event.number % 256, 255]),
+        owner=owner,
+    )
+
+
+@pytest.fixture
+async def shelves() -> AsyncIterator[Any]:
+    """A client of a gateway with rows of other types and keys."""
+    app = App("shelves")
+    app.add(Thing, placed, numbered)
+
+    @app.handles
+    async def put_thing(command: Put, context: CommandContext) -> None:
+        thing = Thing(command.thing_id)
+        thing.record(ThingPut(**command.model_dump(exclude={"thing_id"})))
+        context.add(thing)
+
+    async with app.run_local() as running:
+        for shelf, number, tags in (("a,b%", 7, ["x"]), ("b", -10, []), ("b", 9, ["x"])):
+            wanted = Put(
+                thing_id=str(number), shelf=shelf, number=number, size=Size.LARGE, tags=tags
+            )
+            await running.bus.execute(wanted, wait_for=[placed, numbered])
+        transport = httpx.ASGITransport(Gateway(app, running))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            yield client
+
+
+SEVEN = {
+    "number": 7, "shelf": "a,b%", "size": 2, "tags": ["x"], "mark": "B_8=",
+    "owner": "00000000-0000-0000-0000-000000000007",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", ["placed/a%252Cb%2525,7", "placed/a%252Cb%2525%2C+7", "numbered/7", "numbered/007"]
+)
+async def test_a_row_is_found_by_a_key_of_another_type(shelves: Any, path: str) -> None:
+    answer = await shelves.get(f"/projections/{path}")
+    assert (answer.status_code, answer.json()) == (200, SEVEN)
+
+
+@pytest.mark.parametrize(
+    "path", ["placed/a", "placed/a,x", "placed/a,b,7", "numbered/x", "numbered/9223372036854775808"]
+)
+async def test_a_path_that_is_no_key_is_404(shelves: Any, path: str) -> None:
+    assert (await shelves.get(f"/projections/{path}")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("", [7, -10, 9]),
+        ("size=2&tags=%5B%22x%22%5D", [7, 9]),
+        ('tags.ne=["x"]', [-10]),
+        ("size=1", []),
+        ("size.in=1,2", [7, -10, 9]),
+        ("mark=B_8%3D", [7]),
+        ("mark.gt=B_8%3D", [-10, 9]),
+        ("owner=00000000000000000000000000000007", [7]),
+        ("number.le=7&sort=number", [-10, 7]),
+        ("sort=mark", [7, 9, -10]),
+        ("sort=-owner", [9, 7, -10]),
+    ],
+)
+async def test_rows_of_any_types_are_chosen_and_ordered(
+    shelves: Any, query: str, numbers: list[int]
+) -> None:
+    rows, after = [], ""
+    while after is not None:
+        more = f"&after={quote(after)}" if after else ""
+        page = (await shelves.get(f"/projections/placed?{query}&limit=2{more}")).json()
+        rows += page["rows"]
+        after = page["after"]
+    assert [row["number"] for row in rows] == numbers
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["size=3", "size=large", "tags=x", 'tags={"a":1}', "tags.in=[]", "tags.ge=[]", "sort=tags",
+     "mark=%25", "owner=7", "after=x"],
+)  # fmt: skip
+async def test_a_value_of_no_row_is_422(shelves: Any, query: str) -> None:
+    assert (await shelves.get(f"/projections/placed?{query}")).status_code == 422
+
+
+async def test_the_document_says_what_types_rows_and_keys_have(shelves: Any) -> None:
+    found = (await shelves.get("/openapi.json")).json()
+    validate(found)
+    row = found["components"]["schemas"]["Placed"]["properties"]
+    assert row["mark"]["format"] == "base64url"
+    keys = [
+        found["paths"][f"/projections/{name}/{{key}}"]["get"]["parameters"][0]["schema"]
+        for name in ("placed", "numbered")
+    ]
+    assert keys == [{"type": "string"}, {"type": "integer"}]
+    many = found["paths"]["/projections/placed"]["get"]["parameters"]
+    named = {each["name"]: each["schema"] for each in many if "name" in each}
+    assert named["tags"] == {"type": "string", "contentMediaType": "application/json"}
+    assert named["size"]["enum"] == [1, 2]
+    assert "tags" not in named["sort"]["enum"]
+    assert "tags.ge" not in named

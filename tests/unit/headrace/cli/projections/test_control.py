@@ -8,7 +8,7 @@ import importlib
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,16 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 import headrace.cli
-from headrace import Aggregate, App, DomainEvent, EventContext, Projection, Settings, applies
+from headrace import (
+    Aggregate,
+    App,
+    DomainEvent,
+    EventContext,
+    Index,
+    Projection,
+    Settings,
+    applies,
+)
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, ProjectionNotFound
 from headrace.stores.open import open_event_store
@@ -41,10 +50,10 @@ class Plants(BaseModel):
     plants: int
 
 
-def garden(each: int, version: int = 1) -> App:
+def garden(each: int, version: int = 1, indexes: Sequence[Index] = ()) -> App:
     """Beds in which each seed becomes so many plants."""
     app = App("garden")
-    beds = Projection("beds", row=Plants, key="bed_id", version=version)
+    beds = Projection("beds", row=Plants, key="bed_id", version=version, indexes=indexes)
 
     @beds.fold
     def sown(row: Plants | None, event: Sown, context: EventContext) -> Plants:
@@ -82,7 +91,7 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
     def run_it(command: str, *options: str) -> Any:
         given = [f"--read-models={urls['read-models']}"]
-        if command != "rollback":
+        if command not in {"rollback", "index"}:
             given.append(f"--event-store={urls['event-store']}")
         return run("projection", command, "beds", *options, *given, "--app", "unit_garden:app")
 
@@ -348,3 +357,21 @@ def test_a_projection_starts_over_and_rolls_back(shop: None, ask: Any) -> None:
     assert (listed(ask)["generation"], listed(ask)["rows"]) == (1, 3)
     status, said = ask("reset", "sales", "--at", "0-3")
     assert (status, "write QUEUE:OFFSET" in said) == (2, True)
+
+
+def test_indexes_of_the_live_table_follow_the_definition(projection: Any) -> None:
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(1, 1, [Index("plants"), Index("plants", "bed_id", unique=True)])
+    done = projection("index")
+    assert (done.status, done.output) == (0, "projection beds: 2 indexes made, 0 dropped\n")
+    projection.fold(1)
+    assert "0 indexes made, 2 dropped" in projection("index").output
+
+
+def test_rows_that_break_an_index_are_named_by_the_command(projection: Any) -> None:
+    projection.append(1, bed="c")
+    projection.append(2, bed="c")
+    assert projection("rebuild", *STORE).status == 0
+    projection.fold(1, 1, [Index("plants", unique=True)])
+    with pytest.raises(ProjectionError, match="rows b and c of beds__2 have the same plants=3"):
+        projection("index")

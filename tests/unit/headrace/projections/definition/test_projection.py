@@ -1,6 +1,7 @@
 """A projection is checked where it is defined."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, create_model
@@ -49,16 +50,40 @@ def test_a_fingerprint_tells_the_version_and_the_columns(domain: Any, version: i
     assert not other.has_columns_of(projection.fingerprint)
 
 
-@pytest.mark.parametrize("key", ["total", "nothing"])
-def test_the_key_is_a_text_field_of_the_row(domain: Any, key: str) -> None:
-    with pytest.raises(DefinitionError, match="must name a field of Total of type str"):
-        Projection("p", row=domain.Total, key=key)
+@pytest.mark.parametrize("key", ["nothing", (), ("counter_id", "counter_id"), "ratio", "note"])
+def test_the_key_is_fields_of_the_row_that_can_be_a_key(key: Any) -> None:
+    class Row(BaseModel):
+        counter_id: str
+        ratio: float
+        note: str | None
+
+    with pytest.raises(DefinitionError, match=r"projection p: .*key"):
+        Projection("p", row=Row, key=key)
+
+
+def test_a_key_of_several_fields_is_part_of_the_fingerprint() -> None:
+    row = create_model("Row", one=(str, ...), two=(int, ...), three=(UUID, ...))
+    one, *others = [
+        Projection("p", row=row, key=key).fingerprint
+        for key in ("one", "three", ("one", "two"), ("two", "one"))
+    ]
+    assert one == others[0]
+    assert len({one, *others}) == 3
+
+
+def test_a_key_of_several_fields_has_to_be_said(domain: Any) -> None:
+    row = create_model("Row", one=(str, ...), two=(int, ...), total=(int, 0))
+    pairs = Projection("pairs", row=row, key=("one", "two"))
+    with pytest.raises(DefinitionError, match="projection pairs: the key has the fields one, two"):
+        pairs.on(domain.Added, total=count())
+    pairs.on(domain.Added, key=("context.aggregate_id", "amount"), total=count())
+    assert not pairs.keyed_by_aggregate
 
 
 def test_a_field_that_no_column_holds_is_refused_at_once() -> None:
     class Listing(BaseModel):
         key: str
-        tags: list[str]
+        tags: set[str]
 
     with pytest.raises(DefinitionError, match=r"field Listing\.tags"):
         Projection("p", row=Listing, key="key")

@@ -66,7 +66,7 @@ async def fill(models: ReadModels, rows: list[Sale]) -> None:
     async with models.begin() as connection:
         await connection.execute(delete(table))
         if rows:
-            await connection.execute(insert(table), [values_of(row) for row in rows])
+            await connection.execute(insert(table), [values_of(sales, row) for row in rows])
 
 
 def fits(row: Sale, name: str, lookup: str, value: Any) -> bool:

@@ -131,7 +131,7 @@ async def test_shares_are_merged_into_a_shadow_that_has_rows(
         await connection.execute(projection_versions.insert(), [known])
     await put(models, 0, ROWS, [("version", "a", 7), ("version", "b", 8), ("deleted", "c", 0)])
     async with models.begin() as connection:
-        await merge_into_shadow(connection, target.table, totals.key, place_of(target))
+        await merge_into_shadow(connection, target.table, place_of(target))
     assert await rows_of(models, totals) == [*ROWS, ("d", 9, 9)]
     assert await versions_of(models) == {"a": 7, "b": 8}
     assert await tables(models) == {"totals__1", TABLE}

@@ -20,7 +20,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from headrace.projections.tables.statements import (
     PARKED,
     delete_by,
+    gone_keys,
     listed,
+    listed_keys,
     offsets_of,
     rows_among,
     upsert,
@@ -60,18 +62,19 @@ def connection(table: Table) -> Any:
 def test_a_statement_is_built_once_per_table_and_database(table: Table) -> None:
     here, there = sqlite.dialect(), postgresql.dialect()
     assert upsert_into(table, here) is upsert_into(table, here)
-    assert rows_among(table, "id", here) is rows_among(table, "id", here)
-    assert delete_by(table, "id") is delete_by(table, "id")
+    assert rows_among(table, here) is rows_among(table, here)
+    assert delete_by(table) is delete_by(table)
     assert versions_among(here) is versions_among(here)
     assert upsert_into(table, here) is not upsert_into(table, there)
-    assert rows_among(table, "id", here) is not rows_among(table, "id", there)
+    assert rows_among(table, here) is not rows_among(table, there)
     assert versions_among(here) is not versions_among(there)
 
 
 def test_a_lookup_on_postgresql_has_one_argument_for_any_number_of_values(table: Table) -> None:
     dialect = postgresql.dialect()
-    sql = str(rows_among(table, "id", dialect).compile(dialect=dialect))
-    assert "= ANY (%(among)s" in sql
+    sql = str(rows_among(table, dialect).compile(dialect=dialect))
+    assert "= ANY (%(among_0)s" in sql
+    assert listed_keys(dialect, [("a",), ("b",)]) == {"among_0": ["a", "b"]}
     assert listed(dialect, ("a", "b")) == {"among": ["a", "b"]}
 
 
@@ -103,10 +106,12 @@ def test_rows_are_written_in_place_found_among_many_and_deleted(
     ids = [f'it\'s "{n}"' for n in range(3_000)]
     for round_ in (1, 2):
         upsert(connection, table, [{"id": each, "total": round_} for each in ids])
-    find = rows_among(table, "id", connection.dialect)
-    found = connection.execute(find, listed(connection.dialect, [*ids, "unknown"])).all()
+    find = rows_among(table, connection.dialect)
+    found = connection.execute(
+        find, listed_keys(connection.dialect, [(each,) for each in [*ids, "unknown"]])
+    ).all()
     assert sorted(found) == sorted((each, 2) for each in ids)
-    connection.execute(delete_by(table, "id"), [{"gone": each} for each in ids[1:]])
+    connection.execute(delete_by(table), gone_keys([(each,) for each in ids[1:]]))
     assert connection.execute(select(table.c.id)).scalars().all() == ids[:1]
 
 
