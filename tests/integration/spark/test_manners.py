@@ -55,9 +55,11 @@ async def test_settings_and_properties_are_those_of_before_and_jobs_are_named(
         await publish([make_stream("a0", 4, ledger.Noted(text="poison"))])
         with pytest.raises(ProjectionError, match="this note cannot be folded"):
             await rebuild(APP, "accounts", **given)
+        body = ledger.app.serializer.encode_stream(make_stream("a0", 5, ledger.Ended()))
+        unknown = body.replace(b'"Ended"', b'"Vanished"')
         async with Producer(broker.address) as producer:
-            await producer.send(Message(topic="ledger.events", key="a1", body=b"{}"))
-        with pytest.raises(PySparkException):
+            await producer.send(Message(topic="ledger.events", key="a0", body=unknown))
+        with pytest.raises(PySparkException, match="Vanished"):
             read_events(spark, APP, broker=broker.address).of(ledger.Booked).count()
         assert (dict(spark.conf.getAll), properties(spark), spark.getTags()) == before
         assert "the user's own" in descriptions(spark)
