@@ -20,6 +20,7 @@ from headrace.stores.database.schema import upgrade
 RUN_ELSEWHERE = {
     "headrace projection follow balances --app samples.bank:app --event-store sqlite:///var/events.db"
     " --read-models sqlite:///var/read.db": "tests/integration/spark/test_continuous.py",
+    "headrace demo": "tests/acceptance/test_demo.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make demo TRANSACTIONS=FILE.csv": "tests/acceptance/test_demo.py",
     "make fresh-demo": "tests/acceptance/test_demo.py",
@@ -28,6 +29,7 @@ RUN_ELSEWHERE = {
     "make test-install": "tests/install/matrix.py",
     "make test-crash COUNT=300": "tests/crash/store/test_figures.py",
     "make test-sim SEEDS=5000": "tests/simulation/test_command.py",
+    "pip install headrace": "tests/install/matrix.py",
     "source .venv/bin/activate": ".ci/run",
 }
 # Where blocks run: this environment, or another one, as that of a wheel (tests/install/matrix.py).

