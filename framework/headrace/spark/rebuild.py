@@ -41,7 +41,7 @@ from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
 from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import archived_in, files_of, held_with
+from headrace.spark.archive import archived_in, check_begins, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
@@ -331,12 +331,8 @@ class _Work:
         """Folds the events of keys from the first one to these offsets, exclusive."""
         codec: RowCodec[Any] = RowCodec(self.projection)
         held = await self._held()
-        for one in held:
-            if one.first > 0:
-                raise ProjectionError(
-                    f"projection {self.projection.name}: {one.topic}/{one.queue_id} begins at"
-                    f" offset {one.first}, but rebuilding single rows needs the first event"
-                )
+        # The rows of a few keys are folded from the first event on.
+        check_begins(self.projection.name, held, {})
         queues = [QueueRef(one.topic, one.queue_id) for one in held]
         slices = self._plan(
             held, ending={queue: ends.get((queue.topic, queue.queue_id), 0) for queue in queues}
@@ -427,7 +423,9 @@ class _Work:
         if self.events.origin is not None:
             return share_slices(self.plan.shares, await self.events.origin.store.end())
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
-        return self._plan(await self._held(), starting=starting)
+        held = await self._held()
+        check_begins(self.projection.name, held, begin)
+        return self._plan(held, starting=starting)
 
     async def _held(self) -> list[QueueRange]:
         try:
