@@ -40,7 +40,7 @@ def test_options_that_do_not_fit_are_refused(
         (("--before", "0:-1"), "count from 0"),
     ],
 )
-def test_what_is_to_be_trimmed_must_be_said_once(
+def test_offsets_to_trim_must_be_said_once(
     run: Any, tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
     done = run("history", "trim", str(tmp_path), *APP, *options)

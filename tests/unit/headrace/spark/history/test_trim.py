@@ -50,7 +50,7 @@ def test_the_reader_that_hinders_is_named() -> None:
         plan_trim({1: 1}, {1: 9}, {}, readers)
 
 
-def test_what_is_told_is_one_line_and_a_dry_run_tells_what_would_be() -> None:
+def test_the_outcome_is_one_line_and_a_dry_run_tells_what_would_be() -> None:
     answer = ReleaseAnswer(
         [ReleasedQueue("t", 0, 3, 9, 5), ReleasedQueue("t", 1, 0, 0, 0)], 1, 7, ["u"]
     )
