@@ -35,7 +35,10 @@ async def wrapped(transport: Transport) -> Transport:
     async def damaged(_markers: Sequence[Incoming]) -> None: ...
 
     sealed, _ = await seal_events(transport, "app", MemoryEventStore(), conformance_serializer())
-    marked = MarkedTransport(sealed, Everybody(any="reader"), enter, damaged)  # type: ignore[arg-type]  # as much of one as is used
+
+    async def require(*_of: object) -> None: ...
+
+    marked = MarkedTransport(sealed, Everybody(any="reader"), enter, damaged, require)  # type: ignore[arg-type]  # as much of one as is used
     provider = TracerProvider(shutdown_on_exit=False)
     return TracedTransport(marked, Spans(provider))  # type: ignore[arg-type,return-value]  # all else by `__getattr__`
 

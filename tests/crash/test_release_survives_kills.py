@@ -100,7 +100,7 @@ def held(address: str, one: QueueRange) -> list[int]:
     return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
 
-async def test_what_was_not_released_is_held_after_each_kill(tmp_path: Path) -> None:
+async def test_messages_that_were_not_released_are_held_after_each_kill(tmp_path: Path) -> None:
     chance, killed = random.Random(3), 0
     broker = await asyncio.to_thread(Started, tmp_path, 0)
     async with Producer(broker.address) as producer:

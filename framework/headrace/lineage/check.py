@@ -30,7 +30,7 @@ from headrace.handlers.progress import HandlerProgress
 from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
 from headrace.lineage.marks import Reader, read_kept, reset_readers, write_marks
 from headrace.lineage.topic_damage import TopicDamage
-from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal
+from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal, why_trimmed
 from headrace.projections.definition.projection import projection_group
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
@@ -123,7 +123,9 @@ class LineageCheck:
         self._damage = TopicDamage(self._topic, read_models, self._clock, settings.fill_claim_ms)
         self._pause_until_ms = 0
         transport.mark_damage(self._topic)
-        self.transport = MarkedTransport(transport, readers, self._enter, self._note_damage)
+        self.transport = MarkedTransport(
+            transport, readers, self._enter, self._note_damage, self._require
+        )
 
     @property
     def refused(self) -> str | None:
@@ -195,6 +197,16 @@ class LineageCheck:
             await self._compare()
             await self.check()
             raise TopicReplaced(f"{self._topic} is another topic now, or lost messages")
+
+    async def _require(
+        self, reader: str, begins: Mapping[int, int], queues: Collection[int] | None
+    ) -> None:
+        assert self._lineage is not None, "compared before anything is read"
+        numbers = self._lineage.ranges if queues is None else queues
+        asked = {number: begins.get(number, 0) for number in numbers}
+        sentence = why_trimmed(reader, asked, self._lineage)
+        if sentence is not None:
+            raise LineageError(f"{self._topic}: {sentence}")
 
     async def _note_damage(self, markers: Sequence[Incoming]) -> None:
         assert self._lineage is not None, "compared before anything is read"

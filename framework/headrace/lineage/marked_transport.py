@@ -4,7 +4,7 @@ A transport that notes what each reader of events has seen, and can stop all of 
 Used by the runners that read events; wraps the transport. `check` reads what it has noted.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError
@@ -20,6 +20,9 @@ from headrace.transports.base import (
 )
 
 __all__ = ["MarkedSubscription", "MarkedTransport", "Seen", "TopicReplaced"]
+
+
+Require = Callable[[str, Mapping[int, int], Collection[int] | None], Awaitable[None]]
 
 
 class TopicReplaced(HeadraceError):
@@ -61,6 +64,8 @@ class MarkedTransport:
         transport: the wrapped transport.
         readers: the readers' names by consumer group.
         enter: awaited before a reader subscribes, or connects again; raises if the reader may not run.
+        require: awaited with a reader's name, the offsets where it begins, by queue, and which queues these
+            are, or None for all; raises if the topic does not hold the messages from there on.
         damaged: awaited with the messages that mark damage, before a reader gets them.
     """
 
@@ -70,8 +75,10 @@ class MarkedTransport:
         readers: Mapping[str, str],
         enter: Callable[[], Awaitable[None]],
         damaged: Callable[[Sequence[Incoming]], Awaitable[None]],
+        require: Require,
     ) -> None:
         self._transport = transport
+        self._require = require
         self._note_damage = damaged
         self._readers = readers
         self._enter = enter
@@ -90,11 +97,16 @@ class MarkedTransport:
         if reader is None:
             return await self._transport.subscribe(group, topics, offsets=offsets)
         await self._enter()
+        if offsets is None:
+            await self._require(reader, await self._transport.committed(group, topics[0]), None)
 
         async def load(queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
             await self._enter()
             assert offsets is not None, "only given where there are some"
-            return await offsets(queues)
+            found = await offsets(queues)
+            begins = {number: offset for (_, number), offset in found.items()}
+            await self._require(reader, begins, {number for _, number in queues})
+            return found
 
         subscription = await self._transport.subscribe(
             group, topics, offsets=None if offsets is None else load

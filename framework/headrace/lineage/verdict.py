@@ -16,7 +16,7 @@ from enum import Enum
 
 from headrace.transports.base import TopicLineage
 
-__all__ = ["Kept", "Mark", "Verdict", "judge", "refusal"]
+__all__ = ["Kept", "Mark", "Verdict", "judge", "refusal", "why_trimmed"]
 
 _WHAT_TO_DO = (
     "stop the services, bring the right event store back, or make this one the truth:"
@@ -121,3 +121,27 @@ def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str)
     else:
         why = f"events that are not in this event store ({store[:8]}), which is older"
     return f"{who} {why}; {_WHAT_TO_DO}"
+
+
+def why_trimmed(reader: str, begins: Mapping[int, int], topic: TopicLineage) -> str | None:
+    """Returns why a reader may not begin at offsets, because the topic has lost messages from there on.
+
+    Args:
+        reader: its name.
+        begins: by queue, the next offset that it reads.
+        topic: the topic now.
+
+    Returns:
+        A sentence that says what to do; None: it may.
+    """
+    for number, begin in sorted(begins.items()):
+        first, _ = topic.ranges.get(number, (0, 0))
+        if begin < first:
+            return (
+                f"{reader} begins at offset {begin} of queue {number}, which begins at {first}, because"
+                " earlier messages were trimmed. A projection is built from sealed history or from the"
+                " event store: `headrace projection rebuild NAME --from-export DIR` or `--from store`."
+                " Event handlers and processes skip the trimmed events if you say so: `headrace group"
+                " reset GROUP --to earliest`"
+            )
+    return None

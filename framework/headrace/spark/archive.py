@@ -15,7 +15,7 @@ them instead of from the broker. It must not know Spark or what events mean.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -39,8 +39,10 @@ __all__ = [
     "FileDigest",
     "after_archive",
     "archived_in",
+    "check_begins",
     "check_file",
     "check_follows",
+    "check_whole",
     "digest_of",
     "digests_of",
     "ends_of",
@@ -248,6 +250,45 @@ def held_with(files: Sequence[ArchiveFile], held: Sequence[QueueRange]) -> list[
         first = min([one.first, *(file.start for file in own)])
         together.append(msgspec.structs.replace(one, first=first))
     return together
+
+
+def check_whole(held: Sequence[QueueRange]) -> None:
+    """Checks that the broker holds a topic from its first message on.
+
+    Raises:
+        ProjectionError: it does not; says where the others are.
+    """
+    for one in held:
+        if one.first > 0:
+            raise ProjectionError(
+                f"{one.topic}/{one.queue_id} begins at offset {one.first}: earlier messages were trimmed"
+                " (`headrace history trim`); their events are in the folder of sealed history, in"
+                " events/TYPE/"
+            )
+
+
+def check_begins(
+    projection: str, held: Sequence[QueueRange], begins: Mapping[tuple[str, int], int]
+) -> None:
+    """Checks that broker and files hold what a rebuild folds.
+
+    Args:
+        projection: its name.
+        held: what they hold together.
+        begins: where it begins, of each queue; 0 for a queue that is left out.
+
+    Raises:
+        ProjectionError: they begin later; says what to do.
+    """
+    for one in held:
+        begin = begins.get((one.topic, one.queue_id), 0)
+        if one.first > begin:
+            raise ProjectionError(
+                f"projection {projection}: {one.topic}/{one.queue_id} begins at offset {one.first}, so"
+                f" that events from {begin} on are gone; build the rows from sealed history (`headrace"
+                f" projection rebuild {projection} --from-export DIR`) or from the event store"
+                " (`--from store`)"
+            )
 
 
 def check_follows(held: QueueRange, end: int) -> None:

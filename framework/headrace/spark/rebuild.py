@@ -40,7 +40,7 @@ from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
 from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import archived_in, files_of, held_with
+from headrace.spark.archive import archived_in, check_begins, files_of, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
@@ -336,12 +336,8 @@ class _Work:
         """Folds the events of keys from the first one to these offsets, exclusive."""
         codec: RowCodec[Any] = RowCodec(self.projection)
         held = await self.held()
-        for one in held:
-            if one.first > 0:
-                raise ProjectionError(
-                    f"projection {self.projection.name}: {one.topic}/{one.queue_id} begins at"
-                    f" offset {one.first}, but rebuilding single rows needs the first event"
-                )
+        # The rows of a few keys are folded from the first event on.
+        check_begins(self.projection.name, held, {})
         queues = [QueueRef(one.topic, one.queue_id) for one in held]
         slices = self._plan(
             held, ending={queue: ends.get((queue.topic, queue.queue_id), 0) for queue in queues}
@@ -426,7 +422,9 @@ class _Work:
         if self.events.origin is not None:
             return share_slices(self.plan.shares, await self.events.origin.store.end())
         starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
-        return self._plan(await self.held(), starting=starting)
+        held = await self.held()
+        check_begins(self.projection.name, held, begin)
+        return self._plan(held, starting=starting)
 
     async def held(self) -> list[QueueRange]:
         try:

@@ -150,6 +150,12 @@ def export(
     broker: BrokerAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
+    held_only: Annotated[
+        bool,
+        typer.Option(
+            "--held-only", help="Begin with what a trimmed topic holds; earlier events lack."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     log_format: LogFormat = "console",
 ) -> None:
@@ -161,7 +167,9 @@ def export(
     if to != "parquet":
         raise typer.BadParameter("use 'parquet'", param_hint="--to")
     store = vouching_store(event_store, unsealed=unsealed)
-    part = export_events(app_path, folder, broker=broker, event_store_url=store)
+    part = export_events(
+        app_path, folder, broker=broker, event_store_url=store, held_only=held_only
+    )
     if json:
         typer.echo(part.to_json())
         return

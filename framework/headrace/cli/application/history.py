@@ -1,5 +1,6 @@
 """`headrace history`: seals the events of a topic in files, checks them, and trims the topic behind them."""
 
+import asyncio
 import signal
 import sys
 import threading
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat
+from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
     from collections.abc import Callable
@@ -84,6 +85,71 @@ def seal(
             _keep_sealed(seal_once, waiting, every_ms=every_ms, part_bytes=part_size)
         elif seal_once().differences:
             sys.exit(_DIFFERS)
+
+
+@commands.command()
+def trim(
+    folder: Folder,
+    *,
+    app_path: AppPath,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="Keep younger messages in the topic, such as 30d.")
+    ] = "",
+    before: Annotated[
+        str,
+        typer.Option(metavar="QUEUE:OFFSET,…", help="Let go what lies below, of these queues."),
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")
+    ] = False,
+    json: AsJson = False,
+    log_format: LogFormat = "console",
+) -> None:
+    """Let the event topic forget what is sealed, and what every reader of the application is past.
+
+    Whole segments go, once all topics kept forever have released what is in them.
+    """
+    from headrace.cli.amounts import duration_ms
+    from headrace.cli.logs import configure_logs
+    from headrace.spark.history.trim import trim_history
+
+    configure_logs(log_format)
+    if bool(keep) == bool(before):
+        raise typer.BadParameter("use one of --keep and --before", param_hint="--keep")
+    done = asyncio.run(
+        trim_history(
+            app_path,
+            folder,
+            broker=broker,
+            read_models_url=read_models,
+            keep_ms=duration_ms(keep or "0"),
+            before=_offsets_in(before) if before else None,
+            dry_run=dry_run,
+        )
+    )
+    if json:
+        typer.echo(done.to_json())
+        return
+    offsets = " ".join(f"{queue}:{offset:,}" for queue, offset in sorted(done.released.items()))
+    verb = "would be released" if dry_run else "are released"
+    typer.echo(f"messages of {done.topic} {verb} below {offsets}")
+    if not dry_run:
+        typer.echo(f"{done.segments:,} segments with {done.bytes:,} bytes went now")
+    if done.holding:
+        typer.echo(f"the next segment stays because of {', '.join(done.holding)}")
+
+
+def _offsets_in(text: str) -> dict[int, int]:
+    try:
+        pairs = (each.split(":") for each in text.split(","))
+        found = {int(queue): int(offset) for queue, offset in pairs}
+    except ValueError as error:
+        raise typer.BadParameter("write it like 0:1000,1:2000", param_hint="--before") from error
+    if min(*found, *found.values()) < 0:
+        raise typer.BadParameter("queues and offsets count from 0", param_hint="--before")
+    return found
 
 
 def _keep_sealed(

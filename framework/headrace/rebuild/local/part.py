@@ -169,8 +169,9 @@ class Part:
             if first > self._next[queue]:
                 raise ProjectionError(
                     f"projection {self.name}: {queue[0]}/{queue[1]} begins at offset {first}, so"
-                    f" that events from {self._next[queue]} on are gone; build the rows from the event"
-                    f" store instead: `headrace projection rebuild {self.name} --from store`"
+                    f" that events from {self._next[queue]} on are gone; build the rows from sealed"
+                    f" history (`headrace projection rebuild {self.name} --from-export DIR`) or from the"
+                    " event store (`--from store`)"
                 )
         self._gathering = Gathering(
             read_models=self._read_models,

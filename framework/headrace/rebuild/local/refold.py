@@ -79,5 +79,6 @@ async def _check_held(topic: EventTopic, target: Target[Any], ends: Mapping[Queu
         if first > 0 or end > last:
             raise ProjectionError(
                 f"projection {target.projection.name}: {queue[0]}/{queue[1]} holds offsets {first}"
-                f" to {last}, but rebuilding single rows needs every offset before {end}"
+                f" to {last}, but rebuilding single rows needs every offset before {end}; rebuild all rows,"
+                " with --from-export DIR or --from store"
             )

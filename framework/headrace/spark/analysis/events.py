@@ -27,6 +27,7 @@ from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError, ProjectionError
 from headrace.events.publisher import event_topic
 from headrace.projections.definition.shape import ColumnKind
+from headrace.spark.archive import check_whole
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, fields_of
 from headrace.spark.executor.doubts import seal_of
 from headrace.spark.executor.event_reader import (
@@ -174,12 +175,14 @@ def read_events(
             of them.
 
     Raises:
-        ProjectionError: the broker is away, or has no such topic.
+        ProjectionError: the broker is away, or has no such topic; or the topic was trimmed.
     """
     application = load_app(app)
     topic = event_topic(application.name)
     try:
-        slices = plan_slices(fetch_ranges(broker, [topic]), starting={})
+        held = fetch_ranges(broker, [topic])
+        check_whole(held)
+        slices = plan_slices(held, starting={})
     except (MessageQueueError, ValueError) as error:
         raise ProjectionError(f"the events of {app}: {error}") from error
     plan = FoldPlan(

@@ -8,7 +8,7 @@ reads Parquet. Used by the command line and notebooks; uses `archive`, which kee
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +49,7 @@ from headrace.spark.executor.event_reader import (
 from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION, read_messages
 from headrace.spark.executor.plan import FoldPlan
 from headrace_mq.errors import MessageQueueError
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting, read_record_batches
@@ -75,6 +76,7 @@ def export_events(
     *,
     broker: str,
     event_store_url: str | None = None,
+    held_only: bool = False,
     clock: Clock | None = None,
 ) -> ExportedPart:
     """Writes what an event topic holds beyond earlier exports into a folder, as one part.
@@ -87,6 +89,7 @@ def export_events(
         broker: `host:port`.
         event_store_url: fills gaps of the event topic, and knows foreign messages, which become no
             typed events; without it all that stands in the topic is believed.
+        held_only: the first part begins with what the topic holds, also where it was trimmed.
         clock: measures.
 
     Returns:
@@ -106,6 +109,8 @@ def export_events(
             raise ProjectionError(f"{place} holds events of {parts[0].topic}, not of {topic}")
         try:
             held = fetch_ranges(broker, [topic])
+            if not (parts or held_only):
+                _check_begin(held)
             begin = ends_of(parts, held)
             slices = plan_slices(held, starting=begin)
             messages = sum(_write_messages(broker, piece, written) for piece in slices)
@@ -140,6 +145,16 @@ def export_events(
         )
         finish_part(written, part)
         return part
+
+
+def _check_begin(held: Sequence[QueueRange]) -> None:
+    for one in held:
+        if one.first > 0:
+            raise ProjectionError(
+                f"{one.topic}/{one.queue_id} begins at offset {one.first}, because earlier messages were"
+                " trimmed: export into the folder that has these, or say that a new one shall begin"
+                " there (`headrace events export --held-only`)"
+            )
 
 
 def _write_messages(broker: str, piece: QueueSlice, part: Path) -> int:

@@ -39,6 +39,7 @@ class SealedRecord(msgspec.Struct, frozen=True, kw_only=True):
         manifest: the digest of the part's description, which has those of its files.
         store: the id of the event store that holds the same.
         sealed_at: when the comparison ended, UTC.
+        topic_identity: of the topic, as the broker tells it; another topic of its name has another.
         messages: how many were compared, rejections and heartbeats included.
         foreign: messages that the store does not vouch for; readers pass them over.
         left_out: aggregates with events that do not decode; their messages are kept.
@@ -49,6 +50,7 @@ class SealedRecord(msgspec.Struct, frozen=True, kw_only=True):
     manifest: FileDigest
     store: str
     sealed_at: datetime
+    topic_identity: str
     messages: int
     foreign: int = 0
     left_out: int = 0

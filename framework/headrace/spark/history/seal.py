@@ -9,6 +9,7 @@ only exported, and the next one goes on with them. One process seals a folder at
 Used by `headrace history seal` and `headrace history verify`.
 """
 
+import asyncio
 import fcntl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +28,8 @@ from headrace.spark.archive import ExportedPart, digest_of, exported_parts, mani
 from headrace.spark.history.proof import PartProof, StoreProof
 from headrace.spark.history.record import SealedRecord, changed_files, read_record, write_record
 from headrace.spark.history.verdict import Found
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.errors import MessageQueueError
 
 __all__ = ["Sealing", "Verified", "seal_history", "sealing", "verify_history"]
 
@@ -119,6 +122,8 @@ def seal_history(
     with closing(StoreProof(event_store_url, load_app(app).serializer)) as store:
         # Before anything is written: most mistakes are in a URL.
         store.identity()
+        identity = asyncio.run(_identity_of(broker, event_topic(load_app(app).name)))
+        _check_topic(folder, identity)
         export_events(app, folder, broker=broker, event_store_url=event_store_url, clock=clock)
         outcome = Sealing()
         for part in exported_parts(folder):
@@ -129,7 +134,7 @@ def seal_history(
             if outcome.differences or proof is None:
                 break
             outcome.notes += [*proof.foreign, *part.left_out.values()]
-            record = _record(folder, proof, store.identity().id, clock)
+            record = _record(folder, proof, (store.identity().id, identity), clock)
             write_record(folder, record)
             outcome.sealed.append(record)
         return outcome
@@ -203,12 +208,34 @@ def _check(
     return proof.differences, proof
 
 
-def _record(folder: Path, proof: PartProof, store: str, clock: Clock) -> SealedRecord:
-    part = proof.part
+async def _identity_of(broker: str, topic: str) -> str:
+    try:
+        async with AdminClient(broker) as admin:
+            return (await admin.lineage(topic))[0]
+    except MessageQueueError as error:
+        raise ProjectionError(f"topic {topic}: {error}") from error
+
+
+def _check_topic(folder: Path, identity: str) -> None:
+    """Refuses to add parts of another topic of the same name."""
+    for part in exported_parts(folder):
+        record = read_record(folder, part.number)
+        if record is not None and record.topic_identity != identity:
+            raise ProjectionError(
+                f"{part.topic} was made again since part {part.number} of {folder} was sealed; seal it"
+                " into an empty folder"
+            )
+
+
+def _record(
+    folder: Path, proof: PartProof, identities: tuple[str, str], clock: Clock
+) -> SealedRecord:
+    part, (store, topic) = proof.part, identities
     return SealedRecord(
         part=part.number,
         manifest=digest_of(manifest_of(part_folder(folder, part.number))),
         store=store,
+        topic_identity=topic,
         sealed_at=clock.now(),
         messages=proof.messages,
         foreign=proof.counts[Found.FOREIGN],

@@ -1,7 +1,7 @@
 """What readers acknowledge is noted; where the topic is another one they all subscribe again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -19,12 +19,21 @@ class Door:
 
     refused = False
     asked = 0
+    trimmed = False
     damaged: Sequence[Incoming] = ()
+    begins: Any = None
 
     async def enter(self) -> None:
         self.asked += 1
         if self.refused:
             raise LineageError("no")
+
+    async def require(
+        self, reader: str, begins: Mapping[int, int], queues: Collection[int] | None
+    ) -> None:
+        self.begins = (reader, dict(begins), queues)
+        if self.trimmed:
+            raise LineageError("events were trimmed")
 
     async def note(self, markers: Sequence[Incoming]) -> None:
         self.damaged = [*self.damaged, *markers]
@@ -39,7 +48,7 @@ def door() -> Door:
 async def marked(door: Door) -> MarkedTransport:
     plain = LocalTransport()
     await plain.ensure_topic("t", queues=1, forever=True)
-    return MarkedTransport(plain, {"g": "reader"}, door.enter, door.note)
+    return MarkedTransport(plain, {"g": "reader"}, door.enter, door.note, door.require)
 
 
 async def send(marked: Any, *commands: str, tag: str = "") -> None:
@@ -133,3 +142,25 @@ async def test_another_topic_ends_every_subscription(marked: MarkedTransport) ->
     await subscription.aclose()
     again = await marked.subscribe("g", ["t"])
     assert [each.headers["command"] for each in await again.poll()] == ["1"]
+
+
+async def test_a_reader_is_asked_for_where_it_begins_and_does_not_begin_before_what_is_held(
+    marked: MarkedTransport, door: Door
+) -> None:
+    await send(marked, "1")
+    subscription = await marked.subscribe("g", ["t"])
+    assert door.begins == ("reader", {}, None)
+    subscription.ack((await subscription.poll())[0])
+    await subscription.aclose()
+
+    async def load(queues: Sequence[Any]) -> dict[Any, int]:
+        return {("t", 0): 1}
+
+    own = await marked.subscribe("g", ["t"], offsets=load)
+    await send(marked, "2")
+    await own.poll()
+    assert door.begins == ("reader", {0: 1}, {0})
+    await own.aclose()
+    door.trimmed = True
+    with pytest.raises(LineageError, match="trimmed"):
+        await marked.subscribe("g", ["t"])

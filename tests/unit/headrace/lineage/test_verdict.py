@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal
+from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal, why_trimmed
 from headrace.transports.base import TopicLineage
 
 ids = st.sampled_from(["", "one", "two"])
@@ -89,3 +89,16 @@ def test_a_refusal_names_the_readers_the_topic_and_the_commands(verdict: Verdict
 def test_a_refusal_without_readers_names_the_topic() -> None:
     sentence = refusal(Verdict.OLDER_STORE, [], store="8b1f0c77-0", topic="shop.events")
     assert sentence.startswith("shop.events holds events that are not in this event store (8b1f0c7")
+
+
+@given(topics, st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
+def test_a_reader_may_begin_where_the_topic_holds_all_from_there_on(
+    topic: TopicLineage, begins: dict[int, int]
+) -> None:
+    lost = [n for n, begin in begins.items() if begin < topic.ranges.get(n, (0, 0))[0]]
+    sentence = why_trimmed("stock", begins, topic)
+    assert (sentence is not None) == bool(lost)
+    if sentence is not None:
+        assert f"of queue {min(lost)}, which begins at" in sentence
+        assert "--from-export" in sentence
+        assert "headrace group reset" in sentence

@@ -242,3 +242,13 @@ def test_a_file_that_was_changed_or_removed_is_told_from_the_one_that_was_export
     path.unlink()
     with pytest.raises(ProjectionError, match="cannot be read"):
         check_file(path, digest)
+
+
+def test_a_queue_that_begins_behind_where_a_rebuild_stands_is_refused_with_what_to_do() -> None:
+    held = [QueueRange("t", 0, 5, 9), QueueRange("t", 1, 0, 9)]
+    archive.check_begins("stock", held, {("t", 0): 5})
+    with pytest.raises(ProjectionError, match=r"--from-export DIR`\) or from the event store"):
+        archive.check_begins("stock", held, {("t", 0): 4})
+    archive.check_whole(held[1:])
+    with pytest.raises(ProjectionError, match="earlier messages were trimmed"):
+        archive.check_whole(held)

@@ -31,6 +31,22 @@ def test_options_that_do_not_fit_are_refused(
     assert (done.status, says in done.output) == (2, True), done
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "use one of --keep and --before"),
+        (("--keep", "1d", "--before", "0:1"), "use one of --keep and --before"),
+        (("--before", "7"), "write it like 0:1000,1:2000"),
+        (("--before", "0:-1"), "count from 0"),
+    ],
+)
+def test_offsets_to_trim_must_be_said_once(
+    run: Any, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    done = run("history", "trim", str(tmp_path), *APP, *options)
+    assert (done.status, says in done.output) == (2, True), done
+
+
 def test_without_an_event_store_nothing_is_written(run: Any, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

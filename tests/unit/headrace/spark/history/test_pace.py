@@ -106,7 +106,7 @@ def test_other_errors_end_the_work() -> None:
         Work(ProjectionError("the topic was recreated")).run(LOOK_MS)
 
 
-def test_what_is_away_comes_back_and_a_wrong_statement_is_a_defect() -> None:
+def test_a_database_that_is_away_comes_back_and_a_wrong_statement_is_a_defect() -> None:
     assert is_away(OperationalError("", {}, Exception()))
     assert is_away(away("gone"))
     assert not is_away(ProgrammingError("", {}, Exception()))

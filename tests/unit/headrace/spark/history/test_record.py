@@ -44,7 +44,12 @@ def write_part(folder: Path, number: int) -> ExportedPart:
 def seal(folder: Path, part: ExportedPart, store: str = "s-1") -> SealedRecord:
     manifest = digest_of(manifest_of(part_folder(folder, part.number)))
     record = SealedRecord(
-        part=part.number, manifest=manifest, store=store, sealed_at=NOW, messages=10
+        part=part.number,
+        manifest=manifest,
+        store=store,
+        sealed_at=NOW,
+        messages=10,
+        topic_identity="t-1",
     )
     write_record(folder, record)
     return record

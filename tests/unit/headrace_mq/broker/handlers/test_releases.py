@@ -131,7 +131,7 @@ async def test_a_group_that_is_behind_is_named_and_nothing_is_released(
         ("short", [(0, 0)], InvalidArgument),
     ],
 )
-async def test_what_cannot_be_released_is_refused(client, batch, topic, before, error) -> None:
+async def test_a_release_that_cannot_be_is_refused(client, batch, topic, before, error) -> None:
     await create(client)
     await create(client, "short", retention="transient")
     await client.produce(batch("t", 0, b"a"))
