@@ -39,16 +39,18 @@ from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
-from headrace.rebuild.switch import RebuildOutcome, Shadow
+from headrace.rebuild.switch import Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import archived_in, files_of, held_with
+from headrace.spark.archive import held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
+from headrace.spark.exported import Exported, find_exported
 from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, reason_of, run_fold
 from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
+from headrace.spark.report import queue_name, report_of
 from headrace.spark.result.connection import CONNECTIONS_MAX
 from headrace.spark.result.copy import Copying
 from headrace.spark.result.disk import Stored, shared_folder
@@ -160,7 +162,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         spark=spark,
         phases=phases,
         events=events,
-        export=export,
+        find=_finding(export, wanted, start),
     )
     async with opened as begun:
         work = replace(begun, task_bytes_min=task_bytes_min)
@@ -181,6 +183,17 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
                 return await work.build(shadow, loading, wishes)
 
 
+def _finding(
+    export: str | Path | None, wanted: Wanted | None, start: str
+) -> Callable[..., Exported] | None:
+    """Returns what looks into a folder of exported events; None without one."""
+    if export is None:
+        return None
+    why = "only some rows are folded" if wanted else "it goes on from live rows"
+    not_whole = why if wanted or start == "offsets" else ""
+    return partial(find_exported, Path(export), not_whole=not_whole)
+
+
 class _Wishes(NamedTuple):
     """What becomes of the result, as `rebuild` is asked for it."""
 
@@ -198,7 +211,7 @@ async def _opened(
     spark: SparkSession | None,
     phases: Phases,
     events: Callable[[App], AbstractAsyncContextManager[Opened]],
-    export: str | Path | None,
+    find: Callable[..., Exported] | None,
 ) -> "AsyncIterator[_Work]":
     """Opens what a rebuild needs, and closes it."""
     application = load_app(app)
@@ -209,6 +222,10 @@ async def _opened(
         opened_session(spark, starting=partial(phases.begin, "session")) as session,
         open_read_models(read_models_url, projection) as read_models,
     ):
+        exported: Exported | None = None
+        if find is not None:
+            vouched = found.event_store is not None
+            exported = await asyncio.to_thread(find, application, projection, vouched=vouched)
         plan = FoldPlan(
             app=app,
             folder=module_folder(app),
@@ -217,7 +234,7 @@ async def _opened(
             event_store=found.event_store,
             slices=(),
             shares=_SHARES if found.origin else 0,
-            archive=() if export is None else await asyncio.to_thread(files_of, Path(export), name),
+            archive=() if exported is None else exported.messages,
             seal=found.seal,
         )
         # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
@@ -229,6 +246,7 @@ async def _opened(
             projection=projection,
             serializer=serializer,
             native=None if in_python else plan_native(serializer, projection),
+            exported=exported,
             events=found,
             topic_name=name,
             read_models=read_models,
@@ -246,12 +264,18 @@ class _Work:
     projection: Projection[Any]
     serializer: JsonSerializer
     native: NativeFold | None
+    exported: Exported | None
     events: Opened
     topic_name: str
     read_models: ReadModels
     building: Building
     phases: Phases
     task_bytes_min: int = TASK_BYTES_MIN
+
+    @property
+    def query(self) -> NativeFold | None:
+        """The projection as SQL, over exported files if these are read as columns."""
+        return self.exported.native if self.exported and self.exported.native else self.native
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         begin: dict[QueueId, int] = {}
@@ -274,18 +298,21 @@ class _Work:
             end = {STORE: slices[0].end} if slices else {STORE: 0}
             ahead //= self.plan.shares
         self.phases.begin("fold", ahead)
-        native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
+        exported, least = self.exported, _NATIVE_MESSAGES_MIN
+        why = exported.unsuited(self.session, ahead, least) if exported else ""
+        work = await self.as_messages(why) if why else self
+        native = work.query if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        load = partial(self._load, plan, loading, base=base, end=end)
         try:
-            folded, rows = await load(native=native)
+            folded, rows = await work.load(plan, loading, base=base, end=end, native=native)
         except ProjectionError as error:
             if native is None or UNDECODABLE not in str(error):
                 raise
             # A query ends at a stream that does not decode; what folds in Python goes around it.
             _log.warning("folding again, in Python", reason=str(error))
+            work = await work.as_messages(str(error))
             self.phases.begin("fold", ahead)
-            folded, rows = await load(native=None)
+            folded, rows = await work.load(plan, loading, base=base, end=end, native=None)
         self.phases.begin("switch")
         outcome = await bring_shadow(
             self.read_models, shadow, self.events.means, self.events.origin, **wishes._asdict()
@@ -293,9 +320,25 @@ class _Work:
         await self.building.finish(shadow, outcome)
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
-        return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
+        report = report_of(
+            shadow,
+            folded,
+            outcome,
+            self.events.means,
+            slices=slices[:1] if self.plan.shares else slices,
+            exported=work.exported,
+            seconds=self.phases.with_total("session"),
+        )
+        table, source = self._target(shadow).table.name, "store" if self.plan.shares else "topic"
+        return replace(report, table=str(table), start=start, source=source, rows=rows)
 
-    async def _load(
+    async def as_messages(self, why: str) -> "_Work":
+        """Returns the same work, with messages read of exported files."""
+        if self.exported is None:
+            return self
+        return replace(self, exported=await asyncio.to_thread(self.exported.as_messages, why))
+
+    async def load(
         self,
         plan: FoldPlan,
         loading: Loading,
@@ -373,10 +416,13 @@ class _Work:
         native: NativeFold | None,
         into: Copying | Spool | None = None,
     ) -> Folded:
-        divided = await self._divided(plan, tag, onto=base is not None)
+        counts: Counter[str] = Counter()
+        if native is not None and native.files and self.exported:
+            plan, counts = self.exported.tail(plan), self.exported.counts
+        divided = await self._divided(plan, tag, onto=base is not None or bool(counts))
         readers = max(plan.shares, 1)
-        ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
-        pieces = Counter(_queue_name(piece.queue) for piece in divided.slices)
+        ahead = {queue_name(piece.queue): piece.records // readers for piece in plan.slices}
+        pieces = Counter(queue_name(piece.queue) for piece in divided.slices)
         finished = Finished(self.session, ahead, pieces)
         fold = partial(
             run_fold,
@@ -390,11 +436,13 @@ class _Work:
         )
         telling = asyncio.create_task(self._tell(finished))
         try:
-            return await run_cancellable(self.session, tag, fold)
+            folded = await run_cancellable(self.session, tag, fold)
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
             self._tell_news(finished)
+        folded.counts.update(counts)
+        return folded
 
     async def _divided(self, plan: FoldPlan, tag: str, *, onto: bool) -> FoldPlan:
         """Divides what a plan reads of the topic among tasks."""
@@ -443,57 +491,6 @@ class _Work:
             return plan_slices(held, starting=starting, ending=ending)
         except ValueError as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
-
-    def _report(
-        self,
-        shadow: Shadow,
-        slices: Sequence[QueueSlice],
-        folded: Folded,
-        outcome: RebuildOutcome,
-        *,
-        start: str,
-        rows: int,
-    ) -> RebuildReport:
-        seconds = self.phases.with_total("session")
-        # Each share is of all positions.
-        told = slices[:1] if self.plan.shares else slices
-        return RebuildReport(
-            projection=shadow.projection.name,
-            generation=shadow.generation,
-            table=str(self._target(shadow).table.name),
-            start=start,
-            source="store" if self.plan.shares else "topic",
-            start_offsets={_queue_name(piece.queue): piece.start for piece in told},
-            end_offsets={_queue_name(piece.queue): piece.end for piece in told},
-            caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
-            archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
-            queues=folded.queues,
-            tasks=folded.tasks,
-            events=folded.counts["events"],
-            caught_up=outcome.caught_up,
-            rows=rows,
-            duplicates=folded.counts["duplicates"],
-            gaps=folded.counts["gaps"],
-            filled=folded.counts["filled"],
-            foreign=folded.foreign + self.events.means.foreign,
-            left_out=self.events.means.left_out.sentences,
-            compared=outcome.compared,
-            mismatches=outcome.mismatches,
-            differences=outcome.differences,
-            columns=dict(outcome.columns),
-            samples=dict(outcome.samples),
-            behind=outcome.behind,
-            ahead=outcome.ahead,
-            switched=outcome.switched,
-            reason=outcome.reason,
-            seconds=seconds,
-            events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
-        )
-
-
-def _queue_name(queue: QueueRef | QueueId) -> str:
-    topic, queue_id = queue
-    return f"{topic}/{queue_id}"
 
 
 def _read(broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from headrace.spark.executor.decode import LightStream
@@ -32,6 +33,7 @@ class _TypedStreams(TypedSlice):
     """The events of streams that come one at a time, each with its place."""
 
     _part = 0
+    _under_way = ""
 
     def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
         """Takes messages in; raises as `TypedSlice.take`."""
@@ -41,6 +43,17 @@ class _TypedStreams(TypedSlice):
             # Of another aggregate the next one may have been stored before.
             self._moment = message.place.moment
             super().take(topic, [message])
+
+    def learn_bases(self, records: pa.RecordBatch) -> None:
+        """Takes in the last versions from before the topic that streams came with; zero: there is none."""
+        if not pc.any(pc.not_equal(records["number"], 0)).as_py():
+            return
+        keys = records["key"].to_pylist()
+        bases = dict(zip(keys, records["number"].to_pylist(), strict=True))
+        # The gate has moved on from the base of an aggregate that is under way.
+        bases.pop(self._under_way, None)
+        self._under_way = keys[-1]
+        self._gate.learn({key: version for key, version in bases.items() if version})
 
     def settle(self) -> None:
         """Lets pass what was held back, because no more will come of the aggregates so far."""
@@ -54,6 +67,8 @@ class _TypedStreams(TypedSlice):
 
 def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     """Yields events, versions and tallies of sorted streams, and what reading queues took.
+
+    The `number` of a stream is the last version of its aggregate before the topic's part that is read.
 
     Raises:
         ProjectionError: as `read_typed`.
@@ -76,6 +91,7 @@ def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
             if some is None:
                 typed.settle()
             else:
+                typed.learn_bases(some)
                 typed.take(topic, _messages(some))
             if typed.full:
                 yield from typed.flush()
