@@ -203,8 +203,8 @@ def replay(asked: Asked, folder: Path) -> None:
     measure(asked, "headrace", work, lambda: stored(folder / "read.db", "declared"))
 
 
-def spark(asked: Asked, folder: Path) -> None:
-    """The rebuild with Spark, in a session that has just started, and again in the same one."""
+def with_spark(asked: Asked, folder: Path, system: str, projection: str, **files: Any) -> None:
+    """A rebuild with Spark, in a session that has just started, and again in the same one."""
     from benchmarks.spark.application import APP
     from headrace.spark.rebuild import rebuild
     from headrace.spark.session import local_session
@@ -213,16 +213,32 @@ def spark(asked: Asked, folder: Path) -> None:
     session = local_session("headrace-bench")
 
     def work() -> None:
-        asyncio.run(
+        report = asyncio.run(
             rebuild(
-                APP, "declared", broker=asked["broker"], read_models_url=url, verify=False,
-                spark=session,
+                APP, projection, broker=asked["broker"], read_models_url=url, verify=False,
+                spark=session, **files,
             )
         )  # fmt: skip
+        assert report.exported == ("columns" if files else ""), report.exported
 
-    for system in ("headrace with spark, at first", "headrace with spark"):
-        measure(asked, system, work, lambda: stored(folder / "read.db", "declared"))
+    for name in (f"{system}, at first", system):
+        measure(asked, name, work, lambda: stored(folder / "read.db", projection))
     session.stop()
+
+
+def spark(asked: Asked, folder: Path) -> None:
+    """What is declared, from the topic."""
+    with_spark(asked, folder, "headrace with spark", "declared")
+
+
+def spark_files(asked: Asked, folder: Path) -> None:
+    """What is declared, from typed files, as one query."""
+    with_spark(asked, folder, "headrace with spark from files", "declared", export=asked["export"])
+
+
+def spark_folded(asked: Asked, folder: Path) -> None:
+    """A fold that is a function in Python, from the topic."""
+    with_spark(asked, folder, "headrace with spark, fold in Python", "folded")
 
 
 def columns(asked: Asked, folder: Path) -> None:
@@ -247,7 +263,8 @@ def columns(asked: Asked, folder: Path) -> None:
 
 WAYS: Mapping[str, Callable[[Asked, Path], None]] = {
     "loop": loop, "duckdb": duckdb, "polars": polars, "eventsourcing": eventsourcing,
-    "replay": replay, "spark": spark, "columns": columns,
+    "replay": replay, "columns": columns, "spark": spark, "spark-files": spark_files,
+    "spark-folded": spark_folded,
 }  # fmt: skip
 
 

@@ -31,6 +31,9 @@ its own way, were compared and are the same.
   and write rows, versions and offsets into SQLite, where the table then goes live. Starting Spark is left out,
   and so is making the framework's own tables, as that of `eventsourcing`'s is; "at first" is the first rebuild of
   a session, whose Python workers have to load first.
+- `headrace in columns` and `headrace with spark from files` read the typed files of `headrace events export`, which
+  is not in their time, and what the topic has behind them; the rest is as above. `headrace with spark, fold in Python`
+  has a fold that is a function, where the others have it declared.
 - `python loop` reads the same topic, trusts it, and writes the rows alone into SQLite.
 - `duckdb` and `polars` read files of Parquet: columns, decoded and without duplicates, as `headrace events
   export` has written them, which is not in their time. What they store has no offset to go on from.

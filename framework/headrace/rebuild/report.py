@@ -27,9 +27,10 @@ class RebuildReport:
         end_offsets: where reading ended.
         caught_up_offsets: where the shadow stood when it was compared and switched.
         archived: messages that came from exported files instead of the broker.
+        exported: how Spark read those files: "columns", or "messages" and why; empty without files.
         queues: what reading each queue took, where the engine tells: `messages`, `bytes`, `read_ms` of
             waiting for the broker or files, and `work_ms` of everything else in the process.
-        tasks: that have read what was folded; 0: it was read in this process.
+        tasks: that have read messages; 0: they were read in this process, or there were none to read.
         events: events folded by Spark.
         caught_up: messages applied after Spark, to reach the live generation.
         rows: rows in the shadow when Spark's result was written.
@@ -65,6 +66,7 @@ class RebuildReport:
     end_offsets: dict[str, int] = field(default_factory=dict)
     caught_up_offsets: dict[str, int] = field(default_factory=dict)
     archived: int = 0
+    exported: str = ""
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
     tasks: int = 0
     events: int = 0

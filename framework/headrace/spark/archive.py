@@ -15,6 +15,7 @@ them instead of from the broker. It must not know Spark or what events mean.
 import hashlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -42,7 +43,9 @@ __all__ = [
     "check_begins",
     "check_file",
     "check_follows",
+    "check_messages",
     "check_whole",
+    "counts_of",
     "digest_of",
     "digests_of",
     "ends_of",
@@ -52,6 +55,7 @@ __all__ = [
     "flush",
     "held_with",
     "manifest_of",
+    "message_files",
     "messages_at_once",
     "parquet_at",
     "part_folder",
@@ -176,6 +180,16 @@ def parts_of(folder: Path, topic: str) -> list[ExportedPart]:
     return parts
 
 
+def counts_of(parts: Sequence[ExportedPart]) -> Counter[str]:
+    """Returns what the gate counted when parts were exported: `events`, `duplicates`, `gaps`, `filled`."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts["events"] += sum(part.events.values()) + sum(part.unknown.values())
+        for name in ("duplicates", "gaps", "filled"):
+            counts[name] += getattr(part, name)
+    return counts
+
+
 def digests_of(part: Path) -> dict[str, FileDigest]:
     """Returns the digest of each file of Parquet below a folder, by its path in there."""
     return {
@@ -215,20 +229,36 @@ def files_of(folder: Path, topic: str) -> tuple[ArchiveFile, ...]:
         ProjectionError: nothing was exported into the folder, or another topic; or parts or files are
             missing, or not what was exported.
     """
-    found: list[ArchiveFile] = []
-    for part in parts_of(folder, topic):
-        place = part_folder(folder, part.number)
-        for queue, end in sorted(part.end.items()):
-            if part.start[queue] < end:
-                path = queue_file(place, "messages", queue)
-                if digest := part.files.get(path.relative_to(place).as_posix()):
-                    check_file(path, digest)
-                found.append(
-                    ArchiveFile(
-                        path=str(path.absolute()), queue_id=queue, start=part.start[queue], end=end
-                    )
-                )
-    return tuple(found)
+    parts = parts_of(folder, topic)
+    check_messages(folder, parts)
+    return message_files(folder, parts)
+
+
+def message_files(folder: Path, parts: Sequence[ExportedPart]) -> tuple[ArchiveFile, ...]:
+    """Returns the files with the messages of parts, in the order of their offsets, unchecked."""
+    return tuple(
+        ArchiveFile(
+            path=str(queue_file(part_folder(folder, part.number), "messages", queue).absolute()),
+            queue_id=queue,
+            start=part.start[queue],
+            end=end,
+        )
+        for part in parts
+        for queue, end in sorted(part.end.items())
+        if part.start[queue] < end
+    )
+
+
+def check_messages(folder: Path, parts: Sequence[ExportedPart]) -> None:
+    """Checks that the files with the messages of parts are what was exported.
+
+    Raises:
+        ProjectionError: one is missing, or not what was exported.
+    """
+    for part in parts:
+        for name, digest in part.files.items():
+            if name.startswith("messages/"):
+                check_file(part_folder(folder, part.number) / name, digest)
 
 
 def queue_file(part: Path, kind: str, queue_id: int) -> Path:
@@ -238,6 +268,8 @@ def queue_file(part: Path, kind: str, queue_id: int) -> Path:
 
 def held_with(files: Sequence[ArchiveFile], held: Sequence[QueueRange]) -> list[QueueRange]:
     """Returns the ranges of queues that broker and files hold together.
+
+    A queue that was deleted since is in the files alone.
 
     Raises:
         ProjectionError: offsets between the two are in neither, or the files go beyond the topic.
@@ -249,6 +281,10 @@ def held_with(files: Sequence[ArchiveFile], held: Sequence[QueueRange]) -> list[
             check_follows(one, own[-1].end)
         first = min([one.first, *(file.start for file in own)])
         together.append(msgspec.structs.replace(one, first=first))
+    there = {one.queue_id for one in held}
+    for queue_id in sorted({file.queue_id for file in files} - there if held else ()):
+        own = [file for file in files if file.queue_id == queue_id]
+        together.append(QueueRange(held[0].topic, queue_id, own[0].start, own[-1].end))
     return together
 
 

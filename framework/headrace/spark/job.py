@@ -27,6 +27,7 @@ from headrace.spark.executor.fold import (
     QUEUE,
     RECORD_SCHEMA,
     ROW,
+    STREAM,
     TALLY,
     UNREAD,
     VERSION,
@@ -40,14 +41,16 @@ from headrace.spark.executor.slices import fold_slices
 from headrace.spark.executor.streams import fold_together, read_streams, route_together
 from headrace.spark.executor.typed_streams import type_streams
 from headrace.spark.failures import SPARK_ERRORS, reason_of
-from headrace.spark.finished import Finished
-from headrace.spark.native import NativeFold, finish_rows
+from headrace.spark.native import NativeFold, TypedFiles, finish_rows
+from headrace.spark.progress.queues import Finished
 from headrace.spark.result.copy import LEFT_OUT, Copying
 from headrace.spark.result.disk import Stored, read_stored
 from headrace.spark.result.live_rows import Beginning, read_shares
 from headrace.spark.result.output import Ending
 from headrace.spark.result.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool, fetch_parts
+from headrace.spark.sql import plain_columns
 from headrace.spark.tasks import by_key
+from headrace.spark.typed_files import events_in_files, portion_moment, versions_in_files
 from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = [
@@ -55,11 +58,18 @@ __all__ = [
     "in_two_queues",
     "map_records",
     "read_result",
+    "refuses_overflow",
     "run_fold",
 ]
 
 # Enough of the aggregates with holes to see what they have in common.
 _NAMED_MAX: Final = 5
+
+# Of files that were there when they were checked by the driver.
+_LOST: Final = ("FILE_NOT_EXIST", "PATH_NOT_FOUND", "FileNotFoundException")
+_EVERYWHERE: Final = (
+    "; every Spark executor has to see the folder of exported events under the same path"
+)
 
 Step = Callable[[FoldPlan, Batches], Batches]
 
@@ -125,7 +135,8 @@ def run_fold(
         keyed_by_aggregate: whether a row's events are all of one aggregate.
         base: rows and versions from before the plan's slices, as records or as what tasks read;
             None to start from zero.
-        native: the projection as SQL, used from zero where Spark refuses sums that are too large.
+        native: the projection as SQL, used from zero where Spark refuses sums that are too large. If it
+            has files, the slices begin where these end, and it is used in any case.
         finished: hears of each queue that was read, except where the projection is run as SQL and queues
             are read whole.
         into: where tasks copy rows, versions and deleted keys, which then do not come here; or
@@ -135,7 +146,8 @@ def run_fold(
         ProjectionError: a fold failed, versions are missing, or an executor could not do its part;
             the sentence says what and where.
     """
-    if not plan.slices:
+    files = None if native is None else native.files
+    if not plan.slices and files is None:
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
     spool = into if isinstance(into, Spool) else None
     last = Ending(
@@ -147,8 +159,12 @@ def run_fold(
     try:
         # Where streams are brought together, events of a row have their order by places, not by turns.
         in_order = not (plan.together and keyed_by_aggregate)
-        if native is not None and base is None and in_order and _refuses_overflow(spark):
-            frame = _native_frame(spark, plan, native, last, finished)
+        if native is not None and files is not None:
+            frame = _aggregated(
+                _with_files(spark, plan, native, files, finished), plan, native, last
+            )
+        elif native is not None and base is None and in_order and refuses_overflow(spark):
+            frame = _aggregated(_read_native(spark, plan, native, finished), plan, native, last)
         else:
             frame = _frame(
                 spark,
@@ -166,8 +182,10 @@ def run_fold(
             found if spool is None else map(spool.add, found), schema=FETCHED_ARROW_SCHEMA
         )
     except SPARK_ERRORS as error:
+        lost = files is not None and any(word in str(error) for word in _LOST)
         raise ProjectionError(
             f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
+            f"{_EVERYWHERE if lost else ''}"
         ) from error
     return read_result(plan, records)
 
@@ -220,18 +238,16 @@ def _known(
     return map_records(spark.range(0, count, 1, max(count, 1)), step, plan)
 
 
-def _refuses_overflow(spark: SparkSession) -> bool:
-    # Without this setting a sum wraps around silently.
+def refuses_overflow(spark: SparkSession) -> bool:
+    """Whether a sum that is too large is an error in a session, and does not wrap around."""
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
-def _native_frame(
-    spark: SparkSession,
-    plan: FoldPlan,
-    native: NativeFold,
-    last: Ending,
-    finished: Finished | None,
+def _read_native(
+    spark: SparkSession, plan: FoldPlan, native: NativeFold, finished: Finished | None
 ) -> DataFrame:
+    """Returns the events of a topic as plain columns, and what the gate tells."""
+
     def read(batches: Batches) -> Batches:
         with rarely_collecting():
             if plan.together:
@@ -239,15 +255,58 @@ def _native_frame(
             else:
                 yield from read_typed(plan, native.reading, batches)
 
-    def finish(batches: Batches) -> Batches:
-        with rarely_collecting():
-            yield from last.run(finish_rows(plan, native, batches))
-
     count = len(plan.tasks)
     places = spark.range(0, count, 1, count)
     if plan.together:
         places = by_key(map_records(places, read_streams, plan, finished), count)
     events = places.mapInArrow(read, native.reading.schema)
+    return events.selectExpr(*plain_columns(native.reading))
+
+
+def _with_files(
+    spark: SparkSession,
+    plan: FoldPlan,
+    native: NativeFold,
+    files: TypedFiles,
+    finished: Finished | None,
+) -> DataFrame:
+    """Returns the events of files, and those of the topic that pass the gate after them."""
+    versions = versions_in_files(spark, files)
+    events = events_in_files(spark, files, native.reading)
+    if plan.slices:
+        known = versions.groupBy("key").agg(expr("max(number) as known"))
+
+        def read(batches: Batches) -> Batches:
+            with rarely_collecting():
+                yield from type_streams(plan, native.reading, batches)
+
+        count = len(plan.tasks)
+        places = spark.range(0, count, 1, count)
+        streams = map_records(places, read_streams, plan, finished)
+        names = [name for name in streams.columns if name != "number"]
+        based = streams.join(known, "key", "left").selectExpr(
+            *names, f"if(kind = '{STREAM}', coalesce(known, 0), number) as number"
+        )
+        # In the order of the records' own form.
+        based = by_key(based.select(*streams.columns), count)
+        tail = based.mapInArrow(read, native.reading.schema)
+        columns = plain_columns(native.reading)
+        columns[columns.index("`moment`")] = (
+            f"{portion_moment('moment', str(files.parts + 1))} as moment"
+        )
+        events = events.union(tail.selectExpr(*columns))
+    told = events.unionByName(versions, allowMissingColumns=True)
+    # Of an aggregate that has moved on in the topic there are two versions, of which the larger one is kept.
+    return told.withColumn("part", expr(f"if(kind = '{VERSION}', null, part)"))
+
+
+def _aggregated(events: DataFrame, plan: FoldPlan, native: NativeFold, last: Ending) -> DataFrame:
+    """Returns what becomes of plain events, and of what the gate told."""
+
+    def finish(batches: Batches) -> Batches:
+        with rarely_collecting():
+            yield from last.run(finish_rows(plan, native, batches))
+
     if len(native.keys) == 1:
         touched = events.selectExpr("*", "0 as place", f"coalesce(key, {native.keys[0]}) as `to`")
     else:

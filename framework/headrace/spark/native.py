@@ -33,17 +33,22 @@ from headrace.projections.definition.rules import SummaryRule
 from headrace.projections.definition.shape import ColumnKind
 from headrace.projections.definition.summaries import Operation
 from headrace.serialization import JsonSerializer
-from headrace.spark.executor.decode import EventField, fields_of
+from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, EventField, fields_of
 from headrace.spark.executor.event_reader import EVENT, ChosenType, Reading
 from headrace.spark.executor.fold import MISSING, ROW, Batches, Record, batched
 from headrace.spark.executor.plan import FoldPlan, load_application
 from headrace.spark.rows import RowCodec
-from headrace.spark.sql import number, to_sql
+from headrace.spark.sql import Sql, to_sql
 
-__all__ = ["ColumnResult", "NativeFold", "finish_rows", "plan_native"]
+__all__ = ["ColumnResult", "NativeFold", "TypedFiles", "finish_rows", "plan_native"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+# By places, what a decimal with so many of them is a multiple of.
+_UNITS: Final = [Decimal(1).scaleb(-places) for places in range(DECIMAL_PLACES_MAX + 1)]
+# Events of an aggregate in order: its version, and the place among the events of one command, of which
+# there is room for a million.
+_VERSION_ORDER: Final = "(shiftleft(c_version, 20) + c_sequence)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +60,8 @@ class ColumnResult:
         kind: of the column.
         start: what a row begins with.
         operation: what the column keeps of events; None: what it began with.
-        parts: per part of the column the names of its aggregates: the value; of a sum of decimals
-            also how many places it has, of a last value also how many events there were.
+        parts: per part of the column the names of its aggregates: the value; of a decimal also how many
+            places it has; of a last value also how many events there were.
     """
 
     name: str
@@ -64,6 +69,21 @@ class ColumnResult:
     start: Any
     operation: Operation | None = None
     parts: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedFiles:
+    """What a query reads of an export.
+
+    Attributes:
+        events: paths by the place of their type in the reading; each executor has them.
+        versions: paths of files with the last versions of aggregates.
+        parts: the number of the last part.
+    """
+
+    events: Mapping[int, tuple[str, ...]]
+    versions: tuple[str, ...]
+    parts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +97,7 @@ class NativeFold:
         values: by name, expressions over such a row; null where an event has no part in them.
         aggregates: by name, expressions over the values of a group.
         columns: of the read model, in order.
+        files: that hold what is before the topic's slices; None: nothing is.
     """
 
     reading: Reading
@@ -85,6 +106,7 @@ class NativeFold:
     values: Mapping[str, str]
     aggregates: Mapping[str, str]
     columns: tuple[ColumnResult, ...]
+    files: TypedFiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +117,7 @@ class _Branch:
     place: int
     key: str
     where: str
-    values: Mapping[str, str]
+    values: Mapping[str, Sql]
 
     @property
     def condition(self) -> str:
@@ -107,15 +129,25 @@ class _Branch:
         return self.place != other.place or self.types.isdisjoint(other.types)
 
 
-def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
-    """Returns a projection as SQL; None where it has to be folded in Python."""
+def plan_native(
+    serializer: JsonSerializer, projection: Projection[Any], *, files: TypedFiles | None = None
+) -> NativeFold | None:
+    """Returns a projection as SQL; None where it has to be folded in Python.
+
+    Args:
+        serializer: of the application.
+        projection: which one.
+        files: to be read, too. Then the events of an aggregate have the order of their versions: turns
+            of files and of queues cannot be compared.
+    """
     try:
         folds = declared_folds(projection, serializer.events.types.values())
     except NotInColumns:
         return None
     keys = list(dict.fromkeys(repr(rule.key) for rule in folds.rules))
     branches = [branch for rule in folds.rules for branch in _branches(folds, rule, keys)]
-    query = _Query(by_aggregate=projection.keyed_by_aggregate)
+    by_version = files is not None and projection.keyed_by_aggregate
+    query = _Query(by_aggregate=projection.keyed_by_aggregate, by_version=by_version)
     columns: list[ColumnResult] = []
     start = projection.shape.to_stored(dict(folds.start))
     for field in projection.shape.fields:
@@ -126,12 +158,13 @@ def plan_native(serializer: JsonSerializer, projection: Projection[Any]) -> Nati
             kept = replace(kept, operation=operation, parts=tuple(query.add(kept, operation, of)))
         columns.append(kept)
     return NativeFold(
-        reading=_reading(folds),
+        reading=_reading(folds, {"version", "sequence"} if by_version else set()),
         keys=tuple(_key(branches, place) for place in range(len(keys))),
         touches=" or ".join(branch.condition for branch in branches),
         values=query.values,
         aggregates=query.aggregates,
         columns=tuple(columns),
+        files=files,
     )
 
 
@@ -169,18 +202,18 @@ def finish_rows(plan: FoldPlan, native: NativeFold, batches: Batches) -> Batches
 def _branches(
     folds: DeclaredFolds, rule: SummaryRule[Any], keys: Sequence[str]
 ) -> Iterator[_Branch]:
-    alike: dict[tuple[str, ...], set[int]] = {}
+    alike: dict[tuple[str, tuple[Sql, ...]], set[int]] = {}
     for place, event_type in enumerate(folds.types):
         if rule in folds.rules_for(event_type):
             terms = [rule.key, *(summary.term for summary in rule.columns.values())]
-            texts = [to_sql(term, event_type).text for term in terms if isinstance(term, Term)]
+            found = tuple(to_sql(term, event_type) for term in terms if isinstance(term, Term))
             where = "true" if rule.where is None else to_sql(rule.where, event_type).text
-            alike.setdefault((where, *texts), set()).add(place)
-    for (where, key, *values), places in alike.items():
+            alike.setdefault((where, found), set()).add(place)
+    for (where, (key, *values)), places in alike.items():
         yield _Branch(
             types=frozenset(places),
             place=keys.index(repr(rule.key)),
-            key=key,
+            key=key.text,
             where=where,
             values=dict(zip(rule.columns, values, strict=True)),
         )
@@ -195,8 +228,7 @@ def _key(branches: Sequence[_Branch], place: int) -> str:
     return f"case {' '.join(texts)} end"
 
 
-def _reading(folds: DeclaredFolds) -> Reading:
-    context: set[str] = set()
+def _reading(folds: DeclaredFolds, context: set[str]) -> Reading:
     chosen: list[ChosenType] = []
     for event_type in folds.types:
         paths = folds.paths_of(event_type)
@@ -216,53 +248,67 @@ class _Query:
     """The values and aggregates of a query, as columns are added to it.
 
     Args:
-        by_aggregate: whether the events of a row are all of one queue.
+        by_aggregate: whether the events of a row are all of one aggregate.
+        by_version: whether they have the order of its versions then, or that of one queue.
     """
 
-    def __init__(self, *, by_aggregate: bool) -> None:
+    def __init__(self, *, by_aggregate: bool, by_version: bool) -> None:
         self.values: dict[str, str] = {}
         self.aggregates: dict[str, str] = {}
         # A number is compared and kept at less cost than a struct.
-        self._order = "turn" if by_aggregate else "struct(moment, part, turn)"
-        self._back = "(- turn)" if by_aggregate else "struct(- moment, - part, - turn)"
+        turn = _VERSION_ORDER if by_version else "turn"
+        self._order = turn if by_aggregate else "struct(moment, part, turn)"
+        self._back = f"(- {turn})" if by_aggregate else "struct(- moment, - part, - turn)"
 
     def add(
         self, kept: ColumnResult, operation: Operation, branches: Sequence[_Branch]
     ) -> Iterator[tuple[str, ...]]:
         """Adds a column; yields its parts."""
         if operation is Operation.LAST:
-            yield self._last(kept.name, branches)
+            yield self._last(kept, branches)
         elif operation is Operation.FIRST:
-            yield self._first(kept.name, branches)
+            yield self._first(kept, branches)
         else:
             for some in _exclusive(branches):
-                name = self._value(_choice(some, kept.name))
+                value = self._value(_choice(some, kept.name))
                 if kept.kind is ColumnKind.DECIMAL:
-                    yield self._decimals(name, operation)
+                    yield self._decimals(value, self._value(_places(some, kept.name)), operation)
                 else:
-                    yield (self._aggregate(f"{_WORDS[operation]}({name})"),)
+                    yield (self._aggregate(f"{_WORDS[operation]}({value})"),)
 
-    def _last(self, column: str, branches: Sequence[_Branch]) -> tuple[str, ...]:
+    def _last(self, kept: ColumnResult, branches: Sequence[_Branch]) -> tuple[str, ...]:
         touched = " or ".join(branch.condition for branch in branches)
         order = self._value(f"case when {touched} then {self._order} end")
         # Of an event's own rules the last one decides.
-        value = self._value(_choice(branches[::-1], column))
-        return self._aggregate(f"max_by({value}, {order})"), self._aggregate(f"count({order})")
+        values = self._value_and_places(kept, branches[::-1])
+        found = [self._aggregate(f"max_by({value}, {order})") for value in values]
+        return *found, self._aggregate(f"count({order})")
 
-    def _first(self, column: str, branches: Sequence[_Branch]) -> tuple[str, ...]:
-        value = self._value(f"coalesce({', '.join(_choice([each], column) for each in branches)})")
-        order = self._value(self._order)
-        return (self._aggregate(f"min_by({value}, if({value} is null, null, {order}))"),)
+    def _first(self, kept: ColumnResult, branches: Sequence[_Branch]) -> tuple[str, ...]:
+        choices = [_choice([each], kept.name) for each in branches]
+        values = [self._value(f"coalesce({', '.join(choices)})")]
+        if kept.kind is ColumnKind.DECIMAL:
+            # Null where the value is, so it is that of the same rule.
+            choices = [_places([each], kept.name) for each in branches]
+            values.append(self._value(f"coalesce({', '.join(choices)})"))
+        order = self._value(f"if({values[0]} is null, null, {self._order})")
+        return tuple(self._aggregate(f"min_by({value}, {order})") for value in values)
 
-    def _decimals(self, name: str, operation: Operation) -> tuple[str, ...]:
+    def _decimals(self, value: str, places: str, operation: Operation) -> tuple[str, ...]:
         if operation is Operation.SUM:
             # A sum has as many places as the number with the most of them; none is lost or added.
-            places = f"length(split_part({name}, '.', 2))"
-            return self._aggregate(f"sum({number(name)})"), self._aggregate(f"max({places})")
+            return self._aggregate(f"sum({value})"), self._aggregate(f"max({places})")
         # Of equal ones, which may differ in their places, the first is kept.
         order = self._value(self._order if operation is Operation.MIN else self._back)
-        by = f"if({name} is null, null, struct({number(name)}, {order}))"
-        return (self._aggregate(f"{_WORDS[operation]}_by({name}, {by})"),)
+        by = f"if({value} is null, null, struct({value}, {order}))"
+        word = _WORDS[operation]
+        return self._aggregate(f"{word}({value})"), self._aggregate(f"{word}_by({places}, {by})")
+
+    def _value_and_places(self, kept: ColumnResult, branches: Sequence[_Branch]) -> list[str]:
+        values = [self._value(_choice(branches, kept.name))]
+        if kept.kind is ColumnKind.DECIMAL:
+            values.append(self._value(_places(branches, kept.name)))
+        return values
 
     def _value(self, text: str) -> str:
         name = f"v{len(self.values)}"
@@ -279,7 +325,14 @@ _WORDS: Final = {Operation.SUM: "sum", Operation.MIN: "min", Operation.MAX: "max
 
 
 def _choice(branches: Sequence[_Branch], column: str) -> str:
-    whens = " ".join(f"when {each.condition} then {each.values[column]}" for each in branches)
+    whens = " ".join(f"when {each.condition} then {each.values[column].text}" for each in branches)
+    return f"case {whens} end"
+
+
+def _places(branches: Sequence[_Branch], column: str) -> str:
+    whens = " ".join(
+        f"when {each.condition} then {each.values[column].places}" for each in branches
+    )
     return f"case {whens} end"
 
 
@@ -323,34 +376,30 @@ def _column(kept: ColumnResult, groups: Mapping[str, Sequence[Any]]) -> Sequence
     if kept.operation is None or (kept.operation is Operation.FIRST and start is not None):
         return [start] * count
     if kept.operation is Operation.LAST:
-        values, seen = (groups[name] for name in kept.parts[0])
+        *names, told = kept.parts[0]
+        values = _part(kind, [groups[name] for name in names])
         return [
-            _restored(kind, value) if events else start
-            for value, events in zip(values, seen, strict=True)
+            value if events else start for value, events in zip(values, groups[told], strict=True)
         ]
     parts = [_part(kind, [groups[name] for name in names]) for names in kept.parts]
     return [joined(kept.operation, (start, *found)) for found in zip(*parts, strict=True)]
 
 
 def _part(kind: ColumnKind, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    if len(columns) == 1:
-        return [_restored(kind, value) for value in columns[0]]
-    return [
-        None if total is None else total.quantize(Decimal(1).scaleb(-places), context=EXACT)
-        for total, places in zip(*columns, strict=True)
-    ]
-
-
-def _restored(kind: ColumnKind, value: Any) -> Any:
-    """Returns what a plain value stands for."""
-    if value is None:
-        return None
+    """Returns what plain values stand for."""
     match kind:
         case ColumnKind.DECIMAL:
-            exact = Decimal(value)
-            return exact.copy_abs() if exact.is_zero() else exact
+            return [
+                None if value is None else value.quantize(_UNITS[places], context=EXACT)
+                for value, places in zip(*columns, strict=True)
+            ]
         case ColumnKind.DATE:
-            return date.fromordinal(value + _EPOCH_DAY)
+            return [
+                None if days is None else date.fromordinal(days + _EPOCH_DAY) for days in columns[0]
+            ]
         case ColumnKind.TIMESTAMP:
-            return _EPOCH + timedelta(microseconds=value)
-    return value
+            return [
+                None if moment is None else _EPOCH + timedelta(microseconds=moment)
+                for moment in columns[0]
+            ]
+    return columns[0]

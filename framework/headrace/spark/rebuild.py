@@ -38,18 +38,20 @@ from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened, Source, open_events
 from headrace.rebuild.stored_events import STORE
-from headrace.rebuild.switch import RebuildOutcome, Shadow
+from headrace.rebuild.switch import Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import archived_in, check_begins, files_of, held_with
+from headrace.spark.archive import check_begins, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
+from headrace.spark.exported import Exported, find_exported
 from headrace.spark.failures import SPARK_ERRORS, reason_of
-from headrace.spark.finished import Finished
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.load import Loading
 from headrace.spark.native import NativeFold, plan_native
-from headrace.spark.progress import reading_progress, told_meanwhile
+from headrace.spark.progress.bytes_read import reading_progress, told_meanwhile
+from headrace.spark.progress.queues import Finished
+from headrace.spark.report import queue_name, report_of
 from headrace.spark.result.connection import CONNECTIONS_MAX
 from headrace.spark.result.copy import Copying
 from headrace.spark.result.disk import Stored, shared_folder
@@ -160,7 +162,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         spark=spark,
         phases=phases,
         events=events,
-        export=export,
+        find=_finding(export, wanted, start),
     )
     async with opened as begun:
         work = replace(begun, task_bytes_min=task_bytes_min)
@@ -182,6 +184,17 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
                 return await work.build(shadow, loading, wishes)
 
 
+def _finding(
+    export: str | Path | None, wanted: Wanted | None, start: str
+) -> Callable[..., Exported] | None:
+    """Returns what looks into a folder of exported events; None without one."""
+    if export is None:
+        return None
+    why = "only some rows are folded" if wanted else "it goes on from live rows"
+    not_whole = why if wanted or start == "offsets" else ""
+    return partial(find_exported, Path(export), not_whole=not_whole)
+
+
 class _Wishes(NamedTuple):
     """What becomes of the result, as `rebuild` is asked for it."""
 
@@ -199,18 +212,21 @@ async def _opened(
     spark: SparkSession | SessionOnDemand | None,
     phases: Phases,
     events: Callable[[App], AbstractAsyncContextManager[Opened]],
-    export: str | Path | None,
+    find: Callable[..., Exported] | None,
 ) -> "AsyncIterator[_Work]":
     """Opens what a rebuild needs, and closes it; what can be checked without a session is."""
     application = load_app(app)
     projection, serializer = application.projection(projection_name), application.serializer
     name = event_topic(application.name)
-    archive = () if export is None else await asyncio.to_thread(files_of, Path(export), name)
     async with (
         events(application) as found,
         open_read_models(read_models_url, projection) as read_models,
         session_on_demand(spark) as sessions,
     ):
+        exported: Exported | None = None
+        if find is not None:
+            vouched = found.event_store is not None
+            exported = await asyncio.to_thread(find, application, projection, vouched=vouched)
         plan = FoldPlan(
             app=app,
             folder=module_folder(app),
@@ -219,7 +235,7 @@ async def _opened(
             event_store=found.event_store,
             slices=(),
             shares=_SHARES if found.origin else 0,
-            archive=archive,
+            archive=() if exported is None else exported.messages,
             seal=found.seal,
         )
         # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
@@ -231,6 +247,7 @@ async def _opened(
             projection=projection,
             serializer=serializer,
             native=None if in_python else plan_native(serializer, projection),
+            exported=exported,
             events=found,
             topic_name=name,
             read_models=read_models,
@@ -251,12 +268,18 @@ class _Work:
     projection: Projection[Any]
     serializer: JsonSerializer
     native: NativeFold | None
+    exported: Exported | None
     events: Opened
     topic_name: str
     read_models: ReadModels
     building: Building
     phases: Phases
     task_bytes_min: int = TASK_BYTES_MIN
+
+    @property
+    def query(self) -> NativeFold | None:
+        """The projection as SQL, over exported files if these are read as columns."""
+        return self.exported.native if self.exported and self.exported.native else self.native
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         begin: dict[QueueId, int] = {}
@@ -279,18 +302,23 @@ class _Work:
             end = {STORE: slices[0].end} if slices else {STORE: 0}
             ahead //= self.plan.shares
         self.phases.begin("fold", ahead)
-        native = self.native if ahead >= _NATIVE_MESSAGES_MIN else None
+        why = ""
+        if self.exported:
+            session = await self.sessions.get(self.phases.interlude("session"))
+            why = self.exported.unsuited(session, ahead, _NATIVE_MESSAGES_MIN)
+        work = await self.as_messages(why) if why else self
+        native = work.query if ahead >= _NATIVE_MESSAGES_MIN else None
         plan = replace(self.plan, slices=tuple(slices))
-        load = partial(self._load, plan, loading, base=base, end=end)
         try:
-            folded, rows = await load(native=native)
+            folded, rows = await work.load(plan, loading, base=base, end=end, native=native)
         except ProjectionError as error:
             if native is None or UNDECODABLE not in str(error):
                 raise
             # A query ends at a stream that does not decode; what folds in Python goes around it.
             _log.warning("folding again, in Python", reason=str(error))
+            work = await work.as_messages(str(error))
             self.phases.begin("fold", ahead)
-            folded, rows = await load(native=None)
+            folded, rows = await work.load(plan, loading, base=base, end=end, native=None)
         self.phases.begin("switch")
         outcome = await bring_shadow(
             self.read_models, shadow, self.events.means, self.events.origin, **wishes._asdict()
@@ -298,9 +326,25 @@ class _Work:
         await self.building.finish(shadow, outcome)
         self.phases.end()
         start = "offsets" if loading.onto else "zero"
-        return self._report(shadow, slices, folded, outcome, start=start, rows=rows)
+        report = report_of(
+            shadow,
+            folded,
+            outcome,
+            self.events.means,
+            slices=slices[:1] if self.plan.shares else slices,
+            exported=work.exported,
+            seconds=self.phases.with_total("session"),
+        )
+        table, source = self._target(shadow).table.name, "store" if self.plan.shares else "topic"
+        return replace(report, table=str(table), start=start, source=source, rows=rows)
 
-    async def _load(
+    async def as_messages(self, why: str) -> "_Work":
+        """Returns the same work, with messages read of exported files."""
+        if self.exported is None:
+            return self
+        return replace(self, exported=await asyncio.to_thread(self.exported.as_messages, why))
+
+    async def load(
         self,
         plan: FoldPlan,
         loading: Loading,
@@ -378,10 +422,13 @@ class _Work:
             await self.sessions.get(self.phases.interlude("session")),
             self.projection.name,
         )
-        divided = await self._divided(session, plan, tag, onto=base is not None)
+        counts: Counter[str] = Counter()
+        if native is not None and native.files and self.exported:
+            plan, counts = self.exported.tail(plan), self.exported.counts
+        divided = await self._divided(session, plan, tag, onto=base is not None or bool(counts))
         readers = max(plan.shares, 1)
-        ahead = {_queue_name(piece.queue): piece.records // readers for piece in plan.slices}
-        pieces = Counter(_queue_name(piece.queue) for piece in divided.slices)
+        ahead = {queue_name(piece.queue): piece.records // readers for piece in plan.slices}
+        pieces = Counter(queue_name(piece.queue) for piece in divided.slices)
         finished = Finished(session, ahead, pieces)
         with reading_progress(session, SystemClock()) as progress:
             progress.expect(sum(piece.records for piece in divided.slices))
@@ -397,7 +444,9 @@ class _Work:
             )
             async with told_meanwhile(self.phases.passed, finished.news, progress.news):
                 job = f"headrace rebuild {name}: read and fold"
-                return await run_cancellable(session, tag, fold, description=job)
+                folded = await run_cancellable(session, tag, fold, description=job)
+        folded.counts.update(counts)
+        return folded
 
     async def _divided(
         self, session: SparkSession, plan: FoldPlan, tag: str, *, onto: bool
@@ -440,57 +489,6 @@ class _Work:
             return plan_slices(held, starting=starting, ending=ending)
         except ValueError as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
-
-    def _report(
-        self,
-        shadow: Shadow,
-        slices: Sequence[QueueSlice],
-        folded: Folded,
-        outcome: RebuildOutcome,
-        *,
-        start: str,
-        rows: int,
-    ) -> RebuildReport:
-        seconds = self.phases.with_total("session")
-        # Each share is of all positions.
-        told = slices[:1] if self.plan.shares else slices
-        return RebuildReport(
-            projection=shadow.projection.name,
-            generation=shadow.generation,
-            table=str(self._target(shadow).table.name),
-            start=start,
-            source="store" if self.plan.shares else "topic",
-            start_offsets={_queue_name(piece.queue): piece.start for piece in told},
-            end_offsets={_queue_name(piece.queue): piece.end for piece in told},
-            caught_up_offsets={_queue_name(queue): at for queue, at in outcome.offsets.items()},
-            archived=sum(archived_in(self.plan.archive, piece) for piece in slices),
-            queues=folded.queues,
-            tasks=folded.tasks,
-            events=folded.counts["events"],
-            caught_up=outcome.caught_up,
-            rows=rows,
-            duplicates=folded.counts["duplicates"],
-            gaps=folded.counts["gaps"],
-            filled=folded.counts["filled"],
-            foreign=folded.foreign + self.events.means.foreign,
-            left_out=self.events.means.left_out.sentences,
-            compared=outcome.compared,
-            mismatches=outcome.mismatches,
-            differences=outcome.differences,
-            columns=dict(outcome.columns),
-            samples=dict(outcome.samples),
-            behind=outcome.behind,
-            ahead=outcome.ahead,
-            switched=outcome.switched,
-            reason=outcome.reason,
-            seconds=seconds,
-            events_per_second=round(folded.counts["events"] / max(seconds["fold"], 0.001), 1),
-        )
-
-
-def _queue_name(queue: QueueRef | QueueId) -> str:
-    topic, queue_id = queue
-    return f"{topic}/{queue_id}"
 
 
 def _read(broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Part]:

@@ -1,9 +1,10 @@
 """
 Terms as Spark SQL, over the columns that `event_reader` makes.
 
-Values stand in the plain form of `decode`: a decimal as its digits in text, a moment and a day as
-numbers. So nothing here depends on the session's time zone. Used by `native`; uses the terms of a
-projection. Pure; it must not know a session.
+Values stand in a plain form: a moment and a day as numbers, as in `decode`, and a decimal as a number
+next to a count of its places. So nothing here depends on the session's time zone, and an exported file,
+which has decimals so, needs no text. Used by `native` and `typed_files`; uses the terms of a projection.
+Pure; it must not know a session.
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ from headrace.projections.definition.expressions import (
 )
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, EventField, to_plain
-from headrace.spark.executor.event_reader import column_of, context_column
+from headrace.spark.executor.event_reader import Reading, column_of, context_column
 
-__all__ = ["Sql", "number", "to_sql"]
+__all__ = ["Sql", "number", "places_column", "plain_columns", "to_sql"]
 
 _NUMBER: Final = f"decimal(38,{DECIMAL_PLACES_MAX})"
 _DAY_MICROSECONDS: Final = "cast('86400000000' as bigint)"
@@ -37,7 +38,7 @@ _LITERAL_TYPES: Final = {
     ColumnKind.INTEGER: "bigint",
     ColumnKind.FLOAT: "double",
     ColumnKind.BOOLEAN: "boolean",
-    ColumnKind.DECIMAL: "string",
+    ColumnKind.DECIMAL: _NUMBER,
     ColumnKind.DATE: "int",
     ColumnKind.TIMESTAMP: "bigint",
 }
@@ -45,15 +46,35 @@ _LITERAL_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql:
-    """An expression and what it yields."""
+    """An expression and what it yields; of a decimal also how many places it was written with."""
 
     text: str
     kind: ColumnKind
+    places: str = ""
 
 
 def number(text: str) -> str:
-    """Returns the digits of a decimal as a number that can be added and compared."""
+    """Returns an expression as a number that can be added and compared with decimals."""
     return f"cast({text} as {_NUMBER})"
+
+
+def places_column(name: str) -> str:
+    """Returns the name of the column that holds how many places the decimals of a column have."""
+    return f"p_{name}"
+
+
+def plain_columns(reading: Reading) -> list[str]:
+    """Returns the expressions that make the columns of a reading plain: its decimals are text."""
+    decimals = {name for name, (_, kind) in reading.columns.items() if kind is ColumnKind.DECIMAL}
+    columns: list[str] = []
+    for each in reading.arrow_schema:
+        column = f"`{each.name}`"
+        if each.name not in decimals:
+            columns.append(column)
+            continue
+        columns.append(f"{number(column)} as {column}")
+        columns.append(f"length(split_part({column}, '.', 2)) as `{places_column(each.name)}`")
+    return columns
 
 
 def to_sql(term: Term, event_type: type[DomainEvent]) -> Sql:
@@ -63,11 +84,14 @@ def to_sql(term: Term, event_type: type[DomainEvent]) -> Sql:
         case Field(path) if path.startswith(CONTEXT):
             return Sql(text=f"`{context_column(path.removeprefix(CONTEXT))}`", kind=kind)
         case Field(path):
-            return Sql(text=f"`{column_of(EventField(name=path, kind=kind))}`", kind=kind)
+            column = column_of(EventField(name=path, kind=kind))
+            places = f"`{places_column(column)}`" if kind is ColumnKind.DECIMAL else ""
+            return Sql(text=f"`{column}`", kind=kind, places=places)
         case Literal(value):
-            return Sql(text=_literal(value, kind), kind=kind)
+            return _literal(value, kind)
         case Negated(inner):
-            return Sql(text=_negated(to_sql(inner, event_type)), kind=kind)
+            found = to_sql(inner, event_type)
+            return Sql(text=f"(- {found.text})", kind=kind, places=found.places)
         case Day(inner):
             return Sql(text=_day(to_sql(inner, event_type)), kind=kind)
         case Compared(sign, left, right):
@@ -86,18 +110,14 @@ def to_sql(term: Term, event_type: type[DomainEvent]) -> Sql:
     raise AssertionError(f"{term!r} was bound and has no SQL")
 
 
-def _literal(value: Any, kind: ColumnKind) -> str:
+def _literal(value: Any, kind: ColumnKind) -> Sql:
     if kind is ColumnKind.TEXT:
         # No quoting rule to depend on, of which Spark has two.
-        return f"cast(X'{value.encode().hex()}' as string)"
-    return f"cast('{to_plain(kind, value)}' as {_LITERAL_TYPES[kind]})"
-
-
-def _negated(inner: Sql) -> str:
-    if inner.kind is not ColumnKind.DECIMAL:
-        return f"(- {inner.text})"
-    text = inner.text
-    return f"if(startswith({text}, '-'), substring({text}, 2), concat('-', {text}))"
+        return Sql(text=f"cast(X'{value.encode().hex()}' as string)", kind=kind)
+    plain = to_plain(kind, value)
+    text = f"cast('{plain}' as {_LITERAL_TYPES[kind]})"
+    places = str(len(plain.partition(".")[2])) if kind is ColumnKind.DECIMAL else ""
+    return Sql(text=text, kind=kind, places=places)
 
 
 def _day(inner: Sql) -> str:

@@ -22,6 +22,7 @@ from headrace_mq.errors import (
     ConnectionLost,
     MessageQueueError,
     OffsetOutOfRange,
+    QueueNotFound,
     RequestTimeout,
 )
 from headrace_mq.message import QueueRef
@@ -266,7 +267,7 @@ def message_bytes(
             end = min(piece.end, middle + _LOOKED_AT_RECORDS)
             try:
                 parts = list(reader.read(piece.queue, middle, end, bytes_max=_LOOKED_AT_BYTES))
-            except OffsetOutOfRange:
+            except (OffsetOutOfRange, QueueNotFound):
                 continue
             bodies = [body for _, columns, *span in parts for body in columns.bodies[slice(*span)]]
             if bodies:

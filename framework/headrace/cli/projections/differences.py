@@ -25,6 +25,8 @@ def show(report: "RebuildReport", *, json: bool) -> None:
         f"projection {report.projection}: {report.events:,} events folded into {report.rows:,} rows"
         f" ({report.events_per_second:,.0f} events/s), {report.caught_up:,} messages caught up"
     )
+    if report.exported:
+        typer.echo(f"exported files were read as {report.exported}")
     for queue, taken in report.queues.items():
         typer.echo(
             f"  {queue}: {taken['messages']:,} messages, {taken['bytes']:,} bytes; waited"

@@ -1,9 +1,10 @@
 """
-Which engine rebuilds a projection where none was named: the one that is done first, by size.
+Which engine rebuilds a projection where none was named: the one that is done first.
 
-    what is to be read ─▶ how many messages ─▶ below the crossing point: replay; from there on: Spark
+    exported files      ─▶ declared folds, and files that fit: in columns; else Spark
+    the topic, or store ─▶ how many messages ─▶ below the crossing point: replay; from there on: Spark
 
-Used by `projection`; asks the broker or the event store how much there is.
+Used by `projection`; asks the broker or the event store how much there is, or looks at the files.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -53,7 +55,13 @@ class Choice(NamedTuple):
 
 
 def chosen(
-    app: App, names: Sequence[str], choices: Mapping[str, Any], *, needs_spark: str, few: bool
+    app: App,
+    names: Sequence[str],
+    choices: Mapping[str, Any],
+    *,
+    needs_spark: str,
+    few: bool,
+    export: Path | None = None,
 ) -> Choice:
     """Returns the engine for a rebuild.
 
@@ -63,9 +71,15 @@ def chosen(
         choices: as `rebuild_together` takes them.
         needs_spark: what only Spark does, of what was asked for; empty for nothing.
         few: only some rows are rebuilt.
+        export: a folder of exported events to read; None: all is read from the broker or the store.
     """
     if needs_spark:
         return Choice("spark", f"{needs_spark} needs it")
+    if export is not None:
+        why = _not_in_columns(app, names, choices, export, few=few)
+        if why:
+            return Choice("spark", f"--from-export needs it: {why}")
+        return Choice("columns", "declared folds of exported files, which need no Spark")
     if few:
         return Choice("replay", "only some rows are rebuilt")
     if lacking := _lacking_of_spark():
@@ -99,6 +113,20 @@ def crossing(cores: int) -> int | None:
     saved_us = _REPLAY_US - _SPARK_US / cores
     # Rounded: the machine is not the one that was measured.
     return None if saved_us <= 0 else round(_SPARK_START_MS * 1_000 / saved_us / 100_000) * 100_000
+
+
+def _not_in_columns(
+    app: App, names: Sequence[str], choices: Mapping[str, Any], export: Path, *, few: bool
+) -> str:
+    """Returns why exported files are not folded in columns; empty: they are."""
+    if few:
+        return "only some rows are rebuilt"
+    if choices["start"] != "zero":
+        return "live rows are gone on with"
+    from headrace.spark.columns.rebuild import unsuited
+
+    vouched = choices["event_store_url"] not in {None, "memory://"}
+    return unsuited(app, names, export, vouched=vouched)
 
 
 def _lacking_of_spark() -> str:

@@ -64,7 +64,8 @@ Engine = Annotated[
     str,
     typer.Option(
         help="'replay': in this process. 'spark': on every core, or a cluster. 'columns': declared folds"
-        " from exported files, without Java. 'auto': the first or the second, by the number of messages."
+        " from exported files, without Java. 'auto': the last, where it can; else the first or the second,"
+        " by the number of messages."
     ),
 ]
 Start = Annotated[
@@ -372,9 +373,9 @@ def _run_by(asked: _Asked, app_path: str, names: list[str], choices: dict[str, A
         from headrace.cli.projections.engine import chosen
 
         needed = "a cluster" if any(asked.session.values()) else ""
-        needed = "--from-export" if asked.export else needed
-        few = asked.wanted is not None
-        found = chosen(load_app(app_path), names, choices, needs_spark=needed, few=few)
+        few, export = asked.wanted is not None, asked.export
+        app = load_app(app_path)
+        found = chosen(app, names, choices, needs_spark=needed, few=few, export=export)
         engine = found.engine
         if found.why and not asked.quiet:
             typer.echo(f"engine {engine}: {found.why}", err=True)

@@ -41,12 +41,12 @@ class Laid:
     Attributes:
         start: the offset of each queue at which it begins; it ends where the shadow's offsets stand.
         messages: of the topic that need not be read any more.
-        events: that are folded.
+        counts: what was counted of them: `events`, `duplicates`, `gaps` and `filled`.
     """
 
     start: Mapping[QueueId, int] = field(default_factory=dict)
     messages: int = 0
-    events: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 # Fills an empty shadow with rows, versions and offsets, in one transaction.
@@ -276,8 +276,8 @@ class Part:
     def _report(self, outcome: RebuildOutcome) -> RebuildReport:
         target = self._read_models.target(self._shadow.projection, self._shadow.generation)
         seconds = self._phases.seconds
-        folding = seconds["fold"] + (seconds["base"] if self._laid.events else 0)
-        events = self._laid.events + self._counts["events"]
+        counts = self._counts + Counter(self._laid.counts)
+        folding = seconds["fold"] + (seconds["base"] if self._laid.counts else 0)
         return RebuildReport(
             projection=self.name,
             generation=self._shadow.generation,
@@ -288,10 +288,10 @@ class Part:
             end_offsets=_named(self._end),
             caught_up_offsets=_named(outcome.offsets),
             archived=self._laid.messages,
-            events=events,
-            duplicates=self._counts["duplicates"],
-            gaps=self._counts["gaps"],
-            filled=self._counts["filled"],
+            events=counts["events"],
+            duplicates=counts["duplicates"],
+            gaps=counts["gaps"],
+            filled=counts["filled"],
             caught_up=outcome.caught_up,
             rows=self._rows,
             foreign=self._means.foreign,
@@ -306,7 +306,7 @@ class Part:
             switched=outcome.switched,
             reason=outcome.reason,
             seconds={**seconds, "total": round(sum(seconds.values()), 3)},
-            events_per_second=round(events / max(folding, 0.001), 1),
+            events_per_second=round(counts["events"] / max(folding, 0.001), 1),
         )
 
 

@@ -24,7 +24,14 @@ from headrace.spark.columns.terms import COLUMN_TYPES
 from headrace.spark.columns.touches import ColumnPlan, EventTable
 from headrace.spark.executor.decode import fields_of
 
-__all__ = ["TypedFile", "find_files", "find_versions", "read_events"]
+__all__ = [
+    "TypedFile",
+    "check_columns",
+    "find_files",
+    "find_versions",
+    "read_events",
+    "version_files",
+]
 
 # Events that are read from a file at once: some ten megabytes of columns.
 _EVENTS_MAX: Final = 500_000
@@ -47,6 +54,7 @@ def find_files(
     registry: Registry[DomainEvent],
     *,
     vouched: bool = False,
+    checked: bool = True,
 ) -> list[TypedFile]:
     """Returns the files with the events that a projection reads.
 
@@ -56,6 +64,7 @@ def find_files(
         plan: what is read.
         registry: which event types, and versions of them, the application has.
         vouched: only events that an event store has vouched for are wanted.
+        checked: each file is read once and compared with its digest.
 
     Raises:
         ProjectionError: a file is missing or not what was exported, or holds what an earlier version of
@@ -66,7 +75,7 @@ def find_files(
         place = part_folder(folder, part.number)
         _check_part(place, part, vouched=vouched)
         for name in sorted({each.message_name for each in plan.folds.types}):
-            paths = list(_paths(place, part, f"events/{name}"))
+            paths = list(_paths(place, part, f"events/{name}", checked=checked))
             if sum(pq.read_metadata(path).num_rows for path in paths) != part.events.get(name, 0):
                 raise ProjectionError(
                     f"{place}/events/{name} does not hold the {part.events.get(name, 0)} events that"
@@ -76,6 +85,16 @@ def find_files(
     return found
 
 
+def version_files(folder: Path, parts: Sequence[ExportedPart]) -> Iterator[Path]:
+    """Yields the files with the last versions of aggregates, part by part.
+
+    Raises:
+        ProjectionError: a file is missing or not what was exported.
+    """
+    for part in parts:
+        yield from _paths(part_folder(folder, part.number), part, "versions")
+
+
 def find_versions(folder: Path, parts: Sequence[ExportedPart]) -> dict[str, int]:
     """Returns the last version of each aggregate in the parts.
 
@@ -83,14 +102,25 @@ def find_versions(folder: Path, parts: Sequence[ExportedPart]) -> dict[str, int]
         ProjectionError: a file is missing or not what was exported.
     """
     versions: dict[str, int] = {}
-    for part in parts:
-        for path in _paths(part_folder(folder, part.number), part, "versions"):
-            ids, numbers = pq.read_table(path).columns
-            # Of an aggregate that stands in two queues the higher one.
-            for aggregate_id, version in zip(ids.to_pylist(), numbers.to_pylist(), strict=True):
-                if versions.get(aggregate_id, 0) < version:
-                    versions[aggregate_id] = version
+    for path in version_files(folder, parts):
+        ids, numbers = pq.read_table(path).columns
+        # Of an aggregate that stands in two queues the higher one.
+        for aggregate_id, version in zip(ids.to_pylist(), numbers.to_pylist(), strict=True):
+            if versions.get(aggregate_id, 0) < version:
+                versions[aggregate_id] = version
     return versions
+
+
+def check_columns(file: TypedFile, plan: ColumnPlan) -> None:
+    """Checks that a file has the columns that a projection reads; its rows are not looked at.
+
+    Raises:
+        ProjectionError: the file does not have them, or cannot be read.
+    """
+    try:
+        _check_columns(file, pq.read_schema(file.path), plan.paths(file.event_type))
+    except (OSError, pa.ArrowException) as error:
+        raise ProjectionError(f"{file.path} cannot be read: {error}") from error
 
 
 def read_events(file: TypedFile, plan: ColumnPlan) -> Iterator[EventTable]:
@@ -135,13 +165,14 @@ def _check_part(place: Path, part: ExportedPart, *, vouched: bool) -> None:
         raise _of_other_classes(place, f"has events of which there was no class, such as {named}")
 
 
-def _paths(place: Path, part: ExportedPart, kind: str) -> Iterable[Path]:
+def _paths(place: Path, part: ExportedPart, kind: str, *, checked: bool = True) -> Iterable[Path]:
     """Yields the files of a kind, each checked where the part says what it was."""
     if not part.files:
         yield from sorted((place / kind).glob("*.parquet"))
     for name, digest in part.files.items():
         if name.startswith(f"{kind}/"):
-            check_file(place / name, digest)
+            if checked:
+                check_file(place / name, digest)
             yield place / name
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Unpack
 from sqlalchemy import Connection, Table, insert
 
 from headrace.app import App, load_app
-from headrace.errors import ProjectionError
+from headrace.errors import HeadraceError, ProjectionError
 from headrace.events.publisher import event_topic
 from headrace.projections.definition.declared import NotInColumns
 from headrace.projections.definition.projection import Projection
@@ -29,15 +29,15 @@ from headrace.rebuild.local.rebuild import Choices
 from headrace.rebuild.local.rebuild import rebuild_together as rebuild_here
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.switch import Shadow
-from headrace.spark.archive import ExportedPart, parts_of
-from headrace.spark.columns.files import find_files, find_versions
+from headrace.spark.archive import ExportedPart, counts_of, parts_of
+from headrace.spark.columns.files import check_columns, find_files, find_versions
 from headrace.spark.columns.fold import fold_files, rows_of
 from headrace.spark.columns.groups import Groups
 from headrace.spark.columns.touches import ColumnPlan, plan_columns
 from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["rebuild", "rebuild_together"]
+__all__ = ["rebuild", "rebuild_together", "unsuited"]
 
 # Rows per statement where there is no COPY.
 _STATEMENT_ROWS_MAX: Final = 10_000
@@ -107,6 +107,32 @@ async def rebuild_together(
     return await rebuild_here(app, projection_names, report=report, base=base, **choices)
 
 
+def unsuited(
+    application: App, projection_names: Sequence[str], export: Path, *, vouched: bool
+) -> str:
+    """Returns why exported files cannot be folded in columns; empty: they can.
+
+    Only what the files say of themselves is looked at, not the events in them.
+
+    Args:
+        application: whose events.
+        projection_names: which of its projections.
+        export: the folder that `headrace events export` has written into.
+        vouched: only events that an event store has vouched for are wanted.
+    """
+    registry = application.serializer.events
+    try:
+        parts = parts_of(export, event_topic(application.name))
+        for name in projection_names:
+            plan = plan_columns(application.projection(name), registry.types.values())
+            for file in find_files(export, parts, plan, registry, vouched=vouched, checked=False):
+                check_columns(file, plan)
+    except (HeadraceError, OSError) as error:
+        # What can be used instead does not matter: something else is chosen.
+        return str(error).partition("; ")[0]
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
     """What a shadow begins with."""
@@ -150,11 +176,10 @@ async def _lay(read_models: ReadModels, shadow: Shadow, made: _Made) -> Laid:
         )
     topic = made.parts[0].topic
     begin = {queue: part.start[queue] for part in reversed(made.parts) for queue in part.start}
-    events = (sum(counts.values()) for part in made.parts for counts in (part.events, part.unknown))
     return Laid(
         start={(topic, queue): offset for queue, offset in begin.items()},
         messages=sum(part.messages for part in made.parts),
-        events=sum(events),
+        counts=counts_of(made.parts),
     )
 
 

@@ -155,9 +155,14 @@ class Reading:
         return pa.schema(fields)
 
     @property
+    def spark_types(self) -> list[tuple[str, str]]:
+        """Each column, and its type in Spark's words."""
+        return [(each.name, _SPARK_TYPES[each.type]) for each in self.arrow_schema]
+
+    @property
     def schema(self) -> str:
-        """The same in Spark's words."""
-        return ", ".join(f"`{each.name}` {_SPARK_TYPES[each.type]}" for each in self.arrow_schema)
+        """The form of every batch in Spark's words."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.spark_types)
 
 
 def column_of(field: EventField) -> str:

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from headrace.spark.executor.decode import LightStream
@@ -32,6 +33,7 @@ class _TypedStreams(TypedSlice):
     """The events of streams that come one at a time, each with its place."""
 
     _part = 0
+    _under_way = ""
 
     def take(self, topic: str, messages: Sequence[TopicMessage]) -> None:
         """Takes messages in; raises as `TypedSlice.take`."""
@@ -46,6 +48,17 @@ class _TypedStreams(TypedSlice):
         """Takes in at which versions aggregates stand whose streams are yet to come."""
         self._gate.learn(versions)
 
+    def learn_bases(self, records: pa.RecordBatch) -> None:
+        """Takes in the last versions from before the topic that streams came with; zero: there is none."""
+        if not pc.any(pc.not_equal(records["number"], 0)).as_py():
+            return
+        keys = records["key"].to_pylist()
+        bases = dict(zip(keys, records["number"].to_pylist(), strict=True))
+        # The gate has moved on from the base of an aggregate that is under way.
+        bases.pop(self._under_way, None)
+        self._under_way = keys[-1]
+        self._gate.learn({key: version for key, version in bases.items() if version})
+
     def settle(self) -> None:
         """Lets pass what was held back, because no more will come of the aggregates so far."""
         self._pass_rest()
@@ -59,7 +72,8 @@ class _TypedStreams(TypedSlice):
 def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     """Yields events, versions and tallies of sorted streams, and what reading queues took.
 
-    The version at which an aggregate stands may come before its streams.
+    The last version of an aggregate before the topic's part that is read comes as a version before its streams, or
+    as the `number` of each of them.
 
     Raises:
         ProjectionError: as `read_typed`.
@@ -84,6 +98,7 @@ def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
             if some is None:
                 typed.settle()
             else:
+                typed.learn_bases(some)
                 typed.take(topic, _messages(some))
             if typed.full:
                 yield from typed.flush()

@@ -184,7 +184,8 @@ def test_a_group_becomes_a_row_that_begins_with_what_the_model_says(finish: Any)
         parts["on"][0]: [-1, None],
         parts["at"][0]: [-1, None],
         parts["at"][1]: [2, 0],
-        parts["price"][0]: ["-0.00", None],
+        parts["price"][0]: [Decimal("0E-18"), None],
+        parts["price"][1]: [2, None],
         parts["number"][0]: [None, 3],
     }
     rows, _ = finish(planned, key=["a", "b"], **columns)

@@ -369,7 +369,7 @@ def test_without_the_extra_the_import_names_the_command(missing: str) -> None:
 async def test_only_many_messages_for_rows_of_any_key_are_worth_a_query(
     ledger: Any, live: Any, spark: Any, monkeypatch: Any, name: str, least: int, used: bool
 ) -> None:
-    as_sql = object()
+    as_sql = SimpleNamespace(files=None)
     given: list[object] = []
     run_fold = rebuild_module.run_fold
 

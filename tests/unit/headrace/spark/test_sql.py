@@ -8,7 +8,9 @@ import pytest
 from headrace.domain.message import DomainEvent
 from headrace.projections.definition.expressions import Term, day, field, literal
 from headrace.projections.definition.shape import ColumnKind
-from headrace.spark.sql import number, to_sql
+from headrace.spark.executor.decode import EventField
+from headrace.spark.executor.event_reader import ChosenType, Reading
+from headrace.spark.sql import number, plain_columns, to_sql
 
 
 class Paid(DomainEvent):
@@ -29,16 +31,10 @@ AMOUNT = "`e_amount_integer`"
         (field("amount"), AMOUNT),
         (field("context.version"), "`c_version`"),
         (-field("amount"), f"(- {AMOUNT})"),
-        (
-            -field("price"),
-            (
-                "if(startswith(`e_price_decimal`, '-'), substring(`e_price_decimal`, 2),"
-                " concat('-', `e_price_decimal`))"
-            ),
-        ),
+        (-field("price"), "(- `e_price_decimal`)"),
         (literal("it's"), "cast(X'69742773' as string)"),
         (literal(-5), "cast('-5' as bigint)"),
-        (literal(Decimal("1.50")), "cast('1.50' as string)"),
+        (literal(Decimal("1.50")), "cast('1.50' as decimal(38,18))"),
         (literal(value=True), "cast('True' as boolean)"),
         (literal(date(1970, 1, 3)), "cast('2' as int)"),
         (literal(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), "cast('1000000' as bigint)"),
@@ -70,3 +66,31 @@ def test_the_day_of_a_moment_is_found_without_a_time_zone() -> None:
 
 def test_digits_become_a_number() -> None:
     assert number("v1") == "cast(v1 as decimal(38,18))"
+
+
+@pytest.mark.parametrize(
+    ("term", "places"),
+    [
+        (field("price"), "`p_e_price_decimal`"),
+        (-field("price"), "`p_e_price_decimal`"),
+        (literal(Decimal("1.50")), "2"),
+        (literal(Decimal("-0")), "0"),
+        (field("amount"), ""),
+    ],
+)
+def test_a_decimal_knows_how_many_places_it_was_written_with(term: Term, places: str) -> None:
+    assert to_sql(term, Paid).places == places
+
+
+def test_decimals_of_a_reading_become_a_number_and_its_places() -> None:
+    price = EventField(name="price", kind=ColumnKind.DECIMAL)
+    on = EventField(name="on", kind=ColumnKind.DATE)
+    chosen = ChosenType(name="Paid", version=1, fields=(price, on))
+    columns = plain_columns(Reading(types=(chosen,), context=("version",)))
+    assert columns[-4:] == [
+        "`c_version`",
+        "cast(`e_price_decimal` as decimal(38,18)) as `e_price_decimal`",
+        "length(split_part(`e_price_decimal`, '.', 2)) as `p_e_price_decimal`",
+        "`e_on_date`",
+    ]
+    assert "`moment`" in columns

@@ -1,5 +1,6 @@
 """The engine is the one that is done first; what was asked for decides before the size does."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,32 @@ def test_a_cluster_and_a_few_rows_decide_before_the_size(monkeypatch: pytest.Mon
     assert asked(needs_spark="a cluster", few=True) == ("spark", "a cluster needs it")
     assert asked(few=True) == ("replay", "only some rows are rebuilt")
     assert asked() == ("replay", "no Java")
+
+
+def test_exported_files_are_folded_in_columns_where_that_is_possible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    why = ""
+
+    def unsuited(app: App, names: list[str], export: Path, *, vouched: bool) -> str:
+        asked.append((names, export, vouched))
+        return why
+
+    monkeypatch.setattr("headrace.spark.columns.rebuild.unsuited", unsuited)
+
+    def choice(*, needs: str = "", few: bool = False, **more: Any) -> Choice:
+        choices = {"start": "zero", "event_store_url": "memory://", **more}
+        return chosen(App("empty"), ["one"], choices, needs_spark=needs, few=few, export=tmp_path)
+
+    assert choice().engine == "columns"
+    assert choice(event_store_url="sqlite:///events.db").engine == "columns"
+    assert asked == [(["one"], tmp_path, False), (["one"], tmp_path, True)]
+    assert choice(needs="a cluster") == ("spark", "a cluster needs it")
+    assert choice(few=True) == ("spark", "--from-export needs it: only some rows are rebuilt")
+    assert choice(start="offsets").why == "--from-export needs it: live rows are gone on with"
+    why = "projection one has folds that are Python functions"
+    assert choice() == ("spark", f"--from-export needs it: {why}")
 
 
 def test_a_topic_that_cannot_be_counted_is_left_to_the_engine(

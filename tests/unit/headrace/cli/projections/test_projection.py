@@ -344,6 +344,11 @@ def test_declared_folds_are_rebuilt_from_exported_files(
     assert "base …" in done.output.splitlines()
     assert "table counted__2 is live" in done.output.splitlines()
     assert rebuild("counted", command="verify", options=()).status == 0
+    done = rebuild("counted", "--from-export", folder)
+    assert (done.status, done.output.splitlines()[0]) == (
+        0,
+        "engine columns: declared folds of exported files, which need no Spark",
+    )
     refused = rebuild(
         "counted", "--engine", "columns", "--from-export", folder, "--only-keys", "b-1"
     )

@@ -15,7 +15,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.spark.columns import rebuild as module
-from headrace.spark.columns.rebuild import rebuild, rebuild_together
+from headrace.spark.columns.rebuild import rebuild, rebuild_together, unsuited
 from headrace.stores.database.schema import upgrade
 
 BROKER = "127.0.0.1:1"
@@ -139,6 +139,23 @@ async def test_what_is_not_declared_is_refused_before_anything_is_begun(
         await rebuild_together(ledger.path, ["sums", "accounts"], export=folder, **choices)
     await read_models.ensure(sums)
     assert (await read_models.state("sums")).rebuild_generation is None
+
+
+def test_what_files_say_of_themselves_tells_whether_they_can_be_folded_in_columns(
+    ledger: Any, sums: Any, book: Any, export: Any
+) -> None:
+    book(1)
+    folder = export()
+    assert unsuited(ledger.app, ["sums"], folder, vouched=False) == ""
+    assert "without an event store that vouches" in unsuited(
+        ledger.app, ["sums"], folder, vouched=True
+    )
+    assert unsuited(ledger.app, ["sums", "accounts"], folder, vouched=False) == (
+        "projection accounts has folds that are Python functions, so it is folded event by event"
+    )
+    assert "holds no exported events" in unsuited(
+        ledger.app, ["sums"], folder / "events", vouched=False
+    )
 
 
 async def test_a_shadow_that_was_taken_away_meanwhile_is_left_alone(

@@ -112,3 +112,30 @@ def test_streams_pass_onto_the_versions_that_come_before_them(
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert [row["e_amount_integer"] for row in rows if row["kind"] == EVENT] == amounts
         assert not [row for row in rows if row["kind"] == MISSING]
+
+
+def test_streams_go_on_from_the_versions_that_they_came_with(
+    ledger: Any, topic: Any, make_plan: Any
+) -> None:
+    versions = [3, 4, 5, 6, 7]
+    topic.publish(*(ledger.stream("a", v, ledger.Noted(text="")) for v in versions), queue=0)
+    topic.publish(*(ledger.stream("b", v, ledger.Noted(text="")) for v in (1, 2)), queue=0)
+    plan = make_plan("accounts", topic.slices())
+    tasks = iter([pa.RecordBatch.from_pydict({"id": [0]})])
+    brought = pa.Table.from_batches(read_streams(plan, tasks), RECORD_ARROW_SCHEMA)
+    # Of an aggregate with more streams than a batch, each says where the files have ended.
+    bases = [4 if key == "a" else 0 for key in brought["key"].to_pylist()]
+    place = brought.column_names.index("number")
+    streams = [kind == "stream" for kind in brought["kind"].to_pylist()]
+    based = brought.filter(pa.array(streams)).set_column(
+        place, "number", pa.array([base for base, one in zip(bases, streams, strict=True) if one])
+    )
+    order = [(name, "ascending") for name in ("key", "queue", "offset")]
+    found: dict[str, dict[str, int]] = {}
+    records = iter(based.sort_by(order).to_batches(max_chunksize=2))
+    for batch in type_streams(plan, Reading(types=(NOTED,), context=()), records):
+        for row in batch.to_pylist():
+            if row["kind"] != EVENT:
+                found.setdefault(row["kind"], {})[row["key"]] = row["number"]
+    assert found[VERSION] == {"a": 7, "b": 2}
+    assert found[TALLY] == {"events": 5, "duplicates": 2}

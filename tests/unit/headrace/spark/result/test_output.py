@@ -34,7 +34,7 @@ def test_pieces_are_named_for_the_task_whatever_the_attempt(
 
 def test_workers_load_no_database_for_rows_that_they_do_not_copy() -> None:
     program = (
-        "import sys, headrace.spark.result.output, headrace.spark.executor.slices, headrace.spark.finished\n"
+        "import sys, headrace.spark.result.output, headrace.spark.executor.slices, headrace.spark.progress.queues\n"
         "print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from headrace.spark.executor.meter import Meter, ProgressPlace
-from headrace.spark.progress import Pace, reading_progress, told_meanwhile
+from headrace.spark.progress.bytes_read import Pace, reading_progress, told_meanwhile
 from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice
 

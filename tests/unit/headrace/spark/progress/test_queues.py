@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.errors import PySparkAttributeError
 
 from headrace.spark.executor.fold import QUEUE, ROW, Record, records_to_arrow
-from headrace.spark.finished import Finished
+from headrace.spark.progress.queues import Finished
 
 
 def read(queue: str, messages: int) -> Any:
