@@ -23,7 +23,9 @@ _LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 def pages() -> list[Path]:
     """Returns the Markdown files of the project."""
-    return sorted({path for place in PLACES for path in ROOT.glob(place)})
+    templates = ROOT / "samples" / "templates"
+    found = {path for place in PLACES for path in ROOT.glob(place)}
+    return sorted(path for path in found if not path.is_relative_to(templates))
 
 
 def lay_out(target: Path) -> None:

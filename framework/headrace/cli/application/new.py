@@ -1,7 +1,7 @@
 """
 `headrace new`: writes a small project that runs, with tests.
 
-Used by you once, to begin an application. The template is a project of its own (`templates/shop`); its name is
+Used by you once, to begin an application. The template is a project of its own (`samples/templates/shop`); its name is
 replaced by yours.
 """
 
@@ -77,8 +77,8 @@ def write_project(name: str, folder: Path) -> None:
         DefinitionError: the installation lacks the template.
         OSError: a file cannot be written.
     """
-    root = shipped_folder("_shipped", "", mark=f"templates/{_TEMPLATE}/pyproject.toml")
-    template = root / "templates" / _TEMPLATE
+    root = shipped_folder("_shipped", "", mark=f"samples/templates/{_TEMPLATE}/pyproject.toml")
+    template = root / "samples" / "templates" / _TEMPLATE
     for file in sorted(template.rglob("*")):
         parts = file.relative_to(template).parts
         if _LEFT_OUT.intersection(parts) or not file.is_file():

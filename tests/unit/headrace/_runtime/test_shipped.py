@@ -35,5 +35,9 @@ def test_an_installation_that_is_not_whole_says_so(tmp_path: Path) -> None:
 
 
 def test_the_running_package_has_all_of_them() -> None:
-    for mark in ("samples/bank/__init__.py", "seeds/bank/accounts.csv", "templates/shop/README.md"):
+    for mark in (
+        "samples/bank/__init__.py",
+        "seeds/bank/accounts.csv",
+        "samples/templates/shop/README.md",
+    ):
         assert shipped_folder("_shipped", "", mark=mark).is_dir()

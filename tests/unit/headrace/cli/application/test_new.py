@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 import headrace.cli
 
 ROOT = Path(__file__).parents[5]
-TEMPLATE = ROOT / "templates" / "shop"
+TEMPLATE = ROOT / "samples" / "templates" / "shop"
 LEFT_OUT = {"__pycache__", ".pytest_cache"}
 
 
