@@ -76,7 +76,7 @@ test-install:
 
 COUNT ?= 300
 
-# As root it also cuts the power of a real file system; docs/testing.md tells what it prints.
+# As root it also cuts the power of a real file system; docs/engineering/testing.md tells what it prints.
 test-crash: export PYTHONSAFEPATH = 1
 test-crash: $(INSTALLED)
 	$(BIN)/python -m pytest tests/crash/store --count $(COUNT) -n auto

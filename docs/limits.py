@@ -1,5 +1,5 @@
 """
-Writes the tables of settings and of fixed limits in `operations.md` from the code itself.
+Writes the tables of settings and of fixed limits in `limits.md` from the code itself.
 
 Run it after a change of a setting or a limit, from the project's folder: `python docs/limits.py`. A test
 fails until that is done. Reads settings classes and constants; their comments are the reasons.
@@ -15,7 +15,7 @@ from typing import Final
 
 __all__ = ["PAGE", "tables", "with_tables"]
 
-PAGE: Final = Path(__file__).parent / "operations.md"
+PAGE: Final = Path(__file__).parent / "limits.md"
 SETTINGS: Final = [
     ("headrace.settings", "Settings", "an application"),
     ("headrace_mq.settings", "BrokerSettings", "a broker"),
@@ -65,7 +65,7 @@ def _table(module_name: str, class_name: str, whose: str) -> str:
     )
     described = _described(ast.get_docstring(declared) or "")
     rows = [
-        f"### `{class_name}`: {whose}",
+        f"## `{class_name}`: {whose}",
         "",
         "| Setting | Default | Reason |",
         "|---|---|---|",
@@ -83,7 +83,7 @@ def _table(module_name: str, class_name: str, whose: str) -> str:
 
 def _fixed() -> str:
     rows = [
-        "### Fixed limits of an application",
+        "## Fixed limits of an application",
         "",
         "You cannot set these. Names are those in the code, below `headrace`.",
         "",

@@ -47,7 +47,7 @@ COLUMNS = (
     "Server MiB",
 )  # fmt: skip
 BACKLOG = "backlog"
-PROFILE = "../performance.md#why-a-target-is-missed"
+PROFILE = "../engineering/performance.md#why-a-target-is-missed"
 
 
 def write(folder: Path, lines: Sequence[Line]) -> None:

@@ -1,4 +1,4 @@
-"""Who is told what."""
+"""Which notices are sent to which reader."""
 
 import pytest
 from headrace.testing.history import History
