@@ -24,7 +24,7 @@ from headrace.app import App, RunningApp
 from headrace.gateway import overview
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.commands import Commands
-from headrace.gateway.openapi import document
+from headrace.gateway.openapi.document import document
 from headrace.gateway.problems import DATABASE_AWAY, Problem
 from headrace.gateway.queries import Queries
 from headrace.gateway.readiness import Check, Readiness

@@ -1,7 +1,7 @@
 """The page of operations: everything in it, nothing from elsewhere, no text taken for markup."""
 
 from headrace.gateway.catalogue import Catalogue
-from headrace.gateway.openapi import document
+from headrace.gateway.openapi.document import document
 from headrace.gateway.overview import POLICY, page
 from headrace.gateway.settings import GatewaySettings
 from samples.bank import app

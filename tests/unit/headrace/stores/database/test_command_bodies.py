@@ -54,8 +54,8 @@ async def test_bodies_come_as_they_are_stored_and_a_changed_one_is_damaged(url: 
     await store.aclose()
     engine = create_engine(url)
     async with engine.begin() as connection:
-        change = "UPDATE event_streams SET body = replace(body, '\"seeds\":2', '\"seeds\":9')"
-        await connection.execute(text(change))
+        change = text("UPDATE event_streams SET body = replace(body, :stored, :changed)")
+        await connection.execute(change, {"stored": '"seeds":2', "changed": '"seeds":9'})
     await engine.dispose()
 
     bodies = CommandBodies(url)

@@ -19,6 +19,7 @@ from headrace_mq.broker.metadata import (
     limits_file,
     offsets_file,
     producers_file,
+    releases_file,
     schedule_file,
     timeline_file,
     topics_file,
@@ -28,6 +29,7 @@ from headrace_mq.broker.peers.producers import KeptProducers
 from headrace_mq.broker.quotas.limits import KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
+from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
@@ -58,6 +60,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         broker_file(directory).write(KeptBroker(1))
         producers_file(directory).write(KeptProducers([]))
         limits_file(directory).write(KeptLimits())
+        releases_file(directory).write(KeptReleases())
         archive_file(directory).write(KeptArchive("a", begun=False))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
         timeline_file(directory).write(KeptTimeline(0, 0, 0, 0, ""))
