@@ -106,14 +106,14 @@ def to_sql(term: Term, event_type: type[DomainEvent]) -> Sql:
         case Missing(inner):
             return Sql(text=f"({to_sql(inner, event_type).text} is null)", kind=kind)
         case KeyText(parts):
-            return Sql(text=_key_text([to_sql(part, event_type) for part in parts]), kind=kind)
+            texts = [f"cast({to_sql(part, event_type).text} as string)" for part in parts]
+            return Sql(text=_joined(texts), kind=kind)
     raise AssertionError(f"{term!r} was bound and has no SQL")
 
 
 def _literal(value: Any, kind: ColumnKind) -> Sql:
     if kind is ColumnKind.TEXT:
-        # No quoting rule to depend on, of which Spark has two.
-        return Sql(text=f"cast(X'{value.encode().hex()}' as string)", kind=kind)
+        return Sql(text=_quoted(value), kind=kind)
     plain = to_plain(kind, value)
     text = f"cast('{plain}' as {_LITERAL_TYPES[kind]})"
     places = str(len(plain.partition(".")[2])) if kind is ColumnKind.DECIMAL else ""
@@ -129,17 +129,21 @@ def _day(inner: Sql) -> str:
     return f"cast(date_from_unix_date({days}) as string)"
 
 
-def _key_text(parts: Sequence[Sql]) -> str:
-    """As `key_text` writes it; null where a part is."""
-    if len(parts) == 1:
-        return f"cast({parts[0].text} as string)"
-    percent, comma = _literal("%", ColumnKind.TEXT), _literal(",", ColumnKind.TEXT)
-    texts = (
-        f"replace(replace(cast({part.text} as string), {percent}, {_literal('%25', ColumnKind.TEXT)}),"
-        f" {comma}, {_literal('%2C', ColumnKind.TEXT)})"
-        for part in parts
+def _quoted(value: str) -> str:
+    # No quoting rule to depend on, of which Spark has two.
+    return f"cast(X'{value.encode().hex()}' as string)"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Returns the text of a key of these parts, as `key_text` writes it; null where a part is."""
+    if len(texts) == 1:
+        return texts[0]
+    percent, comma = _quoted("%"), _quoted(",")
+    escaped = (
+        f"replace(replace({text}, {percent}, {_quoted('%25')}), {comma}, {_quoted('%2C')})"
+        for text in texts
     )
-    return f"concat({f', {comma}, '.join(texts)})"
+    return f"concat({f', {comma}, '.join(escaped)})"
 
 
 def _compared(sign: str, left: Sql, right: Sql) -> str:

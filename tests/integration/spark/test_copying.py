@@ -71,7 +71,9 @@ def run_fold(*given, into, **named):
 
 module.run_fold = run_fold
 module.divide_plan = lambda session, plan, **_: plan
-session = SimpleNamespace(addTag=id, removeTag=id)
+session = SimpleNamespace(
+    addTag=id, removeTag=id, registerProgressHandler=id, removeProgressHandler=id
+)
 asyncio.run(module.rebuild("ledger_app:app", "partners", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))
 """

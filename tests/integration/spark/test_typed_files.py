@@ -168,15 +168,16 @@ def query(spark: Any, app: Any, path: str, name: str, topic: Topic, folder: Path
 def rows_in(projection: Any, folded: Folded) -> dict[str, str]:
     codec: RowCodec[Any] = RowCodec(projection)
     rows = [codec.row(data) for chunk in folded.row_chunks(1_000) for data in chunk]
-    assert len({getattr(row, projection.key) for row in rows}) == len(rows)
-    return {getattr(row, projection.key): repr(row) for row in rows}
+    found = {projection.key_form.text_of(row): repr(row) for row in rows}
+    assert len(found) == len(rows)
+    return found
 
 
 async def stored_rows(url: str, projection: Any) -> dict[str, str]:
     read_models = ReadModels(url)
     try:
         rows = read_models.reader(projection).rows()
-        return {getattr(row, projection.key): repr(row) async for row in rows}
+        return {projection.key_form.text_of(row): repr(row) async for row in rows}
     finally:
         await read_models.aclose()
 

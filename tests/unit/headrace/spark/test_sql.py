@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from headrace.domain.message import DomainEvent
-from headrace.projections.definition.expressions import Term, day, field, literal
+from headrace.projections.definition.expressions import KeyText, Term, day, field, literal
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import EventField
 from headrace.spark.executor.event_reader import ChosenType, Reading
@@ -23,6 +23,11 @@ class Paid(DomainEvent):
 
 
 AMOUNT = "`e_amount_integer`"
+# A part of a key of several: % becomes %25, and then a comma %2C.
+ESCAPED = (
+    "replace(replace(cast(%s as string), cast(X'25' as string), cast(X'253235' as string)),"
+    " cast(X'2c' as string), cast(X'253243' as string))"
+)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,14 @@ AMOUNT = "`e_amount_integer`"
         (field("cash") | field("cash"), "(`e_cash_boolean` or `e_cash_boolean`)"),
         (field("partner").is_none(), "(`e_partner_text` is null)"),
         (day("on"), "cast(date_from_unix_date(`e_on_date`) as string)"),
+        (KeyText((field("amount"),)), f"cast({AMOUNT} as string)"),
+        (
+            KeyText((field("partner"), -field("amount"))),
+            (
+                f"concat({ESCAPED % '`e_partner_text`'}, cast(X'2c' as string),"
+                f" {ESCAPED % f'(- {AMOUNT})'})"
+            ),
+        ),
     ],
 )
 def test_a_term_has_its_sql(term: Term, text: str) -> None:
