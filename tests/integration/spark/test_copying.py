@@ -4,18 +4,24 @@ import asyncio
 import json
 import random
 import sys
+import threading
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
+from structlog.testing import capture_logs
 
+from headrace.errors import ProjectionError
+from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.spark.executor import fold
+from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.rebuild import rebuild
 from headrace.spark.result import parts
+from headrace.spark.result.copy import Copying, copy_out
 from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -71,8 +77,32 @@ def run_fold(*given, into, **named):
 
 module.run_fold = run_fold
 module.divide_plan = lambda session, plan, **_: plan
-session = SimpleNamespace(addTag=id, removeTag=id)
+session = SimpleNamespace(addTag=id, removeTag=id, registerProgressHandler=id)
 asyncio.run(module.rebuild("ledger_app:app", "partners", broker=sys.argv[1],
+                           read_models_url=sys.argv[2], spark=session))
+"""
+
+# Folds and copies two of three shares as tasks do, and ends.
+KILLED_LATER = """
+import asyncio, os, signal, sys
+from dataclasses import replace
+from types import SimpleNamespace
+import pyarrow as pa
+from headrace.spark import rebuild as module
+from headrace.spark.executor.slices import fold_slices
+from headrace.spark.result.copy import copy_out
+
+def run_fold(session, plan, *, into, **named):
+    for task in (0, 1):
+        number = pa.record_batch({"id": [task]})
+        for _ in copy_out(into, plan, task, fold_slices(plan, iter([number]))):
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module.run_fold = run_fold
+module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+session = SimpleNamespace(addTag=id, removeTag=id, registerProgressHandler=id)
+asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))
 """
 
@@ -119,12 +149,14 @@ async def test_a_row_per_event_is_never_whole_in_the_driver_and_a_task_that_fail
 ) -> None:  # fmt: skip
     chance = random.Random(7)
 
-    def text() -> str:
+    def random_text() -> str:
         # Spark compresses what it sends to the driver.
         return b64encode(chance.randbytes(900)).decode()
 
     streams = [
-        make_stream(f"a{number}", version, ledger.Noted(text=f"{number} {version} " + text()))
+        make_stream(
+            f"a{number}", version, ledger.Noted(text=f"{number} {version} " + random_text())
+        )
         for version in range(1, 16)
         for number in range(160)
     ]
@@ -227,3 +259,79 @@ async def test_rows_copied_by_a_killed_driver_are_dropped_by_the_next_rebuild(
     assert (report.switched, report.mismatches, report.rows) == (True, 0, len(live))
     assert await rows_of(postgres_database, ledger.partners) == live
     assert await tables_of(postgres_database) == {"partners__1", report.table}
+
+
+def add_late(url: str, table: str, owner: str) -> list[BaseException]:
+    """Copies a row as a task of a killed rebuild does that comes late; returns what it fails with."""
+    plan = FoldPlan(
+        app="ledger_app:app", folder=module_folder("ledger_app:app"), projection="accounts",
+        broker="", event_store=None, slices=(),
+    )  # fmt: skip
+    late = fold.records_to_arrow([fold.Record.known("version", "late", number=1)])
+    failures: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            list(copy_out(Copying(url=url, table=table, owner=owner), plan, 2, iter([late])))
+        except ProjectionError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    thread.join()
+    return failures
+
+
+async def test_shares_that_a_killed_driver_has_noted_are_not_folded_again(
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    await upgrade(postgres_database)
+    first, second = make_history(30, 4), make_history(30, 2, first=5, seed=8)
+    once = {(one.aggregate_id, one.version): one for one in first if one.version is not None}
+    await publish([*first, *first[:20]])
+    await catch_up_live(postgres_database, ledger.accounts)
+    ended, _ = await run(KILLED_LATER, child_environment, broker.address, postgres_database)
+    assert ended == -9
+    killed = (await state_of(postgres_database, ledger.accounts)).rebuild_owner
+    # The topic goes on meanwhile, and a task that was left over comes once the next run has begun.
+    once |= {(one.aggregate_id, one.version): one for one in second if one.version is not None}
+    await publish(second)
+    await catch_up_live(postgres_database, ledger.accounts)
+    late: list[BaseException] = []
+
+    def report(phase: str, ahead: int) -> None:
+        if phase == "fold":
+            late.extend(add_late(postgres_database, "accounts__2", killed))
+
+    again: dict[str, Any] = {
+        "broker": broker.address, "read_models_url": postgres_database, "spark": spark,
+    }  # fmt: skip
+    told = await rebuild("ledger_app:app", "accounts", report=report, **again)
+    assert "violates check constraint" in str(late[0])
+    assert (told.switched, told.mismatches, told.reused, told.tasks) == (True, 0, 2, 1)
+    # Of all three shares: what was counted before the kill, and after.
+    counted = sum(len(one.events) for one in first if one.version is not None)
+    assert (told.events, told.duplicates > 0, len(told.queues)) == (counted, True, 3)
+    assert told.caught_up == len(second)
+    rows = fold_streams(ledger.accounts, {}, [once[key] for key in sorted(once)])
+    rows = {key: row for key, row in rows.items() if row is not None}
+    assert await rows_of(postgres_database, ledger.accounts) == rows
+    assert await tables_of(postgres_database) == {"accounts__1", "accounts__2"}
+
+    # What does not fit is folded again, and it is said why.
+    ended, _ = await run(KILLED_LATER, child_environment, broker.address, postgres_database)
+    assert ended == -9
+    models = ReadModels(postgres_database)
+    async with models.begin() as connection:
+        await connection.execute(
+            text(
+                'UPDATE accounts__3__plan SET plan = replace(plan, \'"identity":"\', \'"identity":"1\')'
+            )
+        )
+    await models.aclose()
+    with capture_logs() as logs:
+        told = await rebuild("ledger_app:app", "accounts", **again)
+    assert (told.switched, told.mismatches, told.reused, told.rows) == (True, 0, 0, len(rows))
+    assert {one.get("reason") for one in logs} & {"the event topic is another one"}
+    assert await rows_of(postgres_database, ledger.accounts) == rows
