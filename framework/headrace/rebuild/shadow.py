@@ -171,10 +171,20 @@ class Building:
             await self._read_models.locks.release(shadow.owner)
 
     @asynccontextmanager
-    async def given_up_on_failure(self, shadow: Shadow) -> AsyncIterator[None]:
-        """Drops the shadow if what is done within fails, or is cancelled."""
+    async def given_up_on_failure(
+        self, shadow: Shadow, *, unless: tuple[type[Exception], ...] = ()
+    ) -> AsyncIterator[None]:
+        """Drops the shadow if what is done within fails, or is cancelled.
+
+        Args:
+            shadow: of this rebuild.
+            unless: failures that leave it as a kill does, for the next rebuild to go on with.
+        """
         try:
             yield
+        except unless:
+            await asyncio.shield(self._read_models.locks.release(shadow.owner))
+            raise
         except BaseException:
             await asyncio.shield(self.give_up(shadow))
             raise

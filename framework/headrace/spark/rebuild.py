@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.app import App, load_app
-from headrace.errors import ProjectionError
+from headrace.errors import ProjectionError, SparkUnreachable
 from headrace.events.publisher import event_topic
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import Target
@@ -172,8 +172,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
         kind: Kind = "store" if source == "store" else "copy" if start == "offsets" else "topic"
-        shadow = await work.begin(kind, take_over=take_over, keep_finished=not switch)
-        async with work.building.given_up_on_failure(shadow):
+        async with work.begun(kind, take_over=take_over, keep_finished=not switch) as shadow:
             session = await work.sessions.get(phases.interlude("session"))
             with shared_folder(session) as folder:
                 loading = Loading(
@@ -272,10 +271,16 @@ class _Work:
         """The projection as SQL, over exported files if these are read as columns."""
         return self.exported.native if self.exported and self.exported.native else self.native
 
-    async def begin(self, kind: Kind, **choices: bool) -> Shadow:
-        """Takes a shadow; where each task fills rows of its own, with what a killed rebuild has copied."""
-        by_task = kind == "topic" and self.exported is None and self.projection.keyed_by_aggregate
-        return await self.building.begin(kind, adopt="staged" if by_task else False, **choices)
+    @asynccontextmanager
+    async def begun(self, kind: Kind, **choices: Any) -> AsyncIterator[Shadow]:
+        """Takes a shadow; where tasks copy rows of their own, with what a killed rebuild has copied."""
+        by_task = self.read_models.engine.dialect.name == "postgresql" and kind == "topic"
+        by_task = by_task and self.exported is None and self.projection.keyed_by_aggregate
+        shadow = await self.building.begin(kind, adopt="staged" if by_task else False, **choices)
+        # Without Spark what was copied stays as it is.
+        unless = (SparkUnreachable,) if by_task else ()
+        async with self.building.given_up_on_failure(shadow, unless=unless):
+            yield shadow
 
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         begin: dict[QueueId, int] = {}

@@ -8,13 +8,16 @@ import threading
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from sqlalchemy import inspect, text
 from structlog.testing import capture_logs
 
-from headrace.errors import ProjectionError
+from headrace._runtime.backoff import Backoff
+from headrace.errors import ProjectionError, SparkUnreachable
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.spark.executor import fold
@@ -22,9 +25,12 @@ from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.rebuild import rebuild
 from headrace.spark.result import parts
 from headrace.spark.result.copy import Copying, copy_out
+from headrace.spark.session import SessionOnDemand
 from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+LOOKS = Backoff(ms_min=10, ms_max=10)
 
 # Results of more than a mebibyte are refused; a task may fail once; a part is a quarter of that.
 # The last database is rebuilt once more as if executors had other disks than the driver.
@@ -104,6 +110,19 @@ module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,)
 session = SimpleNamespace(addTag=id, removeTag=id, registerProgressHandler=id)
 asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))
+"""
+
+# Three tasks, one after the other.
+REBUILD = """
+import asyncio, sys
+from dataclasses import replace
+from headrace.spark import local_session
+from headrace.spark import rebuild as module
+
+module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+spark = local_session(cores=1, driver_memory="600m")
+asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
+                           read_models_url=sys.argv[2], spark=spark))
 """
 
 
@@ -282,6 +301,24 @@ def add_late(url: str, table: str, owner: str) -> list[BaseException]:
     return failures
 
 
+def away_cluster() -> SessionOnDemand:
+    def start() -> Any:
+        raise SparkUnreachable("no cluster answers")
+
+    return SessionOnDemand(start=start)
+
+
+def lost_session() -> Any:
+    """A session whose Java process has ended."""
+
+    def gone(_: str) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    return SimpleNamespace(
+        addTag=gone, removeTag=gone, registerProgressHandler=id, removeProgressHandler=id
+    )
+
+
 async def test_shares_that_a_killed_driver_has_noted_are_not_folded_again(
     rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
     publish: Any, catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
@@ -307,6 +344,10 @@ async def test_shares_that_a_killed_driver_has_noted_are_not_folded_again(
     again: dict[str, Any] = {
         "broker": broker.address, "read_models_url": postgres_database, "spark": spark,
     }  # fmt: skip
+    for away in (away_cluster, lost_session):
+        # Spark that is away, at the start or later, costs nothing of it.
+        with pytest.raises(SparkUnreachable):
+            await rebuild("ledger_app:app", "accounts", **{**again, "spark": away()})
     told = await rebuild("ledger_app:app", "accounts", report=report, **again)
     assert "violates check constraint" in str(late[0])
     assert (told.switched, told.mismatches, told.reused, told.tasks) == (True, 0, 2, 1)
@@ -335,3 +376,54 @@ async def test_shares_that_a_killed_driver_has_noted_are_not_folded_again(
     assert (told.switched, told.mismatches, told.reused, told.rows) == (True, 0, 0, len(rows))
     assert {one.get("reason") for one in logs} & {"the event topic is another one"}
     assert await rows_of(postgres_database, ledger.accounts) == rows
+
+
+async def test_the_driver_of_a_running_job_is_killed_and_the_next_one_folds_what_is_left(
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    await upgrade(postgres_database)
+    await publish(make_history(30, 4))
+    await catch_up_live(postgres_database, ledger.accounts)
+    live = await rows_of(postgres_database, ledger.accounts)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", REBUILD, broker.address, postgres_database, env=child_environment
+    )
+    models, noted = ReadModels(postgres_database), "accounts__2__shares"
+
+    async def count() -> int:
+        async with models.begin() as connection:
+            found = await connection.execute(text(f"SELECT count(*) FROM {noted}"))
+            return int(found.scalar_one())
+
+    try:
+        while noted not in await tables_of(postgres_database):
+            assert child.returncode is None
+            await LOOKS.pause(1)
+        owner = (await state_of(postgres_database, ledger.accounts)).rebuild_owner
+        async with models.begin() as connection:
+            # The last task waits for this one.
+            await connection.execute(
+                text(f"INSERT INTO {noted} (share, rows, told, owner) VALUES (2, 0, '', :owner)"),
+                {"owner": owner},
+            )
+            while await count() < 2:
+                assert child.returncode is None
+                await LOOKS.pause(1)
+            child.kill()
+            assert await child.wait() == -9
+            await connection.rollback()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+        await models.aclose()
+    told = await rebuild(
+        "ledger_app:app", "accounts", broker=broker.address, read_models_url=postgres_database,
+        spark=spark,
+    )  # fmt: skip
+    # The last task may have come to its end before its Java process has.
+    assert (told.reused in {2, 3}, told.reused + told.tasks) == (True, 3)
+    assert (told.switched, told.mismatches, told.compared) == (True, 0, len(live))
+    assert await rows_of(postgres_database, ledger.accounts) == live
+    assert await tables_of(postgres_database) == {"accounts__1", "accounts__2"}
