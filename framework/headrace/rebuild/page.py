@@ -82,6 +82,8 @@ def _facts(report: RebuildReport) -> dict[str, str]:
     }
     if report.tasks:
         facts["tasks that have read"] = f"{report.tasks:,}"
+    if report.reused:
+        facts["tasks of a killed rebuild"] = f"{report.reused:,}"
     if report.foreign:
         facts["foreign messages, passed over"] = f"{report.foreign:,}"
     if report.keys is not None:

@@ -31,6 +31,7 @@ class RebuildReport:
         queues: what reading each queue took, where the engine tells: `messages`, `bytes`, `read_ms` of
             waiting for the broker or files, and `work_ms` of everything else in the process.
         tasks: that have read messages; 0: they were read in this process, or there were none to read.
+        reused: tasks of a rebuild that was killed, whose rows were copied and are part of the result.
         events: events folded by Spark.
         caught_up: messages applied after Spark, to reach the live generation.
         rows: rows in the shadow when Spark's result was written.
@@ -69,6 +70,7 @@ class RebuildReport:
     exported: str = ""
     queues: dict[str, dict[str, int]] = field(default_factory=dict)
     tasks: int = 0
+    reused: int = 0
     events: int = 0
     caught_up: int = 0
     rows: int = 0

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlalchemy import insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -67,7 +67,7 @@ class Building:
         kind: Kind = "topic",
         *,
         take_over: bool,
-        adopt: bool = False,
+        adopt: bool | Literal["staged"] = False,
         keep_finished: bool = False,
         as_of: str | None = None,
     ) -> Shadow:
@@ -77,7 +77,7 @@ class Building:
             kind: what it is filled from; after "copy", `copy_live` comes next.
             take_over: begin even if another rebuild seems to be running.
             adopt: go on with what a rebuild of the same kind that has died had built, where its
-                columns fit.
+                columns fit; "staged": with what its tasks have copied next to the table, if anything.
             keep_finished: leave the table alone that an earlier rebuild has finished and not put in
                 place, until one comes that is to go live.
             as_of: the moment that it is filled up to, as a person wrote it; None: it may go live.
@@ -171,10 +171,20 @@ class Building:
             await self._read_models.locks.release(shadow.owner)
 
     @asynccontextmanager
-    async def given_up_on_failure(self, shadow: Shadow) -> AsyncIterator[None]:
-        """Drops the shadow if what is done within fails, or is cancelled."""
+    async def given_up_on_failure(
+        self, shadow: Shadow, *, unless: tuple[type[Exception], ...] = ()
+    ) -> AsyncIterator[None]:
+        """Drops the shadow if what is done within fails, or is cancelled.
+
+        Args:
+            shadow: of this rebuild.
+            unless: failures that leave it as a kill does, for the next rebuild to go on with.
+        """
         try:
             yield
+        except unless:
+            await asyncio.shield(self._read_models.locks.release(shadow.owner))
+            raise
         except BaseException:
             await asyncio.shield(self.give_up(shadow))
             raise
@@ -188,7 +198,9 @@ class Building:
                 await release(connection, shadow)
         await self._read_models.locks.release(shadow.owner)
 
-    async def _clear(self, owner: str, kind: Kind, *, take_over: bool, adopt: bool) -> int | None:
+    async def _clear(
+        self, owner: str, kind: Kind, *, take_over: bool, adopt: bool | Literal["staged"]
+    ) -> int | None:
         """Clears a dead rebuild away; returns its generation where the owner goes on with it.
 
         Raises:
@@ -206,7 +218,7 @@ class Building:
             return None
         # What was copied was not folded; another moment may be another one.
         going_on = adopt and kind_of(other) == kind and kind not in {"copy", "moment"}
-        if going_on and await self._adopt(unfinished, other, owner):
+        if going_on and await self._adopt(unfinished, other, owner, staged=adopt == "staged"):
             _log.info("an unfinished rebuild goes on", projection=name, generation=unfinished)
             return unfinished
         _log.warning("an unfinished rebuild is cleared away", projection=name, owner=other)
@@ -229,10 +241,10 @@ class Building:
             await asyncio.shield(self._read_models.locks.release(owner))
             raise
 
-    async def _adopt(self, generation: int, other: str, owner: str) -> bool:
+    async def _adopt(self, generation: int, other: str, owner: str, *, staged: bool) -> bool:
         async with self._read_models.begin() as connection:
             return await generations.adopt_shadow(
-                connection, self._projection, generation, owners=(other, owner)
+                connection, self._projection, generation, owners=(other, owner), staged=staged
             )
 
     @staticmethod

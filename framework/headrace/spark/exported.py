@@ -9,8 +9,9 @@ not know a broker.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import refuses_overflow
 from headrace.spark.native import NativeFold, TypedFiles, plan_native
 
-__all__ = ["Exported", "find_exported"]
+__all__ = ["Exported", "find_exported", "finding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,17 @@ class Exported:
         """Returns what of a plan lies behind the files."""
         behind = (after_archive(self.messages, piece) for piece in plan.slices)
         return replace(plan, slices=tuple(filter(None, behind)), archive=())
+
+
+def finding(
+    folder: str | Path | None, *, some_rows: bool, start: str
+) -> Callable[..., Exported] | None:
+    """Returns what looks into a folder of exported events, as a rebuild needs it; None without one."""
+    if folder is None:
+        return None
+    why = "only some rows are folded" if some_rows else "it goes on from live rows"
+    not_whole = why if some_rows or start == "offsets" else ""
+    return partial(find_exported, Path(folder), not_whole=not_whole)
 
 
 def find_exported(

@@ -33,6 +33,8 @@ from headrace.projections.tables.shadow_load import (
     create_staging,
     drop_staging,
     find_filled,
+    find_noted,
+    find_plan,
     find_twice,
     index_staging,
     merge_into_shadow,
@@ -83,22 +85,42 @@ class Loading:
     folder: str | None = None
 
     @asynccontextmanager
-    async def prepared(self) -> AsyncIterator[Copying | Spool]:
+    async def prepared(self, plan: str | None = None) -> AsyncIterator[Copying | Spool]:
         """Yields what the job's tasks copy into; or what keeps their rows here while it is open.
+
+        Args:
+            plan: what each share is: what was copied by the same plan stays. None: nothing stays.
 
         Raises:
             ProjectionError: the shadow is no longer this rebuild's.
         """
-        if self.read_models.engine.dialect.name == "postgresql":
-            yield await self._prepare_copying()
+        if self.copies:
+            yield await self._prepare_copying(plan)
             return
         with closing(Spool(self.folder)) as spool:
             yield spool
 
+    @property
+    def copies(self) -> bool:
+        """Whether tasks copy themselves."""
+        return self.read_models.engine.dialect.name == "postgresql"
+
+    async def plan_before(self) -> str | None:
+        """Returns by which plan a rebuild has copied shares whose shadow this one took over, if any."""
+        if not self.copies:
+            return None
+        async with self.read_models.snapshot() as connection:
+            return await find_plan(connection, self._target.table.name)
+
+    async def noted(self) -> dict[int, bytes]:
+        """Returns the shares that are copied already, and what their tasks told."""
+        async with self.read_models.snapshot() as connection:
+            return await find_noted(connection, self._target.table.name)
+
     async def base(self) -> pa.Table | Beginning | Stored:
         """Returns how tasks read the rows and versions that the shadow has a copy of; or these."""
         async with self.read_models.snapshot() as connection:
-            if self.read_models.engine.dialect.name == "postgresql":
+            if self.copies:
                 return await plan_beginning(
                     connection, self._target, self.read_models.url, self.connections_max
                 )
@@ -156,13 +178,14 @@ class Loading:
     def _target(self) -> Target[Any]:
         return self.read_models.target(self.shadow.projection, self.shadow.generation)
 
-    async def _prepare_copying(self) -> Copying:
+    async def _prepare_copying(self, plan: str | None) -> Copying:
         table, owner = self._target.table, self.shadow.owner
         async with self.read_models.begin() as connection:
             await Building.check_owner(connection, self.shadow)
-            # Of a fold that failed and is made again.
-            await drop_staging(connection, table.name)
-            await create_staging(connection, table, owner, merged=self.onto)
+            if plan is None or await find_plan(connection, table.name) != plan:
+                # Of a fold that failed and is made again, or of a rebuild that has died.
+                await drop_staging(connection, table.name)
+                await create_staging(connection, table, owner, merged=self.onto, plan=plan)
         return Copying(
             url=self.read_models.url,
             table=table.name,

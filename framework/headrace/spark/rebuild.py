@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.app import App, load_app
-from headrace.errors import ProjectionError
+from headrace.errors import ProjectionError, SparkUnreachable
 from headrace.events.publisher import event_topic
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import Target
@@ -44,7 +44,7 @@ from headrace.spark.archive import check_begins, held_with
 from headrace.spark.executor.event_reader import UNDECODABLE
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
-from headrace.spark.exported import Exported, find_exported
+from headrace.spark.exported import Exported, finding
 from headrace.spark.failures import SPARK_ERRORS, reason_of
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.load import Loading
@@ -57,6 +57,7 @@ from headrace.spark.result.copy import Copying
 from headrace.spark.result.disk import Stored, shared_folder
 from headrace.spark.result.live_rows import Beginning
 from headrace.spark.result.parts import Spool
+from headrace.spark.resumption import fold_left, resumed_plan, written_plan
 from headrace.spark.rows import RowCodec
 from headrace.spark.session import SessionOnDemand, run_cancellable, session_on_demand
 from headrace.spark.tasks import TASK_BYTES_MIN, divide_plan
@@ -126,7 +127,8 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         verify: compare row for row with the live generation, at equal offsets, before switching.
         switch: make the result live if nothing speaks against it.
         accept: how many rows may differ; True: any number.
-        take_over: begin even if another rebuild seems to be running; its result is lost.
+        take_over: begin even if another rebuild seems to be running; its result is lost, but for what its
+            tasks have copied.
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
@@ -162,7 +164,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         spark=spark,
         phases=phases,
         events=events,
-        find=_finding(export, wanted, start),
+        find=finding(export, some_rows=wanted is not None, start=start),
     )
     async with opened as begun:
         work = replace(begun, task_bytes_min=task_bytes_min)
@@ -170,8 +172,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
             return await work.mend(wanted, wishes, take_over=take_over)
         phases.begin("begin")
         kind: Kind = "store" if source == "store" else "copy" if start == "offsets" else "topic"
-        shadow = await work.building.begin(kind, take_over=take_over, keep_finished=not switch)
-        async with work.building.given_up_on_failure(shadow):
+        async with work.begun(kind, take_over=take_over, keep_finished=not switch) as shadow:
             session = await work.sessions.get(phases.interlude("session"))
             with shared_folder(session) as folder:
                 loading = Loading(
@@ -182,17 +183,6 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
                     folder=folder,
                 )
                 return await work.build(shadow, loading, wishes)
-
-
-def _finding(
-    export: str | Path | None, wanted: Wanted | None, start: str
-) -> Callable[..., Exported] | None:
-    """Returns what looks into a folder of exported events; None without one."""
-    if export is None:
-        return None
-    why = "only some rows are folded" if wanted else "it goes on from live rows"
-    not_whole = why if wanted or start == "offsets" else ""
-    return partial(find_exported, Path(export), not_whole=not_whole)
 
 
 class _Wishes(NamedTuple):
@@ -281,12 +271,25 @@ class _Work:
         """The projection as SQL, over exported files if these are read as columns."""
         return self.exported.native if self.exported and self.exported.native else self.native
 
+    @asynccontextmanager
+    async def begun(self, kind: Kind, **choices: Any) -> AsyncIterator[Shadow]:
+        """Takes a shadow; where tasks copy rows of their own, with what a killed rebuild has copied."""
+        by_task = self.read_models.engine.dialect.name == "postgresql" and kind == "topic"
+        by_task = by_task and self.exported is None and self.projection.keyed_by_aggregate
+        shadow = await self.building.begin(kind, adopt="staged" if by_task else False, **choices)
+        # Without Spark what was copied stays as it is.
+        unless = (SparkUnreachable,) if by_task else ()
+        async with self.building.given_up_on_failure(shadow, unless=unless):
+            yield shadow
+
     async def build(self, shadow: Shadow, loading: Loading, wishes: _Wishes) -> RebuildReport:
         begin: dict[QueueId, int] = {}
         if loading.onto:
             self.phases.begin("base")
             begin = await self.building.copy_live(shadow)
-        slices = await self._capture(begin)
+        plan = replace(self.plan, slices=tuple(await self._capture(begin)))
+        plan = await resumed_plan(plan, loading, self.held)
+        slices = plan.slices
         end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
         ahead = sum(piece.records for piece in slices)
         if loading.onto and ahead <= INCREMENT_MAX and not self.plan.archive:
@@ -308,7 +311,6 @@ class _Work:
             why = self.exported.unsuited(session, ahead, _NATIVE_MESSAGES_MIN)
         work = await self.as_messages(why) if why else self
         native = work.query if ahead >= _NATIVE_MESSAGES_MIN else None
-        plan = replace(self.plan, slices=tuple(slices))
         try:
             folded, rows = await work.load(plan, loading, base=base, end=end, native=native)
         except ProjectionError as error:
@@ -354,9 +356,13 @@ class _Work:
         native: NativeFold | None,
     ) -> tuple[Folded, int]:
         """Folds into the shadow; returns what was counted, and how many rows there are."""
-        async with loading.prepared() as into:
-            owner = loading.shadow.owner
-            folded = await self._fold(plan, owner, base=base, native=native, into=into)
+        owner, written = loading.shadow.owner, None
+        if base is None and native is None:
+            plan, written = await written_plan(plan, loading, partial(self._divided, tag=owner))
+        async with loading.prepared(written) as into:
+            noted = await loading.noted() if written else {}
+            fold = partial(self._fold, tag=owner, base=base, native=native)
+            folded = await fold_left(fold, plan, noted, into)
             self._leave_out(plan, folded)
             rows = await loading.count(into, folded)
             self.phases.begin("load", rows)
@@ -388,7 +394,7 @@ class _Work:
         )
         # Of few rows the events are few: what they take in Python is less than compiling a query.
         plan = replace(self.plan, slices=tuple(slices), only=keys)
-        folded = await self._fold(plan, new_owner(), base=None, native=None)
+        folded = await self._fold(plan, tag=new_owner(), base=None, native=None)
         rows = [codec.row(row) for encoded in folded.row_chunks(_ROWS_MAX) for row in encoded]
         return Refolded(
             rows={self.projection.key_form.text_of(row): row for row in rows},
@@ -412,8 +418,8 @@ class _Work:
     async def _fold(
         self,
         plan: FoldPlan,
-        tag: str,
         *,
+        tag: str,
         base: pa.Table | Beginning | Stored | None,
         native: NativeFold | None,
         into: Copying | Spool | None = None,
@@ -425,7 +431,7 @@ class _Work:
         counts: Counter[str] = Counter()
         if native is not None and native.files and self.exported:
             plan, counts = self.exported.tail(plan), self.exported.counts
-        divided = await self._divided(session, plan, tag, onto=base is not None or bool(counts))
+        divided = await self._divided(plan, tag=tag, onto=base is not None or bool(counts))
         readers = max(plan.shares, 1)
         ahead = {queue_name(piece.queue): piece.records // readers for piece in plan.slices}
         pieces = Counter(queue_name(piece.queue) for piece in divided.slices)
@@ -448,12 +454,11 @@ class _Work:
         folded.counts.update(counts)
         return folded
 
-    async def _divided(
-        self, session: SparkSession, plan: FoldPlan, tag: str, *, onto: bool
-    ) -> FoldPlan:
-        """Divides what a plan reads of the topic among tasks."""
-        if plan.shares:
+    async def _divided(self, plan: FoldPlan, *, tag: str, onto: bool = False) -> FoldPlan:
+        """Divides what a plan reads of the topic among tasks, unless it is."""
+        if plan.shares or plan.groups:
             return plan
+        session = await self.sessions.get(self.phases.interlude("session"))
         divide = partial(divide_plan, session, plan, onto=onto, task_bytes_min=self.task_bytes_min)
         try:
             job = f"headrace rebuild {self.projection.name}: look for keys in several queues"

@@ -53,6 +53,7 @@ def report_of(
         else sum(archived_in(exported.messages, piece) for piece in slices),
         queues=folded.queues,
         tasks=folded.tasks,
+        reused=folded.counts["reused"],
         events=folded.counts["events"],
         caught_up=outcome.caught_up,
         duplicates=folded.counts["duplicates"],

@@ -7,6 +7,7 @@ The module `options` lists the options.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -90,7 +91,13 @@ def capture_offsets(broker: str, topics: Sequence[str]) -> str:
 
 
 class HeadraceDataSource(DataSource):
-    """One or more topics as rows."""
+    """One or more topics as rows.
+
+    Attributes:
+        stream: what plans and reads micro-batches.
+    """
+
+    stream: ClassVar[type[TopicsStream]] = TopicsStream
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -119,7 +126,7 @@ class HeadraceDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
         """Returns the reader that plans and reads micro-batches; raises as `reader`."""
         options = self._parsed.for_stream()
-        return TopicsStream(options, _choice(options, schema))
+        return self.stream(options, _choice(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer that sends rows; checks first that the rows can be messages.

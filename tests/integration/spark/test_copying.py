@@ -4,21 +4,33 @@ import asyncio
 import json
 import random
 import sys
+import threading
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
+from py4j.protocol import Py4JNetworkError
+from sqlalchemy import inspect, text
+from structlog.testing import capture_logs
 
+from headrace._runtime.backoff import Backoff
+from headrace.errors import ProjectionError, SparkUnreachable
+from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.spark.executor import fold
+from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.rebuild import rebuild
 from headrace.spark.result import parts
+from headrace.spark.result.copy import Copying, copy_out
+from headrace.spark.session import SessionOnDemand
 from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+LOOKS = Backoff(ms_min=10, ms_max=10)
 
 # Results of more than a mebibyte are refused; a task may fail once; a part is a quarter of that.
 # The last database is rebuilt once more as if executors had other disks than the driver.
@@ -78,6 +90,43 @@ asyncio.run(module.rebuild("ledger_app:app", "partners", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))
 """
 
+# Folds and copies two of three shares as tasks do, and ends.
+KILLED_LATER = """
+import asyncio, os, signal, sys
+from dataclasses import replace
+from types import SimpleNamespace
+import pyarrow as pa
+from headrace.spark import rebuild as module
+from headrace.spark.executor.slices import fold_slices
+from headrace.spark.result.copy import copy_out
+
+def run_fold(session, plan, *, into, **named):
+    for task in (0, 1):
+        number = pa.record_batch({"id": [task]})
+        for _ in copy_out(into, plan, task, fold_slices(plan, iter([number]))):
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module.run_fold = run_fold
+module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+session = SimpleNamespace(addTag=id, removeTag=id, registerProgressHandler=id)
+asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
+                           read_models_url=sys.argv[2], spark=session))
+"""
+
+# Three tasks, one after the other.
+REBUILD = """
+import asyncio, sys
+from dataclasses import replace
+from headrace.spark import local_session
+from headrace.spark import rebuild as module
+
+module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+spark = local_session(cores=1, driver_memory="600m")
+asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
+                           read_models_url=sys.argv[2], spark=spark))
+"""
+
 
 @pytest.fixture
 def entries(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
@@ -121,12 +170,14 @@ async def test_a_row_per_event_is_never_whole_in_the_driver_and_a_task_that_fail
 ) -> None:  # fmt: skip
     chance = random.Random(7)
 
-    def text() -> str:
+    def random_text() -> str:
         # Spark compresses what it sends to the driver.
         return b64encode(chance.randbytes(900)).decode()
 
     streams = [
-        make_stream(f"a{number}", version, ledger.Noted(text=f"{number} {version} " + text()))
+        make_stream(
+            f"a{number}", version, ledger.Noted(text=f"{number} {version} " + random_text())
+        )
         for version in range(1, 16)
         for number in range(160)
     ]
@@ -229,3 +280,152 @@ async def test_rows_copied_by_a_killed_driver_are_dropped_by_the_next_rebuild(
     assert (report.switched, report.mismatches, report.rows) == (True, 0, len(live))
     assert await rows_of(postgres_database, ledger.partners) == live
     assert await tables_of(postgres_database) == {"partners__1", report.table}
+
+
+def add_late(url: str, table: str, owner: str) -> list[BaseException]:
+    """Copies a row as a task of a killed rebuild does that comes late; returns what it fails with."""
+    plan = FoldPlan(
+        app="ledger_app:app", folder=module_folder("ledger_app:app"), projection="accounts",
+        broker="", event_store=None, slices=(),
+    )  # fmt: skip
+    late = fold.records_to_arrow([fold.Record.known("version", "late", number=1)])
+    failures: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            list(copy_out(Copying(url=url, table=table, owner=owner), plan, 2, iter([late])))
+        except ProjectionError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    thread.join()
+    return failures
+
+
+def away_cluster() -> SessionOnDemand:
+    def start() -> Any:
+        raise SparkUnreachable("no cluster answers")
+
+    return SessionOnDemand(start=start)
+
+
+def lost_session() -> Any:
+    """A session whose Java process has ended."""
+
+    def gone(_: str) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    return SimpleNamespace(
+        addTag=gone, removeTag=gone, registerProgressHandler=id, removeProgressHandler=id
+    )
+
+
+async def test_shares_that_a_killed_driver_has_noted_are_not_folded_again(
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    await upgrade(postgres_database)
+    first, second = make_history(30, 4), make_history(30, 2, first=5, seed=8)
+    once = {(one.aggregate_id, one.version): one for one in first if one.version is not None}
+    await publish([*first, *first[:20]])
+    await catch_up_live(postgres_database, ledger.accounts)
+    ended, _ = await run(KILLED_LATER, child_environment, broker.address, postgres_database)
+    assert ended == -9
+    killed = (await state_of(postgres_database, ledger.accounts)).rebuild_owner
+    # The topic goes on meanwhile, and a task that was left over comes once the next run has begun.
+    once |= {(one.aggregate_id, one.version): one for one in second if one.version is not None}
+    await publish(second)
+    await catch_up_live(postgres_database, ledger.accounts)
+    late: list[BaseException] = []
+
+    def report(phase: str, ahead: int) -> None:
+        if phase == "fold":
+            late.extend(add_late(postgres_database, "accounts__2", killed))
+
+    again: dict[str, Any] = {
+        "broker": broker.address, "read_models_url": postgres_database, "spark": spark,
+    }  # fmt: skip
+    for away in (away_cluster, lost_session):
+        # Spark that is away, at the start or later, costs nothing of it.
+        with pytest.raises(SparkUnreachable):
+            await rebuild("ledger_app:app", "accounts", **{**again, "spark": away()})
+    told = await rebuild("ledger_app:app", "accounts", report=report, **again)
+    assert "violates check constraint" in str(late[0])
+    assert (told.switched, told.mismatches, told.reused, told.tasks) == (True, 0, 2, 1)
+    # Of all three shares: what was counted before the kill, and after.
+    counted = sum(len(one.events) for one in first if one.version is not None)
+    assert (told.events, told.duplicates > 0, len(told.queues)) == (counted, True, 3)
+    assert told.caught_up == len(second)
+    rows = fold_streams(ledger.accounts, {}, [once[key] for key in sorted(once)])
+    rows = {key: row for key, row in rows.items() if row is not None}
+    assert await rows_of(postgres_database, ledger.accounts) == rows
+    assert await tables_of(postgres_database) == {"accounts__1", "accounts__2"}
+
+    # What does not fit is folded again, and it is said why.
+    ended, _ = await run(KILLED_LATER, child_environment, broker.address, postgres_database)
+    assert ended == -9
+    models = ReadModels(postgres_database)
+    async with models.begin() as connection:
+        await connection.execute(
+            text(
+                'UPDATE accounts__3__plan SET plan = replace(plan, \'"identity":"\', \'"identity":"1\')'
+            )
+        )
+    await models.aclose()
+    with capture_logs() as logs:
+        told = await rebuild("ledger_app:app", "accounts", **again)
+    assert (told.switched, told.mismatches, told.reused, told.rows) == (True, 0, 0, len(rows))
+    assert {one.get("reason") for one in logs} & {"the event topic is another one"}
+    assert await rows_of(postgres_database, ledger.accounts) == rows
+
+
+async def test_the_driver_of_a_running_job_is_killed_and_the_next_one_folds_what_is_left(
+    rows_of: Any, state_of: Any, spark: Any, broker: Any, ledger: Any, make_history: Any,
+    publish: Any, catch_up_live: Any, postgres_database: str, child_environment: dict[str, str],
+) -> None:  # fmt: skip
+    await upgrade(postgres_database)
+    await publish(make_history(30, 4))
+    await catch_up_live(postgres_database, ledger.accounts)
+    live = await rows_of(postgres_database, ledger.accounts)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", REBUILD, broker.address, postgres_database, env=child_environment
+    )
+    models, noted = ReadModels(postgres_database), "accounts__2__shares"
+
+    async def count() -> int:
+        async with models.begin() as connection:
+            found = await connection.execute(text(f"SELECT count(*) FROM {noted}"))
+            return int(found.scalar_one())
+
+    try:
+        while noted not in await tables_of(postgres_database):
+            assert child.returncode is None
+            await LOOKS.pause(1)
+        owner = (await state_of(postgres_database, ledger.accounts)).rebuild_owner
+        async with models.begin() as connection:
+            # The last task waits for this one.
+            await connection.execute(
+                text(f"INSERT INTO {noted} (share, rows, told, owner) VALUES (2, 0, '', :owner)"),
+                {"owner": owner},
+            )
+            while await count() < 2:
+                assert child.returncode is None
+                await LOOKS.pause(1)
+            child.kill()
+            assert await child.wait() == -9
+            await connection.rollback()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+        await models.aclose()
+    told = await rebuild(
+        "ledger_app:app", "accounts", broker=broker.address, read_models_url=postgres_database,
+        spark=spark,
+    )  # fmt: skip
+    # The last task may have come to its end before its Java process has.
+    assert (told.reused in {2, 3}, told.reused + told.tasks) == (True, 3)
+    assert (told.switched, told.mismatches, told.compared) == (True, 0, len(live))
+    assert await rows_of(postgres_database, ledger.accounts) == live
+    assert await tables_of(postgres_database) == {"accounts__1", "accounts__2"}

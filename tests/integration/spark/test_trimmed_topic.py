@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from headrace import Settings
 from headrace._runtime.backoff import Backoff
@@ -18,6 +19,8 @@ from headrace.spark.columns.rebuild import rebuild as rebuild_columns
 from headrace.spark.history.seal import seal_history, sealing, verify_history
 from headrace.spark.history.trim import Trimmed, trim_history
 from headrace.spark.rebuild import rebuild as rebuild_spark
+from headrace.spark.stream.continuous import follow
+from headrace.spark.stream.events import read_event_stream
 from headrace.stores.database.schema import upgrade
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
@@ -25,7 +28,7 @@ from headrace_mq.errors import TopicInUse
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank import app
-from samples.bank.accounts import Deposit, OpenAccount
+from samples.bank.accounts import Deposit, Deposited, OpenAccount
 from samples.bank.read_models import balances, daily_totals
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -102,6 +105,14 @@ async def refused_without_history(
         await asyncio.to_thread(read_events, spark, APP, broker=choices["broker"])
 
 
+def stream_deposits(spark: Any, broker: str, folder: Path) -> None:
+    """Writes the deposits that a query with a checkpoint in a folder has not written yet."""
+    events = read_event_stream(spark, APP, broker=broker).of(Deposited)
+    writer = events.writeStream.format("parquet").option("path", str(folder / "events"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
 async def test_a_trimmed_topic_says_what_is_gone_and_history_stands_in_for_it(
     small_segments: Broker, read_models_url: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -164,7 +175,7 @@ async def test_a_trimmed_topic_says_what_is_gone_and_history_stands_in_for_it(
 
 
 async def test_a_reader_that_begins_before_what_is_held_stands_still_and_says_what_to_do(
-    small_segments: Broker, tmp_path: Path
+    small_segments: Broker, spark: Any, tmp_path: Path
 ) -> None:
     broker, store = small_segments.address, f"sqlite:///{tmp_path / 'events.db'}"
     urls = [f"sqlite:///{tmp_path / name}.db" for name in ("first", "second")]
@@ -180,8 +191,16 @@ async def test_a_reader_that_begins_before_what_is_held_stands_still_and_says_wh
         for number in range(40):
             await deposit(running, f"t{number}")
         ends = {one.queue_id: one.end for one in await admin.ranges([TOPIC])}
+        await asyncio.to_thread(stream_deposits, spark, broker, tmp_path / "begun")
         released = await past(running, lambda: admin.release(TOPIC, ends))
         assert released.segments > 0
+        await deposit(running, "tail")
+    # A query goes on with its checkpoint; one without needs what is gone.
+    await asyncio.to_thread(stream_deposits, spark, broker, tmp_path / "begun")
+    rows = spark.read.parquet(str(tmp_path / "begun" / "events"))
+    assert rows.where("transaction_id like 'tail-%'").count() == len(ACCOUNTS)
+    with pytest.raises(StreamingQueryException, match="earlier messages were trimmed"):
+        await asyncio.to_thread(stream_deposits, spark, broker, tmp_path / "fresh")
     # Other read models, as of a new installation: no projection has read anything.
     async with app.run(settings(urls[1])) as running:
         async with asyncio.timeout(60):
@@ -191,9 +210,13 @@ async def test_a_reader_that_begins_before_what_is_held_stands_still_and_says_wh
     choices: dict[str, Any] = {
         "broker": broker, "read_models_url": urls[1], "event_store_url": store,
     }  # fmt: skip
+    following: dict[str, Any] = {**choices, "spark": spark, "available_now": True}
+    with pytest.raises(ProjectionError, match=GONE):
+        await follow(APP, "balances", **following)
     for name in app.projections:
         report = await replay(APP, name, **choices, source="store", verify=False)
         assert report.switched, report.reason
+    assert (await follow(APP, "balances", **following)).batches == 0
     async with app.run(settings(urls[1])) as running:
         await deposit(running, "again")
         row = await running.read(balances).get(ACCOUNTS[1])

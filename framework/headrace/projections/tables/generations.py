@@ -52,7 +52,7 @@ from headrace.projections.tables.row_tables import (
     fits,
     physical_name,
 )
-from headrace.projections.tables.shadow_load import drop_staging
+from headrace.projections.tables.shadow_load import drop_staging, find_plan, take_staging
 from headrace.stores.database.tables import (
     metadata,
     projections,
@@ -292,10 +292,19 @@ async def adopt_shadow(
     generation: int,
     *,
     owners: tuple[str, str],
+    staged: bool = False,
 ) -> bool:
     """Gives a shadow from the first owner to the second, who goes on with it; False: it cannot be.
 
     It must still be the first one's and have the projection's columns.
+
+    Args:
+        connection: in a write transaction.
+        projection: whose shadow.
+        generation: its number.
+        owners: the first and the second.
+        staged: the second goes on with shares that were copied next to the shadow, which must be there
+            with their plan; in place of with the shadow's own rows.
     """
     before, after = owners
     state = await lock_state(connection, projection.name)
@@ -305,7 +314,12 @@ async def adopt_shadow(
     origin = await origin_of(connection, state.name, generation)
     if origin.version != projection.version or not await connection.run_sync(fits, table):
         return False
-    if connection.dialect.name == "postgresql":
+    on_postgresql = connection.dialect.name == "postgresql"
+    if staged:
+        if not on_postgresql or await find_plan(connection, table.name) is None:
+            return False
+        await take_staging(connection, table.name, after)
+    elif on_postgresql:
         await drop_staging(connection, table.name)
     await _update(connection, state.name, rebuild_owner=after)
     return True

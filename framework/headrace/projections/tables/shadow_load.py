@@ -7,6 +7,7 @@ The tables into which several processes copy the rows of a shadow; one transacti
 A share counts once: the process that copies it notes that in the same transaction, and where two copy
 the same share, only one can commit. The note names the rebuild that owns the tables, so a process that
 is left over from a dead rebuild cannot add rows to the next one's, even if the tables have the same names.
+A rebuild may go on with what a dead one has copied: it takes the tables over, if a plan tells of what each share is.
 Their names begin with the shadow's, and they are dropped with it. PostgreSQL only.
 
 Used by Spark rebuilds, which fill the tables, and by `generations`, which drops them.
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     Select,
@@ -35,11 +37,12 @@ from sqlalchemy import (
     literal,
     select,
     tuple_,
+    update,
 )
 from sqlalchemy import table as lightweight_table
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql.ddl import AddConstraint, CreateTable, DropTable
+from sqlalchemy.sql.ddl import AddConstraint, CreateTable, DropConstraint, DropTable
 
 from headrace.stores.database.tables import projection_versions
 
@@ -54,12 +57,15 @@ __all__ = [
     "drop_staging",
     "enter_staging",
     "find_filled",
+    "find_noted",
+    "find_plan",
     "find_twice",
     "index_staging",
     "is_noted",
     "merge_into_shadow",
     "note_share",
     "staging_of",
+    "take_staging",
 ]
 
 # What the table of others holds.
@@ -67,6 +73,8 @@ VERSION: Final = "version"  # aggregate id, its last version
 DELETED: Final = "deleted"  # key of a row that is no more, -
 
 _UNLOGGED: Final = ("UNLOGGED",)
+# What keeps other owners' notes out.
+_OWNED: Final = "owned"
 _ACTIVITY: Final = lightweight_table(
     "pg_stat_activity",
     *(column(name) for name in ("pid", "application_name", "datname", "usename")),
@@ -79,13 +87,15 @@ class Staging(NamedTuple):
     Attributes:
         rows: columns as the shadow's, without an index.
         others: `kind`, `key` and `number` of versions and of deleted rows.
-        shares: `share`, unique, how many `rows` it has, and the shadow's `owner`.
+        shares: `share`, unique, how many `rows` it has, what its task `told`, and the shadow's `owner`.
+        plan: one row with a text that says what each share is; only where another rebuild may go on.
         sessions: what the sessions are called, for the caller that ends them.
     """
 
     rows: str
     others: str
     shares: str
+    plan: str
     sessions: str
 
 
@@ -98,11 +108,17 @@ class Filled(NamedTuple):
 
 def staging_of(table: str) -> Staging:
     """Returns the names that belong to a shadow's table; none has more than 63 characters."""
-    return Staging(f"{table}__rows", f"{table}__others", f"{table}__shares", f"headrace {table}")
+    return Staging(
+        rows=f"{table}__rows",
+        others=f"{table}__others",
+        shares=f"{table}__shares",
+        plan=f"{table}__plan",
+        sessions=f"headrace {table}",
+    )
 
 
 async def create_staging(
-    connection: AsyncConnection, shadow: Table, owner: str, *, merged: bool
+    connection: AsyncConnection, shadow: Table, owner: str, *, merged: bool, plan: str | None = None
 ) -> None:
     """Makes the tables, empty.
 
@@ -111,18 +127,55 @@ async def create_staging(
         shadow: its table.
         owner: of the shadow.
         merged: the rows will be written into the shadow, and not become it: they need no log.
+        plan: what each share is; None: what is copied is of no use to another owner.
     """
     names = staging_of(shadow.name)
     rows = _rows(names, shadow, prefixes=_UNLOGGED if merged else ())
     for table in (rows, _others(names), _shares(names, owner)):
         await connection.execute(CreateTable(table))
+    if plan is not None:
+        table = _plan(names)
+        await connection.execute(CreateTable(table))
+        await connection.execute(insert(table).values(plan=plan))
+
+
+async def find_plan(connection: AsyncConnection, table: str) -> str | None:
+    """Returns what each share is; None: no other owner can go on, or a crash of the database has lost it."""
+    if not await _is_there(connection, staging_of(table).plan):
+        return None
+    plan = _plan(staging_of(table))
+    return (await connection.execute(select(plan.c.plan))).scalar_one_or_none()
+
+
+async def take_staging(connection: AsyncConnection, table: str, owner: str) -> None:
+    """Gives the tables to another owner, with the shares that are noted; the one before can add none.
+
+    Args:
+        connection: in the transaction that makes it the shadow's owner.
+        table: the shadow's.
+        owner: of the shadow from now on.
+    """
+    names = staging_of(table)
+    # They hold locks; and what they have not committed is folded again.
+    await _end_sessions(connection, names)
+    before, after = _shares(names, ""), _shares(names, owner)
+    await connection.execute(DropConstraint(_owned(before)))
+    await connection.execute(update(after).values(owner=owner))
+    await connection.execute(AddConstraint(_owned(after)))
+
+
+async def find_noted(connection: AsyncConnection, table: str) -> dict[int, bytes]:
+    """Returns the shares that were copied and committed, and what their tasks told."""
+    shares = _shares(staging_of(table)).c
+    found = await connection.execute(select(shares.share, shares.told).order_by(shares.share))
+    return {row.share: row.told for row in found}
 
 
 async def drop_staging(connection: AsyncConnection, table: str) -> None:
     """Drops the tables if they are there, and ends sessions that still copy into them."""
     names = staging_of(table)
     await _end_sessions(connection, names)
-    for name in (names.rows, names.others, names.shares):
+    for name in (names.rows, names.others, names.shares, names.plan):
         await connection.execute(DropTable(Table(name, MetaData()), if_exists=True))
 
 
@@ -173,16 +226,25 @@ async def copy_share(
 
 
 async def note_share(
-    connection: AsyncConnection, table: str, owner: str, share: int, rows: int
+    connection: AsyncConnection, table: str, owner: str, share: int, rows: int, told: bytes = b""
 ) -> bool:
     """Notes that a share was copied; False: another one has noted it, and this one must not commit.
 
     Waits for another one that is about to.
 
+    Args:
+        connection: in the transaction that has copied it.
+        table: the shadow's.
+        owner: of the shadow.
+        share: which one.
+        rows: how many it has.
+        told: what else there is to know of it, for an owner that goes on.
+
     Raises:
         sqlalchemy.exc.IntegrityError: the tables are another owner's.
     """
-    noted = insert(_shares(staging_of(table))).values(share=share, rows=rows, owner=owner)
+    noted = insert(_shares(staging_of(table)))
+    noted = noted.values(share=share, rows=rows, told=told, owner=owner)
     result = await connection.execute(noted.on_conflict_do_nothing())
     return result.rowcount == 1
 
@@ -222,8 +284,11 @@ async def index_staging(connection: AsyncConnection, shadow: Table) -> None:
     names = staging_of(shadow.name)
     await _end_sessions(connection, names)
     rows = _rows(names, shadow)
-    key = [rows.c[each.name] for each in shadow.primary_key.columns]
-    await connection.execute(AddConstraint(PrimaryKeyConstraint(*key, name=_key_of(names.rows))))
+    # Of a rebuild that was killed behind this, the key is there.
+    if not await _is_there(connection, _key_of(names.rows)):
+        key = [rows.c[each.name] for each in shadow.primary_key.columns]
+        made = PrimaryKeyConstraint(*key, name=_key_of(names.rows))
+        await connection.execute(AddConstraint(made))
     # The planner knows nothing of a table that was filled a moment ago.
     await connection.exec_driver_sql(f'ANALYZE "{names.rows}"')
 
@@ -340,10 +405,27 @@ def _shares(names: Staging, owner: str | None = None) -> Table:
         MetaData(),
         Column("share", Integer, primary_key=True, autoincrement=False),
         Column("rows", BigInteger, nullable=False),
+        Column("told", LargeBinary, nullable=False),
         owned,
-        *([] if owner is None else [CheckConstraint(owned == owner)]),
+        *([] if owner is None else [CheckConstraint(owned == owner, name=_OWNED)]),
         prefixes=list(_UNLOGGED),
     )
+
+
+def _owned(shares: Table) -> CheckConstraint:
+    return next(each for each in shares.constraints if isinstance(each, CheckConstraint))
+
+
+def _plan(names: Staging) -> Table:
+    # A database that crashes loses it together with the notes.
+    column = Column("plan", Text, nullable=False)
+    return Table(names.plan, MetaData(), column, prefixes=list(_UNLOGGED))
+
+
+async def _is_there(connection: AsyncConnection, name: str) -> bool:
+    """Whether there is a table or an index of a name."""
+    found = await connection.execute(select(func.to_regclass(f'"{name}"')))
+    return found.scalar_one() is not None
 
 
 async def _end_sessions(connection: AsyncConnection, names: Staging) -> None:

@@ -57,4 +57,5 @@ class Ending:
             return in_pieces(task, batches)
         from headrace.spark.result.copy import copy_out
 
-        return copy_out(self.copying, self.plan, task, batches)
+        places = self.copying.places
+        return copy_out(self.copying, self.plan, places[task] if places else task, batches)

@@ -35,6 +35,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.shadow import open_truth
 from headrace.settings import Settings
+from headrace.spark.archive import check_begins
 from headrace.spark.executor.doubts import drop_strangers
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.failures import GONE, raised_in, reason_of, session_lost
@@ -228,7 +229,7 @@ class _Job:
                 before = self.done.batches
                 place = await self.sink.persist(self.sink.place)
                 self.done.offsets = place.offsets
-                failure = await self._query(place.offsets)
+                failure = await self._away(place.offsets) or await self._query(place.offsets)
                 if failure is None or self.sink.stop.is_set():
                     return self.done
                 attempt = 1 if self.done.batches > before else attempt + 1
@@ -244,9 +245,12 @@ class _Job:
         if isinstance(failure, Behind):
             _log.info("projection was switched", projection=name, place=str(failure))
             return
-        if not isinstance(failure, PySparkException):
+        if isinstance(failure, MessageQueueError):
+            reason = f"{type(failure).__name__}: {failure}"
+        elif isinstance(failure, PySparkException):
+            reason = raised_in(failure)
+        else:
             raise failure
-        reason = raised_in(failure)
         limit = self.sink.outages_max
         if not _PASSING.search(reason) or (limit is not None and attempt >= limit):
             raise ProjectionError(
@@ -261,6 +265,19 @@ class _Job:
 
     async def _set_up(self) -> None:
         await self.sink.read_models.ensure(self.sink.projection)
+
+    async def _away(self, offsets: Mapping[QueueId, int]) -> Exception | None:
+        """Looks whether the broker holds what a query from these offsets reads; returns why it cannot.
+
+        Raises:
+            ProjectionError: some of it was trimmed.
+        """
+        try:
+            held = await asyncio.to_thread(fetch_ranges, self.broker, [self.topic])
+        except MessageQueueError as error:
+            return error
+        check_begins(self.sink.projection.name, held, offsets)
+        return None
 
     async def _query(self, offsets: Mapping[QueueId, int]) -> Exception | None:
         """Runs one query to its end; returns why it failed, or None."""

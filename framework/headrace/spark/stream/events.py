@@ -19,6 +19,7 @@ from headrace.domain.message import DomainEvent
 from headrace.errors import ProjectionError
 from headrace.events.publisher import event_topic
 from headrace.spark.analysis.events import chosen_type, typed_columns
+from headrace.spark.archive import check_whole
 from headrace.spark.executor.doubts import drop_strangers, seal_of
 from headrace.spark.executor.event_reader import EVENT, Reading
 from headrace.spark.executor.fold import Batches
@@ -33,14 +34,47 @@ from headrace.spark.stream.version_state import (
 )
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
 from headrace_mq.spark.source import FollowedTopics
+from headrace_mq.spark.stream import TopicsStream
 
 __all__ = ["TypedEventStream", "read_event_stream"]
 
 # Messages of a micro-batch, as of `follow`.
 BATCH_MESSAGES_MAX: Final = 100_000
+
+
+class _WholeStream(TopicsStream):
+    """A stream that begins with the first message there ever was; a checkpoint goes on where it ends."""
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
+        """Returns the start of a query without a checkpoint.
+
+        Raises:
+            ProjectionError: the topic's first messages were trimmed.
+        """
+        start = super().initialOffset()
+        check_whole(
+            [
+                QueueRange(topic, int(queue), first, first)
+                for topic, queues in start.items()
+                for queue, first in queues.items()
+            ]
+        )
+        return start
+
+
+class _WholeTopic(FollowedTopics):
+    """The data source of streams that need a topic from its begin on."""
+
+    stream = _WholeStream
+
+    @classmethod
+    def name(cls) -> str:
+        """Returns the name for `format(…)`."""
+        return "headrace_whole"
 
 
 class TypedEventStream:
@@ -60,6 +94,8 @@ class TypedEventStream:
     def of(self, event_type: type[DomainEvent]) -> DataFrame:
         """Returns the events of exactly this type, as a stream; its columns are those of a batch.
 
+        A query without a checkpoint fails, before it reads, where the topic's first messages were trimmed.
+
         Raises:
             DefinitionError: the type has a field called `context`.
         """
@@ -73,8 +109,8 @@ class TypedEventStream:
             with rarely_collecting():
                 yield from type_passed(plan, reading, batches)
 
-        self._spark.dataSource.register(FollowedTopics)
-        source = self._spark.readStream.format(FollowedTopics.name()).options(
+        self._spark.dataSource.register(_WholeTopic)
+        source = self._spark.readStream.format(_WholeTopic.name()).options(
             broker=plan.broker,
             topic=plan.slices[0].queue.topic,
             maxRecordsPerBatch=str(self._batch_max),

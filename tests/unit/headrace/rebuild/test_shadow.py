@@ -46,6 +46,21 @@ async def test_what_a_dead_rebuild_built_is_gone_on_with_or_dropped(
     assert fresh.generation != 2 or fresh.owner != adopted.owner
 
 
+async def test_a_failure_like_a_kill_leaves_the_shadow_to_the_next_rebuild(
+    building: Building, read_models: ReadModels
+) -> None:
+    begun = await building.begin(take_over=True)
+    with pytest.raises(OSError, match="away"):
+        async with building.given_up_on_failure(begun, unless=(OSError,)):
+            raise OSError("away")
+    adopted = await building.begin(take_over=False, adopt=True)
+    assert adopted.generation == begun.generation
+    with pytest.raises(ValueError, match="wrong"):
+        async with building.given_up_on_failure(adopted, unless=(OSError,)):
+            raise ValueError("wrong")
+    assert (await read_models.state("accounts")).rebuild_owner is None
+
+
 async def test_what_may_hold_copied_rows_is_not_gone_on_with(
     building: Building, read_models: ReadModels
 ) -> None:

@@ -20,6 +20,8 @@ from headrace.projections.tables.shadow_load import (
     drop_staging,
     enter_staging,
     find_filled,
+    find_noted,
+    find_plan,
     find_twice,
     index_staging,
     is_noted,
@@ -57,19 +59,26 @@ async def session(models: ReadModels) -> AsyncIterator[AsyncConnection]:
         await engine.dispose()
 
 
-async def stage(models: ReadModels, totals: Any, *, merged: bool = False) -> Any:
+async def stage(models: ReadModels, totals: Any, **choices: Any) -> Any:
     target = models.target(totals, 2)
     async with models.begin() as connection:
-        await create_staging(connection, target.table, "me", merged=merged)
+        await create_staging(connection, target.table, "me", **{"merged": False, **choices})
     return target
 
 
-async def put(models: ReadModels, share: int, rows: Any, others: Any = ()) -> bool:
+async def put(
+    models: ReadModels,
+    share: int,
+    rows: Any,
+    others: Any = (),
+    owner: str = "me",
+    told: bytes = b"",
+) -> bool:
     """Copies a share as a task does."""
     async with session(models) as connection:
         assert await enter_staging(connection, TABLE, 9)
         await copy_share(connection, TABLE, rows, others)
-        noted = await note_share(connection, TABLE, "me", share, len(rows))
+        noted = await note_share(connection, TABLE, owner, share, len(rows), told)
         if noted:
             await connection.commit()
         return noted
@@ -209,9 +218,62 @@ async def test_abandoning_a_shadow_ends_its_copying_sessions_and_drops_its_table
 async def test_a_rebuild_that_resumes_with_an_empty_shadow_drops_its_copied_rows(
     models: ReadModels, totals: Any
 ) -> None:
-    await stage(models, totals)
+    await stage(models, totals, plan="one share")
     await put(models, 0, ROWS)
     async with models.begin() as connection:
         assert await adopt_shadow(connection, totals, 2, owners=("me", "you"))
     assert await tables(models) == {"totals__1", TABLE}
     assert await rows_of(models, totals) == []
+
+
+async def test_the_next_owner_keeps_noted_shares_and_the_one_before_adds_none(
+    models: ReadModels, totals: Any
+) -> None:
+    target = await stage(models, totals, plan="three shares")
+    assert await put(models, 0, ROWS[:1], [("version", "a", 1)], told=b"events: 1")
+    async with session(models) as late:
+        assert await enter_staging(late, TABLE, 9)
+        await copy_share(late, TABLE, [("late", 1, 1)], [])
+        async with models.begin() as connection:
+            owners = ("me", "you")
+            assert await adopt_shadow(connection, totals, 2, owners=owners, staged=True)
+            assert not await adopt_shadow(connection, totals, 2, owners=owners, staged=True)
+            assert await find_plan(connection, TABLE) == "three shares"
+            assert await find_noted(connection, TABLE) == {0: b"events: 1"}
+        # Its session was ended, so that it holds nobody up.
+        with pytest.raises(DBAPIError):
+            await note_share(late, TABLE, "me", 1, 1)
+        await late.invalidate()
+    # One that comes only now, with a share that is noted or with another one.
+    for share in (0, 1):
+        with pytest.raises(IntegrityError, match="owned"):
+            await put(models, share, [("late", 1, 1)])
+    assert not await put(models, 0, ROWS[:1], owner="you")
+    assert await put(models, 1, ROWS[1:], [("version", "b", 1)], owner="you")
+    # A third goes on behind the key, too.
+    async with models.begin() as connection:
+        await index_staging(connection, target.table)
+    async with models.begin() as connection:
+        assert await adopt_shadow(connection, totals, 2, owners=("you", "me"), staged=True)
+        await index_staging(connection, target.table)
+        assert await find_filled(connection, TABLE) == Filled(shares=2, rows=2)
+        await become_shadow(connection, target.table, place_of(target))
+    assert await rows_of(models, totals) == ROWS
+    assert await versions_of(models) == {"a": 1, "b": 1}
+    assert await tables(models) == {"totals__1", TABLE}
+
+
+async def test_shares_without_a_plan_are_not_taken_over(models: ReadModels, totals: Any) -> None:
+    await stage(models, totals)
+    await put(models, 0, ROWS)
+    async with models.begin() as connection:
+        assert await find_plan(connection, TABLE) is None
+        assert not await adopt_shadow(connection, totals, 2, owners=("me", "you"), staged=True)
+        # As a database does that crashes.
+        await drop_staging(connection, TABLE)
+        await create_staging(
+            connection, models.table_for(totals, 2), "me", merged=False, plan="one share"
+        )
+        await connection.execute(text(f"TRUNCATE {staging_of(TABLE).plan}"))
+        assert not await adopt_shadow(connection, totals, 2, owners=("me", "you"), staged=True)
+    assert await put(models, 0, ROWS)

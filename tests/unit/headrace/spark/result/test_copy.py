@@ -13,7 +13,12 @@ import pytest
 from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.shadow_load import Filled, create_staging, find_filled
+from headrace.projections.tables.shadow_load import (
+    Filled,
+    create_staging,
+    find_filled,
+    find_noted,
+)
 from headrace.spark.executor.fold import (
     DELETED,
     MISSING,
@@ -24,7 +29,7 @@ from headrace.spark.executor.fold import (
     Record,
     records_to_arrow,
 )
-from headrace.spark.result.copy import LEFT_OUT, SHARES, Copying, copy_out
+from headrace.spark.result.copy import LEFT_OUT, SHARES, Copying, copy_out, told_in
 from headrace.spark.rows import RowCodec
 from headrace.stores.database.schema import upgrade
 
@@ -88,6 +93,15 @@ async def test_rows_are_copied_and_counts_go_on(
     found = await copy(copying, make_plan("accounts", ()), 0, batches())
     assert found == [(TALLY, "events", 4), (QUEUE, "t/0 messages", 4), (TALLY, SHARES, 1)]
     assert await filled(models) == Filled(shares=1, rows=4)
+
+
+async def test_a_note_has_what_the_task_told_and_the_share_of_its_task(
+    models: ReadModels, copying: Copying, make_plan: Any, batches: Any
+) -> None:
+    found = await copy(copying, make_plan("accounts", ()), 7, batches())
+    async with models.begin() as connection:
+        noted = await find_noted(connection, "accounts__2")
+    assert {share: told(iter(told_in(note))) for share, note in noted.items()} == {7: found}
 
 
 async def test_a_task_that_is_run_again_copies_nothing_and_tells_the_same(

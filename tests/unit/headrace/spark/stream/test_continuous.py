@@ -18,6 +18,8 @@ from headrace.spark.stream import continuous
 from headrace.spark.stream.batch import Span
 from headrace.spark.stream.continuous import follow
 from headrace.transports.base import Incoming
+from headrace_mq.errors import ConnectionLost
+from headrace_mq.protocol.bodies import QueueRange
 
 QUICK = Settings(retry_ms_min=1, retry_ms_max=1, error_retries_max=3)
 AWAY = "Traceback …\nheadrace_mq.errors.ConnectionLost: no broker answers at 127.0.0.1:1"
@@ -213,6 +215,38 @@ async def test_what_no_waiting_cures_ends_the_job(bench: Bench) -> None:
     bench.session.scripts = [fail("x\nheadrace_mq.errors.OffsetOutOfRange: it was deleted")]
     with pytest.raises(ProjectionError, match="streaming query failed: it was deleted"):
         await bench.follow()
+
+
+async def test_a_topic_that_begins_behind_the_table_is_refused_before_it_is_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, away = 0, 0
+
+    def held(broker: str, topics: list[str]) -> list[QueueRange]:
+        nonlocal away
+        away -= 1
+        if away >= 0:
+            raise ConnectionLost("no broker answers at 127.0.0.1:1")
+        return [QueueRange("ledger.events", 0, first, 9)]
+
+    monkeypatch.setattr(continuous, "fetch_ranges", held)
+    bench.session.scripts = [lambda take: take(bench.frame(1, 3)), lambda take: None]
+    assert (await bench.follow(available_now=True)).offsets == {("ledger.events", 0): 3}
+    # What the table has passed may be gone; an outage, seen at the start or later, is waited out.
+    first, away = 3, 3
+    done = await bench.follow(available_now=True)
+    assert (done.restarts, done.messages, bench.session.scripts) == (2, 0, [])
+    first, away = 4, 2
+    sentence = (
+        "projection accounts: ledger.events/0 begins at offset 4, so that events from 3 on are gone"
+    )
+    with pytest.raises(ProjectionError, match=sentence):
+        await bench.follow(available_now=True)
+    # Nor does a job with an end wait for as long as it takes.
+    away = 9
+    with pytest.raises(ProjectionError, match="no broker answers at 127"):
+        await bench.follow(available_now=True)
+    assert len(bench.session.queries) == 2
 
 
 async def test_a_sinks_own_error_is_raised_and_not_sparks(bench: Bench) -> None:
