@@ -126,6 +126,8 @@ def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str)
 def why_trimmed(reader: str, begins: Mapping[int, int], topic: TopicLineage) -> str | None:
     """Returns why a reader may not begin at offsets, because the topic has lost messages from there on.
 
+    A topic that was made again under its name begins above 0 too, but has lost nothing.
+
     Args:
         reader: its name.
         begins: by queue, the next offset that it reads.
@@ -135,8 +137,8 @@ def why_trimmed(reader: str, begins: Mapping[int, int], topic: TopicLineage) -> 
         A sentence that says what to do; None: it may.
     """
     for number, begin in sorted(begins.items()):
-        first, _ = topic.ranges.get(number, (0, 0))
-        if begin < first:
+        if topic.has_lost(number, begin):
+            first, _ = topic.ranges[number]
             return (
                 f"{reader} begins at offset {begin} of queue {number}, which begins at {first}, because"
                 " earlier messages were trimmed. A projection is built from sealed history or from the"

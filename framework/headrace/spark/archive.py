@@ -295,7 +295,7 @@ def check_whole(held: Sequence[QueueRange]) -> None:
         ProjectionError: it does not; says where the others are.
     """
     for one in held:
-        if one.first > 0:
+        if one.has_lost(0):
             raise ProjectionError(
                 f"{one.topic}/{one.queue_id} begins at offset {one.first}: earlier messages were trimmed"
                 " (`headrace history trim`); their events are in the folder of sealed history, in"
@@ -318,7 +318,7 @@ def check_begins(
     """
     for one in held:
         begin = begins.get((one.topic, one.queue_id), 0)
-        if one.first > begin:
+        if one.has_lost(begin):
             raise ProjectionError(
                 f"projection {projection}: {one.topic}/{one.queue_id} begins at offset {one.first}, so"
                 f" that events from {begin} on are gone; build the rows from sealed history (`headrace"

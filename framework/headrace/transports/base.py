@@ -6,7 +6,7 @@ process) and `queue` (the broker).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -100,15 +100,23 @@ class TopicLineage:
         identity: a UUID, made with the topic; another topic of its name has another one. A copy of
             the queue's files has the same. Empty: the queue does not know.
         ranges: per queue the lowest offset held, and the one that the next message gets.
+        starts: per queue the offset of its first message ever, if that is above 0: a topic that is made
+            again under its name may go on with the offsets.
     """
 
     identity: str
     ranges: Mapping[int, tuple[int, int]]
+    starts: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether it holds no message."""
         return all(first == end for first, end in self.ranges.values())
+
+    def has_lost(self, number: int, offset: int) -> bool:
+        """Whether a queue has lost messages from an offset on; it never had those below its start."""
+        first, _ = self.ranges.get(number, (0, 0))
+        return max(offset, self.starts.get(number, 0)) < first
 
 
 class Subscription(Protocol):

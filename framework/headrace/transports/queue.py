@@ -249,7 +249,10 @@ class QueueTransport:
         admin = await self._ask()
         identity, ranges = await admin.lineage(topic)
         return TopicLineage(
-            identity=identity, ranges={each.queue_id: (each.first, each.end) for each in ranges}
+            identity=identity,
+            ranges={each.queue_id: (each.first, each.end) for each in ranges},
+            # A broker that does not tell the start loses nothing.
+            starts={each.queue_id: each.first if each.start < 0 else each.start for each in ranges},
         )
 
     async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:

@@ -387,12 +387,22 @@ class TopicsAnswer(Body, frozen=True):
 
 
 class QueueRange(Body, frozen=True):
-    """One queue's lowest offset held and its next readable offset."""
+    """One queue's lowest offset held and its next readable offset.
+
+    `start` is the offset of its first message ever. It is above 0 if an earlier queue of its name had
+    messages: a topic that is made again goes on with its offsets. -1: the broker is of a version before
+    that, which never lets messages go that are kept forever.
+    """
 
     topic: str
     queue_id: int
     first: int
     end: int
+    start: int = -1
+
+    def has_lost(self, offset: int) -> bool:
+        """Whether it has lost messages from an offset on; it never had those below its start."""
+        return self.start >= 0 and max(offset, self.start) < self.first
 
 
 class QueueRanges(Body, frozen=True):

@@ -149,7 +149,7 @@ def export_events(
 
 def _check_begin(held: Sequence[QueueRange]) -> None:
     for one in held:
-        if one.first > 0:
+        if one.has_lost(0):
             raise ProjectionError(
                 f"{one.topic}/{one.queue_id} begins at offset {one.first}, because earlier messages were"
                 " trimmed: export into the folder that has these, or say that a new one shall begin"

@@ -89,7 +89,9 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     """Answers what each queue of the topics holds. Raises TopicNotFound, InvalidArgument."""
     request = decode(QueueRanges, frame.body)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
-    ranges = [QueueRange(*queue, *state.range(queue)) for queue in queues]
+    ranges = [
+        QueueRange(*queue, *state.range(queue), state.topics.start_of(queue)) for queue in queues
+    ]
     identities = [
         TopicIdentity(topic, state.topics.identity_of(topic), state.topics.is_settled(topic))
         for topic in request.topics

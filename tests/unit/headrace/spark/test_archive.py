@@ -245,10 +245,18 @@ def test_a_file_that_was_changed_or_removed_is_told_from_the_one_that_was_export
 
 
 def test_a_queue_that_begins_behind_where_a_rebuild_stands_is_refused_with_what_to_do() -> None:
-    held = [QueueRange("t", 0, 5, 9), QueueRange("t", 1, 0, 9)]
+    held = [QueueRange("t", 0, 5, 9, 0), QueueRange("t", 1, 0, 9, 0)]
     archive.check_begins("stock", held, {("t", 0): 5})
     with pytest.raises(ProjectionError, match=r"--from-export DIR`\) or from the event store"):
         archive.check_begins("stock", held, {("t", 0): 4})
     archive.check_whole(held[1:])
     with pytest.raises(ProjectionError, match="earlier messages were trimmed"):
         archive.check_whole(held)
+
+
+def test_a_topic_that_was_made_again_or_whose_broker_tells_no_start_has_lost_nothing() -> None:
+    held = [QueueRange("t", 0, 5, 9, start=5), QueueRange("t", 1, 5, 9)]
+    archive.check_begins("stock", held, {})
+    archive.check_whole(held)
+    (one,) = archive.held_with([], held[:1])
+    assert one.start == 5

@@ -1,5 +1,7 @@
 """`headrace history`: what it refuses, and what it says of a folder without parts."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +63,26 @@ def test_without_an_event_store_nothing_is_written(run: Any, tmp_path: Path) -> 
     assert list((tmp_path / "out").glob("export-*")) == []
     done = CliRunner().invoke(commands, ["verify", str(tmp_path / "out"), *APP])
     assert isinstance(done.exception, ProjectionError)
+
+
+# The event loop catches what its callbacks raise, and goes on.
+IN_A_CALLBACK = """
+import asyncio, os, signal
+from headrace.cli.application.history import _stop_on_signals
+
+async def work():
+    asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.{name})
+    await asyncio.get_running_loop().create_future()
+
+_stop_on_signals()
+asyncio.run(work())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_sealing_wherever_the_work_is(name: str) -> None:
+    script = IN_A_CALLBACK.format(name=name)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, timeout=30, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

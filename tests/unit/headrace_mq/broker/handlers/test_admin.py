@@ -85,9 +85,9 @@ async def test_ranges_of_all_queues_of_the_topics(client, batch) -> None:
     await client.produce(batch("t", 1, b"a", b"b"))
     body = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["u", "t"]))
     assert decode(QueueRangesAnswer, body).ranges == [
-        QueueRange("u", 0, 0, 0),
-        QueueRange("t", 0, 0, 0),
-        QueueRange("t", 1, 0, 2),
+        QueueRange("u", 0, 0, 0, 0),
+        QueueRange("t", 0, 0, 0, 0),
+        QueueRange("t", 1, 0, 2, 0),
     ]
     await create(client, "t", 3)
     body = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["u", "t"]))
