@@ -22,9 +22,9 @@ from headrace_mq.protocol.bodies import (
     GetOffsets,
     OffsetsAnswer,
     encode,
-    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.keys import topics_in_parts
 
 __all__ = ["OffsetAdministration", "Target"]
 

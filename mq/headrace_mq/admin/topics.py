@@ -25,9 +25,9 @@ from headrace_mq.protocol.bodies import (
     QueueRangesAnswer,
     TopicDescription,
     TopicsAnswer,
-    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.protocol.releases import QueueRelease, ReleaseAnswer, ReleaseMessages
 
 __all__ = ["TopicAdministration", "portions"]

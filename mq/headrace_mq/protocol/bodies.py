@@ -10,7 +10,6 @@ Used by both sides of the wire: `encode` makes the body of a frame, `decode` rea
 """
 
 import struct
-from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TypeVar
 
@@ -62,11 +61,7 @@ __all__ = [
     "decode_fetch_answer",
     "encode",
     "encode_fetch_answer",
-    "topics_in_parts",
 ]
-
-# A broker answers for as many queues at a time as so many topics can have.
-_TOPICS_PER_REQUEST = 4
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
@@ -484,13 +479,6 @@ def decode(kind: type[B], data: bytes | bytearray | memoryview) -> B:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequest(f"the body is no {kind.__name__}: {error}") from error
-
-
-def topics_in_parts(topics: Iterable[str]) -> Iterator[list[str]]:
-    """Divides topics, so that a request for the queues of one part is never refused as too large."""
-    named = list(dict.fromkeys(topics))
-    for at in range(0, len(named), _TOPICS_PER_REQUEST):
-        yield named[at : at + _TOPICS_PER_REQUEST]
 
 
 def encode_fetch_answer(answer: FetchAnswer) -> bytes:

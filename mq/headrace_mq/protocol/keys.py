@@ -1,5 +1,5 @@
 """
-Which queue of a topic holds a routing key.
+Which queue of a topic holds a routing key, and how topics are divided among requests for their queues.
 
 The rule is part of the wire contract: every client in every language, and the broker when it
 delivers a scheduled message, must put one key into the same queue. It is the CRC-32C (Castagnoli)
@@ -12,7 +12,7 @@ The rule is written in `queue_for_key` alone; the other functions call it.
 Used by the producer's `route` and by the broker's deliveries. Pure.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 
 import google_crc32c
@@ -21,7 +21,17 @@ import msgspec
 from headrace_mq.errors import UndecodableBatch
 from headrace_mq.protocol.batch import BatchHeader, unpacked
 
-__all__ = ["keyless", "open_queue_for_key", "open_queues", "open_queues_for_keys", "queue_for_key"]
+__all__ = [
+    "keyless",
+    "open_queue_for_key",
+    "open_queues",
+    "open_queues_for_keys",
+    "queue_for_key",
+    "topics_in_parts",
+]
+
+# A broker answers for as many queues at a time as so many topics can have.
+_TOPICS_PER_REQUEST = 4
 
 _decode_keys = msgspec.msgpack.Decoder(
     tuple[list[str], msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw]
@@ -62,3 +72,10 @@ def keyless(batch: bytes | memoryview, header: BatchHeader) -> int:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UndecodableBatch(f"the payload of a record batch does not decode: {error}") from error
     return keys.count("") if len(keys) == header.count else header.count
+
+
+def topics_in_parts(topics: Iterable[str]) -> Iterator[list[str]]:
+    """Divides topics, so that a request for the queues of one part is never refused as too large."""
+    named = list(dict.fromkeys(topics))
+    for at in range(0, len(named), _TOPICS_PER_REQUEST):
+        yield named[at : at + _TOPICS_PER_REQUEST]

@@ -24,9 +24,9 @@ from headrace_mq.protocol.bodies import (
     QueueRangesAnswer,
     decode,
     encode,
-    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["OffsetLoader", "Start", "TopicIdentities", "find_starts", "offsets_at"]

@@ -55,10 +55,10 @@ from headrace_mq.protocol.bodies import (
     decode,
     decode_fetch_answer,
     encode,
-    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
+from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.protocol.sparse import dense_runs, removed_before
 
 __all__ = ["BlockingReader"]

@@ -35,10 +35,10 @@ from headrace_mq.protocol.bodies import (
     decode_fetch_answer,
     encode,
     encode_fetch_answer,
-    topics_in_parts,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, encode_frame
+from headrace_mq.protocol.keys import topics_in_parts
 
 WIRE = (Path(bodies.__file__).parent / "WIRE.md").read_text(encoding="utf-8")
 # Bodies stand in several modules; a kind that is not imported would not be tested.
