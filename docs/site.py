@@ -18,6 +18,8 @@ PLACES: Final = (
     "*.md", "docs/**/*.md", "framework/**/*.md", "mq/**/*.md", "samples/**/*.md", "seeds/**/*.md",
     "benchmarks/**/*.md", "migrations/**/*.md",
 )  # fmt: skip
+# A block that you save as a file has the file's name behind its language; the site shows it as a title.
+_NAMED_BLOCK: Final = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -35,18 +37,28 @@ def lay_out(target: Path) -> None:
         target: replaced if it exists.
     """
     shutil.rmtree(target, ignore_errors=True)
-    for page in pages():
-        _copy(page, target)
-        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+    known = pages()
+    for page in known:
+        text = page.read_text(encoding="utf-8")
+        _copy(page, target).write_text(
+            _NAMED_BLOCK.sub(r'```\1 title="\2"', text), encoding="utf-8"
+        )
+        for link in _LINK.findall(text):
             linked = (page.parent / link).resolve()
-            if "://" not in link and linked.is_file() and linked.is_relative_to(ROOT):
+            if (
+                "://" not in link
+                and linked.is_file()
+                and linked.is_relative_to(ROOT)
+                and linked not in known
+            ):
                 _copy(linked, target)
 
 
-def _copy(path: Path, target: Path) -> None:
+def _copy(path: Path, target: Path) -> Path:
     place = target / path.relative_to(ROOT)
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, place)
+    return place
 
 
 if __name__ == "__main__":

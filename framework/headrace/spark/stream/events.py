@@ -34,7 +34,6 @@ from headrace.spark.stream.version_state import (
 )
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
 from headrace_mq.spark.source import FollowedTopics
@@ -55,15 +54,8 @@ class _WholeStream(TopicsStream):
         Raises:
             ProjectionError: the topic's first messages were trimmed.
         """
-        start = super().initialOffset()
-        check_whole(
-            [
-                QueueRange(topic, int(queue), first, first)
-                for topic, queues in start.items()
-                for queue, first in queues.items()
-            ]
-        )
-        return start
+        check_whole(self._held())
+        return super().initialOffset()
 
 
 class _WholeTopic(FollowedTopics):

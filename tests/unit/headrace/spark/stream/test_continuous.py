@@ -227,7 +227,7 @@ async def test_a_topic_that_begins_behind_the_table_is_refused_before_it_is_read
         away -= 1
         if away >= 0:
             raise ConnectionLost("no broker answers at 127.0.0.1:1")
-        return [QueueRange("ledger.events", 0, first, 9)]
+        return [QueueRange("ledger.events", 0, first, 9, start=0)]
 
     monkeypatch.setattr(continuous, "fetch_ranges", held)
     bench.session.scripts = [lambda take: take(bench.frame(1, 3)), lambda take: None]
