@@ -7,7 +7,7 @@ which has decimals so, needs no text. Used by `native` and `typed_files`; uses t
 Pure; it must not know a session.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,9 +30,21 @@ from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, EventField, to_plain
 from headrace.spark.executor.event_reader import Reading, column_of, context_column
 
-__all__ = ["Sql", "number", "places_column", "plain_columns", "to_sql"]
+__all__ = ["SPARK_TYPES", "Sql", "number", "places_column", "plain_columns", "to_sql"]
 
 _NUMBER: Final = f"decimal(38,{DECIMAL_PLACES_MAX})"
+# Of the columns of files and lake tables; a query has moments and days as whole numbers instead.
+# A field that has no kind, such as a list, is text in JSON.
+SPARK_TYPES: Final[Mapping[ColumnKind | None, str]] = {
+    None: "string",
+    ColumnKind.TEXT: "string",
+    ColumnKind.INTEGER: "bigint",
+    ColumnKind.FLOAT: "double",
+    ColumnKind.BOOLEAN: "boolean",
+    ColumnKind.DECIMAL: _NUMBER,
+    ColumnKind.DATE: "date",
+    ColumnKind.TIMESTAMP: "timestamp",
+}
 _DAY_MICROSECONDS: Final = "cast('86400000000' as bigint)"
 _LITERAL_TYPES: Final = {
     ColumnKind.INTEGER: "bigint",

@@ -17,27 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.analysis.export import ORDER, PLACES
-from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, EventField
+from headrace.spark.executor.decode import EventField
 from headrace.spark.executor.event_reader import EVENT, Reading, column_of, context_column
 from headrace.spark.executor.fold import VERSION
 from headrace.spark.native import TypedFiles
-from headrace.spark.sql import places_column
+from headrace.spark.sql import SPARK_TYPES, places_column
 
 __all__ = ["events_in_files", "portion_moment", "versions_in_files"]
 
 # What is in one portion was stored before what is in the next, also where a clock was set back: a moment
 # (ms since 1970) takes fewer bits than this.
 _MOMENT_BITS: Final = 44
-_FILE_TYPES: Final[Mapping[ColumnKind | None, str]] = {
-    ColumnKind.TEXT: "string",
-    ColumnKind.INTEGER: "bigint",
-    ColumnKind.FLOAT: "double",
-    ColumnKind.BOOLEAN: "boolean",
-    ColumnKind.DECIMAL: f"decimal(38,{DECIMAL_PLACES_MAX})",
-    ColumnKind.DATE: "date",
-    ColumnKind.TIMESTAMP: "timestamp",
-    None: "string",
-}
 # From the type of a column in a file to that of a plain value.
 _PLAIN: Final[Mapping[ColumnKind | None, str]] = {
     ColumnKind.DATE: "unix_date(%s)",
@@ -102,7 +92,7 @@ def _schema(reading: Reading, place: int) -> str:
     columns = [f"`{ORDER}` struct<`moment`: bigint, `turn`: bigint>"]
     if context:
         columns.append(f"`context` struct<{context}>")
-    columns += [f"`{each.name}` {_FILE_TYPES[each.kind]}" for each in fields]
+    columns += [f"`{each.name}` {SPARK_TYPES[each.kind]}" for each in fields]
     places = ", ".join(
         f"`{each.name}`: tinyint" for each in fields if each.kind is ColumnKind.DECIMAL
     )
@@ -143,7 +133,7 @@ def _plain_types(reading: Reading) -> list[tuple[str, str]]:
     types: list[tuple[str, str]] = []
     for name, kind in reading.spark_types:
         if kinds.get(name) is ColumnKind.DECIMAL:
-            types += [(name, _FILE_TYPES[ColumnKind.DECIMAL]), (places_column(name), "int")]
+            types += [(name, SPARK_TYPES[ColumnKind.DECIMAL]), (places_column(name), "int")]
         else:
             types.append((name, kind))
     return types

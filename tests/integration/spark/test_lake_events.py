@@ -214,7 +214,7 @@ async def test_a_wrong_format_column_or_folder_is_said_in_a_sentence(
         lake_events(spark, path)
     with pytest.raises(ProjectionError, match=r"nowhere://lake/events cannot be opened: .*nowhere"):
         lake_events(spark, "nowhere://lake/events")
-    # A part that is not whole: nobody sees it, and the next run replaces it.
+    # A part that is not whole: no reader sees it, and the next run replaces it.
     manifest.unlink()
     with pytest.raises(ProjectionError, match="holds no events"):
         lake_events(spark, path)

@@ -17,6 +17,7 @@ from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX
+from headrace.spark.sql import SPARK_TYPES
 
 __all__ = ["rows_to_arrow", "schema_of", "spark_columns"]
 
@@ -29,15 +30,6 @@ _ARROW_TYPES: Final[Mapping[ColumnKind, pa.DataType]] = {
     ColumnKind.DATE: pa.date32(),
     ColumnKind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
-_SPARK_TYPES: Final[Mapping[ColumnKind, str]] = {
-    ColumnKind.TEXT: "string",
-    ColumnKind.INTEGER: "bigint",
-    ColumnKind.FLOAT: "double",
-    ColumnKind.BOOLEAN: "boolean",
-    ColumnKind.DECIMAL: f"decimal(38,{DECIMAL_PLACES_MAX})",
-    ColumnKind.DATE: "date",
-    ColumnKind.TIMESTAMP: "timestamp",
-}
 
 
 def schema_of(projection: Projection[Any]) -> pa.Schema:
@@ -49,7 +41,7 @@ def schema_of(projection: Projection[Any]) -> pa.Schema:
 def spark_columns(projection: Projection[Any]) -> Sequence[str]:
     """Returns name and type of each of these columns in Spark's words."""
     fields = projection.shape.fields
-    return [f"`{field.name}` {_SPARK_TYPES[field.kind]}" for field in fields]
+    return [f"`{field.name}` {SPARK_TYPES[field.kind]}" for field in fields]
 
 
 def rows_to_arrow(projection: Projection[Any], rows: Iterable[Sequence[Any]]) -> pa.Table:

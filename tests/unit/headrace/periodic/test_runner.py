@@ -39,7 +39,7 @@ class Shop:
         return Close(branch="main", moment=moment)
 
     async def run(self, steps: list[int], missed: Any = "latest", bus: Any = None) -> list[float]:
-        """Runs a process anew; the clock moves by these minutes in its waits. Returns the waits."""
+        """Starts a process again; the clock moves by these minutes in its waits. Returns the waits."""
         waits: list[float] = []
 
         async def wait(seconds: float) -> None:

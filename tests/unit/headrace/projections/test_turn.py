@@ -110,7 +110,7 @@ async def test_by_command_nothing_goes_live_by_itself(
     new = runner_of(SECOND, projection_switch="by_command")
     async with at_work(new):
         await applied(read_models, transport, 2)
-        # What comes then is folded beside.
+        # What comes then is folded into the other generation.
         transport.put(domain.stream("a", 2))
         await applied(read_models, transport, 2)
     assert await live(read_models) == (1, None)

@@ -240,7 +240,7 @@ async def test_the_next_owner_keeps_noted_shares_and_the_one_before_adds_none(
             assert not await adopt_shadow(connection, totals, 2, owners=owners, staged=True)
             assert await find_plan(connection, TABLE) == "three shares"
             assert await find_noted(connection, TABLE) == {0: b"events: 1"}
-        # Its session was ended, so that it holds nobody up.
+        # Its session was ended, so that it holds no other session up.
         with pytest.raises(DBAPIError):
             await note_share(late, TABLE, "me", 1, 1)
         await late.invalidate()
