@@ -1,10 +1,10 @@
 """
 Rebuilding read models with Spark: the live folds, over the whole event topic, on every core.
 
-    rebuild  begin → capture → fold → load → switch     session  a local Spark session
-    plan     what travels to an executor                fold     what an executor does
-    gating   each version once and in order             rows     rows as bytes
-    job      the Spark job                              loading  rows in bulk
+    rebuild   what a rebuild is asked for       session  a local Spark session, or another one
+    driver    opens, plans, loads, reports      job      the Spark job
+    executor  reads, gates and folds            rows     rows as bytes
+    result    rows on their way into a shadow   progress what was read so far
 
 What a rebuild does before and after its job stands in `headrace.rebuild`.
 

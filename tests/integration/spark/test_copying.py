@@ -70,6 +70,7 @@ import asyncio, os, signal, sys
 from types import SimpleNamespace
 from headrace.projections.tables.shadow_load import copy_share, note_share
 from headrace.spark import rebuild as module
+from headrace.spark.driver import fold
 from headrace.stores.database.engines import create_engine
 
 async def copy(copying):
@@ -81,8 +82,8 @@ def run_fold(*given, into, **named):
     asyncio.run(copy(into))
     os.kill(os.getpid(), signal.SIGKILL)
 
-module.run_fold = run_fold
-module.divide_plan = lambda session, plan, **_: plan
+fold.run_fold = run_fold
+fold.divide_plan = lambda session, plan, **_: plan
 session = SimpleNamespace(
     addTag=id, removeTag=id, registerProgressHandler=id, removeProgressHandler=id
 )
@@ -97,6 +98,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 import pyarrow as pa
 from headrace.spark import rebuild as module
+from headrace.spark.driver import fold
 from headrace.spark.executor.slices import fold_slices
 from headrace.spark.result.copy import copy_out
 
@@ -107,8 +109,8 @@ def run_fold(session, plan, *, into, **named):
             pass
     os.kill(os.getpid(), signal.SIGKILL)
 
-module.run_fold = run_fold
-module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+fold.run_fold = run_fold
+fold.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
 session = SimpleNamespace(addTag=id, removeTag=id, registerProgressHandler=id)
 asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=session))
@@ -120,8 +122,9 @@ import asyncio, sys
 from dataclasses import replace
 from headrace.spark import local_session
 from headrace.spark import rebuild as module
+from headrace.spark.driver import fold
 
-module.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
+fold.divide_plan = lambda session, plan, **_: replace(plan, groups=((2,), (0,), (1,)))
 spark = local_session(cores=1, driver_memory="600m")
 asyncio.run(module.rebuild("ledger_app:app", "accounts", broker=sys.argv[1],
                            read_models_url=sys.argv[2], spark=spark))

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.spark import load as loading
+from headrace.spark.driver import load as loading
 from headrace.spark.rebuild import rebuild
 from headrace.spark.stream import continuous, sink
 from headrace.spark.stream.continuous import follow

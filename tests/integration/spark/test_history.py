@@ -16,7 +16,7 @@ from headrace.projections.definition.fold import fold_streams
 from headrace.projections.runner import ProjectionRunner
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
-from headrace.spark import rebuild as rebuild_module
+from headrace.spark.driver import all_rows
 from headrace.spark.rebuild import rebuild
 from headrace.spark.stream.continuous import follow
 from headrace.stores.open import open_event_store
@@ -120,9 +120,9 @@ async def test_every_engine_folds_a_history_into_the_same_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     # What is declared is run as SQL, however little there is.
-    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
+    monkeypatch.setattr(all_rows, "_NATIVE_MESSAGES_MIN", 0)
     # And what came since goes through Spark, however little it is.
-    monkeypatch.setattr(rebuild_module, "INCREMENT_MAX", -1)
+    monkeypatch.setattr(all_rows, "INCREMENT_MAX", -1)
     projection = declared.app.projections[name]
     history = History(declared, 7)
     store_url = sqlite_url.replace("read.db", "events.db")

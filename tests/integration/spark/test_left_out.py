@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.projections.definition.fold import fold_streams
-from headrace.spark import rebuild as rebuild_module
+from headrace.spark.driver import all_rows
+from headrace.spark.driver import fold as fold_module
 from headrace.spark.rebuild import rebuild
 from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
@@ -62,7 +63,7 @@ async def test_a_projection_that_runs_as_a_query_is_then_folded_in_python(
     rows_of: Any, spark: Any, broker: Any, declared: Any, make_stream: Any, read_models_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
+    monkeypatch.setattr(all_rows, "_NATIVE_MESSAGES_MIN", 0)
     await upgrade(read_models_url)
     moved = [
         make_stream(key, version, declared.Moved(source="s", target="t", amount=version))
@@ -81,13 +82,13 @@ async def test_a_projection_that_runs_as_a_query_is_then_folded_in_python(
             )
             await producer.send(message)
     natives: list[Any] = []
-    run_fold = rebuild_module.run_fold
+    run_fold = fold_module.run_fold
 
     def watched(*arguments: Any, **named: Any) -> Any:
         natives.append(named["native"])
         return run_fold(*arguments, **named)
 
-    monkeypatch.setattr(rebuild_module, "run_fold", watched)
+    monkeypatch.setattr(fold_module, "run_fold", watched)
     report = await rebuild(
         "declared_app:app", "partners", broker=broker.address, read_models_url=read_models_url,
         spark=spark, verify=False,

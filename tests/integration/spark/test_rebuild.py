@@ -17,7 +17,7 @@ from headrace.errors import ProjectionError, RebuildRunning
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.check import drop_built
 from headrace.rebuild.local.partial_rebuild import Wanted
-from headrace.spark import rebuild as rebuild_module
+from headrace.spark.driver import all_rows
 from headrace.spark.rebuild import rebuild
 from headrace.stores.database.parked import new_row
 from headrace.stores.database.tables import parked_rows
@@ -101,7 +101,7 @@ async def test_a_rebuild_from_offsets_equals_live_after_a_tail(
     name: str, few: bool, spark: Any, broker: Any, ledger: Any, make_history: Any, publish: Any,
     catch_up_live: Any, read_models_url: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(rebuild_module, "INCREMENT_MAX", 100_000 if few else 0)
+    monkeypatch.setattr(all_rows, "INCREMENT_MAX", 100_000 if few else 0)
     projection = ledger.app.projections[name]
     first = make_history(30, 6)
     # Ten aggregates begin in the tail; a piece of what was folded stands in it again.
@@ -369,7 +369,6 @@ async def test_another_rebuild_can_be_taken_over_and_then_gives_up(
 KILLED = """
 import asyncio, os, signal, sys
 from headrace.rebuild.check import drop_built
-from headrace.spark import rebuild as rebuild_module
 from headrace.spark.rebuild import rebuild
 def report(phase, ahead):
     if phase == sys.argv[3]:

@@ -17,11 +17,12 @@ from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.local.rebuild import rebuild as replay
-from headrace.spark import rebuild as rebuild_module
 from headrace.spark.analysis.export import export_events
 from headrace.spark.columns.rebuild import rebuild as rebuild_in_columns
+from headrace.spark.driver import all_rows
+from headrace.spark.driver import fold as fold_module
+from headrace.spark.driver.exported import find_exported
 from headrace.spark.executor.plan import FoldPlan, module_folder
-from headrace.spark.exported import find_exported
 from headrace.spark.job import Folded, run_fold
 from headrace.spark.rebuild import rebuild
 from headrace.spark.rows import RowCodec
@@ -241,7 +242,7 @@ def told(report: Any) -> tuple[Any, ...]:
 async def test_rebuilds_from_files_are_alike_with_every_engine_also_when_a_queue_is_gone(
     spark: Any, broker: Any, declared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
+    monkeypatch.setattr(all_rows, "_NATIVE_MESSAGES_MIN", 0)
     app, path, folder = declared.app, "declared_app:app", tmp_path / "out"
     history = [priced(one) for one in make_history(declared, random.Random(5))]
     topic = Topic(declared, broker.address, old=as_version_1)
@@ -289,7 +290,7 @@ async def test_rebuilds_from_files_are_alike_with_every_engine_also_when_a_queue
 async def test_files_that_executors_do_not_find_are_named_with_what_to_do(
     spark: Any, broker: Any, declared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
+    monkeypatch.setattr(all_rows, "_NATIVE_MESSAGES_MIN", 0)
     topic, path = Topic(declared, broker.address), "declared_app:app"
     await topic.grow(2)
     await topic.publish(make_history(declared, random.Random(6))[:20])
@@ -308,6 +309,6 @@ async def test_files_that_executors_do_not_find_are_named_with_what_to_do(
         folder.rename(tmp_path / "elsewhere")
         return run_fold(*of, **named)
 
-    monkeypatch.setattr(rebuild_module, "run_fold", elsewhere)
+    monkeypatch.setattr(fold_module, "run_fold", elsewhere)
     with pytest.raises(ProjectionError, match="executor has to see the folder of exported events"):
         await rebuild(path, "accounts", verify=False, **choices)

@@ -20,9 +20,9 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.local.rebuild import rebuild as replay
 from headrace.settings import Settings
-from headrace.spark import rebuild as rebuild_module
 from headrace.spark.analysis.export import export_events
 from headrace.spark.columns.rebuild import rebuild as rebuild_in_columns
+from headrace.spark.driver import all_rows
 from headrace.spark.native import plan_native
 from headrace.spark.rebuild import rebuild
 from headrace.spark.stream import continuous
@@ -144,8 +144,8 @@ async def test_every_engine_makes_the_rows_that_are_live(
     typed: Any, spark: Any, broker: Any, topic_ends: Any, read_models_url: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(rebuild_module, "_NATIVE_MESSAGES_MIN", 0)
-    monkeypatch.setattr(rebuild_module, "INCREMENT_MAX", -1)
+    monkeypatch.setattr(all_rows, "_NATIVE_MESSAGES_MIN", 0)
+    monkeypatch.setattr(all_rows, "INCREMENT_MAX", -1)
     history = make_history(typed)
     await publish(typed, broker.address, history[:-9])
     await upgrade(read_models_url)

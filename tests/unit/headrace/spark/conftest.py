@@ -1,7 +1,7 @@
 """A small ledger, its events in a topic made of lists, and a Spark that runs in this process."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.domain.stream import EventStream
+from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import JsonSerializer
-from headrace.spark import rebuild as rebuild_module
 from headrace.spark import tasks as tasks_module
 from headrace.spark.archive import ArchiveFile
+from headrace.spark.driver import work as work_module
 from headrace.spark.executor import fold as fold_module
 from headrace.spark.executor.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
 from headrace.spark.executor.plan import FoldPlan
@@ -22,11 +23,13 @@ from headrace.spark.result import disk
 from headrace.spark.result.parts import PIECE_ARROW_SCHEMA
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch, read_header
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TOPIC = "ledger.events"
 QUEUES = 2
+BROKER = "127.0.0.1:1"
 
 
 class Topic:
@@ -216,7 +219,7 @@ def topic(ledger: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """The topic, in the place of the client."""
     made = Topic(ledger.serializer)
     monkeypatch.setattr(fold_module, "read_columns", made.read)
-    monkeypatch.setattr(rebuild_module, "read_columns", made.read)
+    monkeypatch.setattr(work_module, "read_columns", made.read)
     monkeypatch.setattr(tasks_module, "fetch_settled", lambda *_: made.settled)
     monkeypatch.setattr(tasks_module, "message_bytes", lambda *_: {})
     monkeypatch.setattr(tasks_module, "fetch_ranges", lambda *_, **__: [None] * QUEUES)
@@ -263,3 +266,28 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
 def make_frame() -> Callable[..., FakeFrame]:
     """Makes a frame of batches of records, each a partition."""
     return lambda *batches: FakeFrame([pa.Table.from_batches([batch]) for batch in batches])
+
+
+@pytest.fixture
+async def live(
+    ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SimpleNamespace]:
+    """A topic with three bookings, and a live generation that has never run."""
+
+    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+        assert (address, topics) == (BROKER, [TOPIC])
+        return [
+            QueueRange(TOPIC, queue, 0, len(messages)) for queue, messages in topic.bodies.items()
+        ]
+
+    monkeypatch.setattr(work_module, "fetch_ranges", ranges)
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    read_models = ReadModels(url)
+    await read_models.ensure(ledger.accounts)
+    topic.publish(
+        *(ledger.stream("a", version, ledger.Booked(partner="p", amount=1)) for version in (1, 2)),
+        ledger.stream("b", 1, ledger.Booked(partner="p", amount=1)),
+        ledger.rejection("b"),
+    )
+    yield SimpleNamespace(broker=BROKER, url=url, read_models=read_models)
+    await read_models.aclose()

@@ -13,8 +13,8 @@ from headrace.errors import ProjectionError
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.contents import write_rows, write_versions
 from headrace.projections.tables.read_models import ReadModels
+from headrace.spark.driver.load import read_base
 from headrace.spark.executor.fold import BASE, RECORD_ARROW_SCHEMA, VERSION
-from headrace.spark.load import read_base
 from headrace.spark.result import live_rows as beginning_module
 from headrace.spark.result.live_rows import Beginning, plan_beginning, read_shares
 from headrace.spark.rows import RowCodec

@@ -14,7 +14,8 @@ from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.shadow import Building
 from headrace.rebuild.switch import Shadow
-from headrace.spark import load as loading
+from headrace.spark.driver import load as loading
+from headrace.spark.driver.load import Loading, read_base
 from headrace.spark.executor.fold import (
     BASE,
     DELETED,
@@ -25,7 +26,6 @@ from headrace.spark.executor.fold import (
     records_to_arrow,
 )
 from headrace.spark.job import Folded, read_result
-from headrace.spark.load import Loading, read_base
 from headrace.spark.result.copy import copy_out
 from headrace.spark.result.disk import Stored
 from headrace.spark.result.live_rows import Beginning

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.events.seals import Seal
+from headrace.spark.driver.resumption import SharePlan, fold_left, left_of, resumed
 from headrace.spark.executor.fold import QUEUE, RECORD_ARROW_SCHEMA, TALLY, UNREAD, Record, batched
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded
 from headrace.spark.result.copy import Copying
-from headrace.spark.resumption import SharePlan, fold_left, left_of, resumed
 from headrace.stores.base import StoreIdentity
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from headrace._runtime.log import get_logger
 from headrace.errors import ProjectionError
+from headrace.spark.driver.load import Loading
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, read_result
-from headrace.spark.load import Loading
 from headrace.spark.result.copy import Copying, told_in
 from headrace.spark.result.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool
 from headrace_mq.admin.client import AdminClient

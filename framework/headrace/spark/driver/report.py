@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.switch import Means, RebuildOutcome, Shadow
 from headrace.spark.archive import archived_in
-from headrace.spark.exported import Exported
+from headrace.spark.driver.exported import Exported
 from headrace.spark.job import Folded
 from headrace.transports.base import QueueId
 from headrace_mq.message import QueueRef

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from headrace.errors import ProjectionError
 from headrace.folds import last, sum_
 from headrace.projections.definition.projection import Projection
-from headrace.spark.exported import Exported, find_exported
-from headrace.spark.report import queue_name
+from headrace.spark.driver.exported import Exported, find_exported
+from headrace.spark.driver.report import queue_name
 
 
 class Row(BaseModel):

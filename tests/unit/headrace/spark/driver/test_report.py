@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from headrace.rebuild.switch import RebuildOutcome
 from headrace.spark.archive import ArchiveFile
-from headrace.spark.exported import Exported
+from headrace.spark.driver.exported import Exported
+from headrace.spark.driver.report import queue_name, report_of
 from headrace.spark.job import Folded
-from headrace.spark.report import queue_name, report_of
 from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice
 
