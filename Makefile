@@ -7,17 +7,20 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo check test test-install test-crash test-sim format bench bench-peers peers docs clean distclean
+.PHONY: help install demo fresh-demo kafka check test test-install test-crash test-sim test-kafka format bench bench-peers peers docs clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
+	@echo "make demo BROKER=kafka            the same on a real Kafka, whose jars it fetches once (45 MB)"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make check                        lint, types, contracts and the quick unit tests, while you work"
 	@echo "make test                         every check and every test, and which tests were slowest"
 	@echo "make test-install                 installations for every Python from 3.11 on: checkout, wheel, each extra"
 	@echo "make test-crash COUNT=300         the store's crash tests for long: power cuts, kills, flips, figures"
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
+	@echo "make kafka BROKERS=1 PORT=9092    a real Kafka on this machine until Ctrl-C; fetches its jars once (45 MB)"
+	@echo "make test-kafka                   the transport's promises over one and three real Kafka brokers"
 	@echo "make docs                         the documentation as a site, in var/site/html"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages, commands and projected events per second, beside bare drivers and the bare disk"
@@ -42,14 +45,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka)
 
 fresh-demo: $(INSTALLED)
-	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)')
+	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka)
 
-# Processes that share the files of tests between them: one more than 2 cores have, because many
+# Processes that share the files of tests between them: two more than 2 cores have, because many
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.
-WORKERS ?= 3
+WORKERS ?= 4
 
 # Without PYTHONSAFEPATH `python -m` puts this folder on the path, and tests would import what no user can.
 check test: export PYTHONSAFEPATH = 1
@@ -87,6 +90,17 @@ FROM ?= 0
 test-sim: export PYTHONSAFEPATH = 1
 test-sim: $(INSTALLED)
 	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS) --from $(FROM)
+
+BROKERS ?= 1
+PORT ?= 9092
+
+# Needs Java 17, as Spark does, and Maven's central repository once; samples/kafka.py says what else.
+kafka: $(INSTALLED)
+	@$(BIN)/python -m samples.kafka run --brokers $(BROKERS) --port $(PORT)
+
+test-kafka: $(INSTALLED)
+	@$(BIN)/python -m samples.kafka jars
+	PYTHONSAFEPATH=1 $(BIN)/python -m pytest tests/kafka
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

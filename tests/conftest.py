@@ -8,18 +8,23 @@ import subprocess
 import tempfile
 import uuid
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 import structlog
+import trustme
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from sqlalchemy import make_url
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+from headrace.stores.database.schema import upgrade
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
 # Nor do others' changes: a test has the same examples each time. `--hypothesis-profile explore`
@@ -55,6 +60,36 @@ class SuiteScheduling(LoadFileScheduling):
         if nodeid.startswith("tests/docs/test_code_blocks.py"):
             return nodeid
         return super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Begins what takes longest, and goes on with what has most tests: none is alone at the end."""
+        first = next((scope for each in LONGEST for scope in self.workqueue if each in scope), None)
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
+
+
+# What takes more than half a minute and would, by its number of tests, begin among the last.
+LONGEST = (
+    "tests/integration/spark/",
+    "[docs/spark.md]",
+    "tests/crash/test_recovery_drills.py",
+    "tests/acceptance/test_demo.py",
+    "tests/unit/headrace/cli/projections/test_control.py",
+    "[docs/lake.md]",
+    "[docs/administration.md]",
+    "tests/integration/lineage/test_store_changed.py",
+    "tests/integration/lineage/test_broker_lost.py",
+    "tests/integration/projecting/test_from_the_store.py",
+    "tests/integration/projecting/test_poison_stops_no_queue.py",
+    "tests/integration/lineage/test_republish.py",
+    "tests/acceptance/test_gateway.py",
+    "tests/acceptance/test_gateway_schema.py",
+    "tests/crash/test_import_survives_kills.py",
+    "tests/crash/store/killed/test_kill.py",
+    "[docs/history.md]",
+    "[docs/processes.md]",
+)
 
 
 # What `--quick` leaves out, by what a test uses: databases on a disk, Spark, the commands of the
@@ -167,6 +202,10 @@ def postgres_url() -> Iterator[str]:
             patch.setattr(postgres_server, "pgexec", execute_patiently)
             patch.setenv("PGCTLTIMEOUT", str(PG_SECONDS_MAX))
             server.start()
+        # No test cuts the power of a database; those that kill one lose nothing of what it wrote.
+        for setting in ("fsync", "full_page_writes"):
+            server.psql(f"ALTER SYSTEM SET {setting} = off;")
+        server.psql("SELECT pg_reload_conf();")
         socket = make_url(server.get_uri()).query["host"]
         yield f"postgresql://postgres@/postgres?host={socket}"
     finally:
@@ -179,15 +218,68 @@ async def postgres_database(postgres_url: str) -> AsyncIterator[str]:
     """The URL of a new, empty database; it goes with the test."""
     name = f"test_{os.getpid()}_{uuid.uuid4().hex}"
     url = make_url(postgres_url)
-    connection = await asyncpg.connect(
-        host=str(url.query["host"]), user=url.username, database=url.database
-    )
+    connection = await connect(postgres_url)
     try:
         await connection.execute(f'CREATE DATABASE "{name}"')
         yield url.set(database=name).render_as_string(hide_password=False)
         await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     finally:
         await connection.close()
+
+
+class Schemas:
+    """Databases with today's schema: copies of two that were migrated once in this process.
+
+    Some hundred tests need one and prove nothing of migrations; each migration of its own took
+    them longer than what they prove.
+    """
+
+    def __init__(self, folder: Path, server: Callable[[], str]) -> None:
+        self._file = folder / "migrated.db"
+        self._server = server
+        self._migrated: set[str] = set()
+
+    async def __call__(self, url: str) -> None:
+        """Gives an empty database the schema, unless it has it from here; it must have no connection."""
+        if url in self._migrated:
+            return
+        self._migrated.add(url)
+        parts = make_url(url)
+        if parts.get_backend_name() == "sqlite":
+            if not self._file.exists():
+                await upgrade(f"sqlite:///{self._file}")
+            assert parts.database is not None
+            shutil.copyfile(self._file, parts.database)
+            return
+        server = self._server()
+        model = f"migrated_{os.getpid()}"
+        connection = await connect(server)
+        try:
+            if model not in self._migrated:
+                await connection.execute(f'CREATE DATABASE "{model}"')
+                await upgrade(make_url(server).set(database=model).render_as_string())
+                self._migrated.add(model)
+            await connection.execute(f'DROP DATABASE "{parts.database}"')
+            await connection.execute(f'CREATE DATABASE "{parts.database}" TEMPLATE "{model}"')
+        finally:
+            await connection.close()
+
+
+async def connect(url: str) -> Any:
+    """A connection to a database of the tests' own server."""
+    parts = make_url(url)
+    return await asyncpg.connect(
+        host=str(parts.query["host"]), user=parts.username, database=parts.database
+    )
+
+
+@pytest.fixture(scope="session")
+def give_schema(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Awaitable[None]]:
+    """Gives the empty database of a URL today's schema."""
+    folder = tmp_path_factory.mktemp("schema")
+    return Schemas(folder, lambda: str(request.getfixturevalue("postgres_url")))
 
 
 class SmallDisk:
@@ -233,3 +325,49 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         pytest.skip("this user may not mount a disk to fill it")
     yield SmallDisk(path)
     subprocess.run(["umount", "--lazy", path], check=True)
+
+
+class Authority:
+    """Signs certificates, and writes them where a test wants them."""
+
+    def __init__(self) -> None:
+        self._ca = trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+    def write(self, folder: Path) -> Path:
+        """Writes its own certificate, which others believe."""
+        path = folder / "ca.pem"
+        self._ca.cert_pem.write_to_path(path)
+        return path
+
+    def issue(
+        self,
+        folder: Path,
+        *names: str,
+        file: str = "server",
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+        common_name: str | None = None,
+    ) -> tuple[Path, Path]:
+        """Writes a certificate for hosts, and its key, which no other user may read."""
+        made = self._ca.issue_cert(
+            *names, common_name=common_name, organization_name="Bank" if common_name else None,
+            organization_unit_name="Branch 7" if common_name else None,
+            not_before=not_before, not_after=not_after, key_type=trustme.KeyType.ECDSA,
+        )  # fmt: skip
+        certificate, key = folder / f"{file}.pem", folder / f"{file}.key"
+        key.touch(mode=0o600)
+        made.private_key_pem.write_to_path(key)
+        certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+        return certificate, key
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    """One that clients and brokers of a test believe."""
+    return Authority()
+
+
+@pytest.fixture(scope="session")
+def other_authority() -> Authority:
+    """One that nobody in a test knows."""
+    return Authority()

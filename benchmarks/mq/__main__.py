@@ -1,7 +1,7 @@
 """
 How fast the queue is, beside what this machine can do at best in the same run.
 
-    python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 transactional idle] [--flush always|interval] [--runs 3] [--scale 1]
+    python -m benchmarks.mq [W1 W2 W3 W4 W5 W6 transactional idle] [--flush always|interval] [--runs 3] [--scale 1] [--tls DIR]
 
     W1    one producer process: `send_many` in hundreds and thousands, 8 calls at a time and 32,
           `send` from 1,000 tasks, one message awaited at a time, without and with processes that
@@ -171,12 +171,19 @@ def summary(runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     return said
 
 
-async def measure(case: Case, flush: str, folder: Path, runs: int) -> dict[str, Any]:
+async def measure(
+    case: Case, flush: str, folder: Path, runs: int, certificates: Path | None
+) -> dict[str, Any]:
     """Runs one case against a fresh broker."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
         server, address = await stack.enter_async_context(
-            broker(Path(directory), flush, busy_poll_us=case.busy_poll_us or case.broker_poll_us)
+            broker(
+                Path(directory),
+                flush,
+                busy_poll_us=case.busy_poll_us or case.broker_poll_us,
+                certificates=certificates,
+            )
         )
         async with Producer(address) as producer:
             await producer.create_topic("bench", QUEUES)
@@ -273,6 +280,11 @@ async def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
     parser.add_argument("--only", default="", help="cases with this word in their name")
+    parser.add_argument(
+        "--tls",
+        type=Path,
+        help="over TLS, with the files of `headrace certificates make` in this folder",
+    )
     parser.add_argument("--directory", type=made_folder, help="where the broker writes")
     asked = parser.parse_args()
     machine = {
@@ -286,7 +298,7 @@ async def main() -> None:
         for case in cases(asked.scale):
             wanted = not asked.workloads or case.workload in asked.workloads
             if wanted and asked.only in case.name:
-                said = await measure(case, flush, asked.directory, asked.runs)
+                said = await measure(case, flush, asked.directory, asked.runs, asked.tls)
                 line = {"benchmark": "mq", "workload": case.workload, "case": case.name}
                 print(json.dumps({**line, "flush": flush, **said}), flush=True)
 

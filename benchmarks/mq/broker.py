@@ -22,7 +22,8 @@ SEGMENT_BYTES = 64 * 2**20
 
 def main() -> None:
     directory, asked, *more = sys.argv[1:]
-    kept_bytes_max, busy_poll_us = (*map(int, more), 0, 0)[:2]
+    kept_bytes_max, busy_poll_us = (*map(int, more[:2]), 0, 0)[:2]
+    certificates = Path(more[2]) if len(more) > 2 else None
     flush: Literal["always", "interval"] = "interval" if asked == "interval" else "always"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     store = StoreSettings(directory=Path(directory), flush=flush)
@@ -30,10 +31,15 @@ def main() -> None:
         store = structs.replace(
             store, segment_bytes=SEGMENT_BYTES, transient_bytes_max=kept_bytes_max
         )
+    tls = certificates and (certificates / "server.pem", certificates / "server.key")
+    scheme, options = ("tls://", f"?ca={certificates}/ca.pem") if tls else ("", "")
     run(
-        BrokerSettings(store=store, port=0, busy_poll_us=busy_poll_us),
-        ready=lambda address: print("ready", address, flush=True),
-    )
+        BrokerSettings(
+            store=store, port=0, busy_poll_us=busy_poll_us,
+            tls_certificate=tls and tls[0], tls_key=tls and tls[1],
+        ),
+        ready=lambda address: print(f"ready {scheme}{address}{options}", flush=True),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -75,10 +75,17 @@ async def start(module: str, *arguments: str) -> Child:
 
 @asynccontextmanager
 async def broker(
-    directory: Path, flush: str, kept_bytes_max: int = 0, busy_poll_us: int = 0
+    directory: Path,
+    flush: str,
+    kept_bytes_max: int = 0,
+    busy_poll_us: int = 0,
+    certificates: Path | None = None,
 ) -> AsyncIterator[tuple[Child, str]]:
-    """A broker process and its address; with a limit it deletes the oldest messages beyond."""
-    more = str(kept_bytes_max), str(busy_poll_us)
+    """A broker process and its address; with a limit it deletes the oldest messages beyond.
+
+    With the files of `headrace certificates make` it speaks TLS.
+    """
+    more = [str(kept_bytes_max), str(busy_poll_us), *([str(certificates)] if certificates else [])]
     child = await start("benchmarks.mq.broker", str(directory), flush, *more)
     try:
         yield child, (await child.hear()).removeprefix("ready ")

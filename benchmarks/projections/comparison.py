@@ -4,7 +4,8 @@ How long rebuilt rows are compared with the live ones, and how long the live pro
     python -m benchmarks.projections.comparison [--rows 1000000] [--runs 3] [--postgres URL]
 
 A live generation and a rebuilt one of so many rows, with no difference and with one, in PostgreSQL and
-SQLite. `total_s` is all of it, `locked_s` the transaction that has locked the projection; `cpu_us` is the
+SQLite; rebuilt from the topic, and from the store, where the versions of as many aggregates are compared,
+too. `total_s` is all of it, `locked_s` the transaction that has locked the projection; `cpu_us` is the
 processor time of this process and the server's for a row. A line of JSON per case, medians of the runs.
 """
 
@@ -29,10 +30,12 @@ from benchmarks.projections.postgres import cpu_seconds, new_database, server
 from headrace.domain.registry import Registry
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
-from headrace.rebuild.switch import Means, Shadow, bring_live
+from headrace.rebuild.level import Origin, bring_shadow
+from headrace.rebuild.switch import Means, Shadow
 from headrace.serialization import JsonSerializer
 from headrace.stores.database.engines import EngineLimits
 from headrace.stores.database.schema import upgrade
+from headrace.transports.base import QueueId
 
 OWNER: Final = "the benchmark"
 LIMITS: Final = EngineLimits(statement_timeout_ms=1_800_000, idle_transaction_ms=1_800_000)
@@ -93,10 +96,33 @@ async def fill(models: ReadModels, rows: int) -> None:
                 f" false, NULL FROM ({SERIES[dialect]}) AS numbers"
             )
             await connection.execute(text(statement), {"rows": rows})
+            versions = (
+                "INSERT INTO projection_versions (name, generation, aggregate_id, version)"
+                f" SELECT 'kept', {generation}, {KEY[dialect]}, 5 FROM ({SERIES[dialect]}) AS numbers"
+            )
+            await connection.execute(text(versions), {"rows": rows})
     if dialect == "postgresql":
         async with models.engine.connect() as connection:
             loose = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await loose.execute(text("ANALYZE"))
+
+
+class Still:
+    """An event store of which everything is folded."""
+
+    async def end(self) -> int:
+        """Returns a position."""
+        return 1
+
+    async def read(self, *_of: object) -> AsyncIterator[tuple[()]]:
+        """Yields nothing."""
+        return
+        yield
+
+
+async def no_ends() -> dict[QueueId, int]:
+    """Returns the end of no queue."""
+    return {}
 
 
 async def nothing(*_of: object) -> tuple[()]:
@@ -109,12 +135,13 @@ async def measure(url: str, rows: int, runs: int, pid: int | None) -> list[dict[
     await upgrade(url)
     models = Timed(url)
     serializer = JsonSerializer(Registry("command"), Registry("event"))
-    means = Means(feed=None, serializer=serializer, missing=nothing, live_wait_ms=0)  # type: ignore[arg-type]  # nothing is fed
+    means = Means(feed=Still().read, serializer=serializer, missing=nothing, live_wait_ms=0)
+    origins = {"topic": None, "store": Origin(store=Still(), ends=no_ends)}  # type: ignore[arg-type]  # two of its methods
     shadow = Shadow(projection=KEPT, generation=2, owner=OWNER)
     try:
         await fill(models, rows)
         found = []
-        for differences in (0, 1):
+        for differences, source in ((0, "topic"), (0, "store"), (1, "topic"), (1, "store")):
             table = models.table_for(KEPT, 1)
             if differences:
                 async with models.begin() as connection:
@@ -124,14 +151,16 @@ async def measure(url: str, rows: int, runs: int, pid: int | None) -> list[dict[
             for _ in range(runs):
                 models.locked_s.clear()
                 began, used = time.perf_counter(), time.process_time() + cpu_seconds(pid)
-                outcome = await bring_live(models, shadow, means, verify=True, switch=False)
+                outcome = await bring_shadow(
+                    models, shadow, means, origins[source], verify=True, switch=False
+                )
                 assert (outcome.compared, outcome.mismatches) == (rows, differences)
                 said["total_s"].append(time.perf_counter() - began)
                 said["locked_s"].append(max(models.locked_s))
                 spent = time.process_time() + cpu_seconds(pid) - used
                 said["cpu_us"].append(spent / rows * 1_000_000)
             medians = {name: round(statistics.median(each), 3) for name, each in said.items()}
-            found.append({"differences": differences, **medians})
+            found.append({"source": source, "differences": differences, **medians})
         return found
     finally:
         await models.aclose()

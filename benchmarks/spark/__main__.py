@@ -1,13 +1,14 @@
 """
 How fast Spark reads topics and rebuilds projections, beside what else could do it in the same run.
 
-    python -m benchmarks.spark [source plain rebuild rows peer] [--events 200000] [--accounts 10000]
+    python -m benchmarks.spark [source plain rebuild rows cold peer] [--events 200000] [--accounts 10000]
         [--cores 1,2] [--turns 2] [--postgres URL]
 
     source   the data source, beside `spark.read.parquet` and `spark.read.json` of the same rows
     plain    a Python loop over the same topic, and the rebuild without Spark
     rebuild  declared folds and folds in Python, by phase; the second turn has warm workers
     rows     a projection with a row per event, rebuilt into PostgreSQL, and what the driver then holds
+    cold     `headrace projection rebuild` from nothing, by Spark and in columns: processes, Java, session
     peer     `eventsourcing` (extra `peers`) folding its log and replaying its aggregates, from SQLite
 
 One line of JSON per figure: events per second that passes, and processor time per event of driver,
@@ -21,8 +22,10 @@ import asyncio
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import tempfile
+import time
 from asyncio.subprocess import PIPE
 from itertools import islice, product
 from pathlib import Path
@@ -34,14 +37,14 @@ from benchmarks.machine import facts
 from benchmarks.mq.processes import broker
 from benchmarks.places import made_folder
 from benchmarks.projections.postgres import new_database, server
-from benchmarks.spark.application import TOPIC, bodies
+from benchmarks.spark.application import APP, TOPIC, bodies
 from benchmarks.spark.summary import summarize
 from headrace.stores.database.schema import upgrade
 from headrace_mq.client.producer.producer import Producer
 
 QUEUES = 4
 SENT_TOGETHER = 5_000
-WORKLOADS = ("source", "plain", "rebuild", "rows", "peer")
+WORKLOADS = ("source", "plain", "rebuild", "rows", "cold", "peer")
 # The peer takes longer to store them than all else takes together.
 PEER_EVENTS_MAX = 100_000
 
@@ -101,6 +104,8 @@ async def measure(events: int, asked: argparse.Namespace) -> None:
                 figures += await work("worker", name, json.dumps(task | {"cores": cores}))
             if "rows" in asked.workloads:
                 await rows(task, asked)
+            if "cold" in asked.workloads:
+                await cold(address, events, Path(folder), asked.runs)
             for figure in summarize(figures):
                 tell(events=events, **figure)
 
@@ -114,6 +119,40 @@ async def rows(task: dict[str, Any], asked: argparse.Namespace) -> None:
                 await work(
                     "worker", "rows", json.dumps(task | {"cores": cores, "postgres": address})
                 )
+
+
+async def cold(address: str, events: int, folder: Path, runs: int) -> None:
+    """Times whole commands; the first of each engine, which fills the page cache, does not count."""
+    read_models, export = f"sqlite:///{folder / 'cold.db'}", folder / "export"
+    await upgrade(read_models)
+    topic = ("--app", APP, "--broker", address)
+    await command("events", "export", str(export), *topic, "--unsealed")
+    for engine, more in (
+        ("replay", ()),
+        ("columns", ("--from-export", str(export))),
+        ("spark", ()),
+    ):
+        chosen = ("projection", "rebuild", "declared", "--engine", engine, *more, *topic)
+        chosen = (*chosen, "--read-models", read_models, "--unsealed")
+        # Nothing is live yet that the rows could be compared with.
+        await command(*chosen, "--no-verify")
+        taken = sorted([await command(*chosen) for _ in range(runs)])
+        tell(
+            case=f"cold {engine}", events=events, runs=runs, seconds=round(statistics.median(taken), 2),
+            least=round(taken[0], 2), most=round(taken[-1], 2), load=round(os.getloadavg()[0], 1),
+        )  # fmt: skip
+
+
+async def command(*arguments: str) -> float:
+    """Runs a command of Headrace in a process of its own; returns how many seconds it took."""
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace", *arguments, stdout=PIPE, stderr=PIPE
+    )
+    said = await process.communicate()
+    if process.returncode:
+        raise SystemExit(b"".join(said).decode())
+    return time.perf_counter() - began
 
 
 async def peer(events: int, accounts: int, folder: str) -> None:
@@ -136,6 +175,7 @@ def main() -> None:
     parser.add_argument("--accounts", type=int, default=10_000)
     parser.add_argument("--cores", type=numbers, default=[1, 2])
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5, help="of each command, for cold")
     parser.add_argument("--postgres", help="a server to use; by default the run has one of its own")
     parser.add_argument(
         "--directory", type=made_folder, help="where the broker and databases write"

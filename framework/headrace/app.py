@@ -6,14 +6,16 @@ uses the parts that run them. Nothing below this module knows it.
 """
 
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
+from headrace._runtime.clock import MovedClock
 from headrace._runtime.import_path import import_named
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus
@@ -53,6 +55,7 @@ from headrace.watch.unsent_messages import check_listeners
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
     from headrace.projections.tables.read_models import ReadModels
     from headrace.tracing.traced_parts import Tracing
+    from headrace.transports.kafka.schedule import Schedule
 
 __all__ = ["App", "RunningApp", "load_app"]
 
@@ -96,8 +99,8 @@ class App(HandlerHolder):
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, deciders, projections, process managers and processes.
 
-        Event classes need binding only where the aggregate has a method for a base class of theirs,
-        application messages where the application has no handler for them.
+        Add an event class only if the aggregate handles it by a method for its base class, and an
+        application message only if the application has no handler for it.
 
         Raises:
             DefinitionError: two parts of one kind have the same name.
@@ -122,16 +125,16 @@ class App(HandlerHolder):
                 )
 
     def trace_with(self, tracing: "Tracing") -> None:
-        """Makes spans of OpenTelemetry in all that runs from now on, here and in clients."""
+        """Makes OpenTelemetry spans in everything that runs from now on, here and in clients."""
         self._tracing = tracing
         self._middleware.insert(0, tracing.around_handlers(self.name))
 
     @property
     def handlers(self) -> HandlerTable:
-        """The one handler of each command type, with the middleware around it.
+        """The handler of each command type, with the middleware around it.
 
         Raises:
-            DefinitionError: a command type has two.
+            DefinitionError: a command type has two handlers.
         """
         return self._table(self._resources.bind_now)
 
@@ -140,14 +143,14 @@ class App(HandlerHolder):
         return handler_table(self._deciders.values(), self._handlers, middleware, bind)
 
     def upcasts(self, message_type: MessageType, version: int) -> Callable[[U], U]:
-        """Registers how the stored fields of an old version become those of the next one.
+        """Registers a function that turns the stored fields of an old version into those of the next.
 
         @app.upcasts(Deposited, 1)
         def deposited_2(data: dict[str, Any]) -> dict[str, Any]:
             return {**data, "currency": "EUR"}
 
-        The fields are JSON values. Every reader of a stored event or a queued command gets it after
-        its whole chain of upcasters. The function must not fail and must always give the same.
+        The fields are JSON values. Every reader gets a stored event or a queued command after its
+        whole chain of upcasters. The function must not fail, and must always give the same result.
         """
 
         def register(function: U) -> U:
@@ -167,13 +170,13 @@ class App(HandlerHolder):
         return MappingProxyType(self._projections)
 
     def projection(self, name: str) -> Projection[Any]:
-        """Returns a projection; raises `ProjectionNotFound`, naming those there are."""
+        """Returns a projection; raises `ProjectionNotFound`, which names the existing ones."""
         return find_named(
             self._projections, name, f"{self.name} has no projection", ProjectionNotFound
         )
 
     def process(self, name: str) -> Process[Any]:
-        """Returns a process with a state; raises `ProcessError`, naming those there are."""
+        """Returns a process with a state; raises `ProcessError`, which names the existing ones."""
         found = {
             each.name: each for each in self._process_managers.values() if isinstance(each, Process)
         }
@@ -186,16 +189,16 @@ class App(HandlerHolder):
         )
 
     def event_handlers(self, processor: str) -> EventHandlers:
-        """Returns the handlers of a processor; raises `EventHandlerError`, naming those there are."""
+        """Returns the handlers of a processor; raises `EventHandlerError`, which names the existing ones."""
         missing = f"{self.name} has no event handlers"
         return find_named(self._event_handlers, processor, missing, EventHandlerError)
 
     @property
     def definition(self) -> Definition:
-        """What it consists of, for catalogues.
+        """What the application consists of, for catalogues.
 
         Raises:
-            DefinitionError: it is put together wrongly.
+            DefinitionError: the application is put together wrongly.
         """
         commands = {
             one: getattr(handler, "__qualname__", repr(handler))
@@ -218,7 +221,7 @@ class App(HandlerHolder):
 
     @property
     def readers(self) -> Mapping[str, str]:
-        """The names of all that read its events, by consumer group."""
+        """The names of all readers of its events, by consumer group."""
         from headrace.lineage.check import reader_names
 
         versions = {name: each.version for name, each in self._projections.items()}
@@ -246,9 +249,9 @@ class App(HandlerHolder):
 
     @asynccontextmanager
     async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:
-        """Connects a command bus, without running anything of the application here.
+        """Connects a command bus; runs nothing of the application here.
 
-        To wait for projections it looks into `read_models` of the settings.
+        To wait for projections it reads the database `read_models` of the settings.
 
         Raises:
             BrokerUnreachable: no broker answered within `connect_ms`.
@@ -257,7 +260,12 @@ class App(HandlerHolder):
 
         serializer = self.serializer
         async with AsyncExitStack() as stack:
-            opening = open_transport(settings.broker, within_ms=settings.connect_ms)
+            opening = open_transport(
+                settings.broker,
+                within_ms=settings.connect_ms,
+                # What stays in another process's memory is no place for it.
+                schedule=None if settings.event_store == "memory://" else _schedule(settings),
+            )
             transport = await stack.enter_async_context(opening)
             # Opened at the first use only.
             read_models = ReadModels(settings.read_models)
@@ -267,7 +275,7 @@ class App(HandlerHolder):
             yield bus
 
     def parked(self, settings: Settings) -> AbstractAsyncContextManager[Parked]:
-        """Opens what is parked, without running anything here; see `open_parked`."""
+        """Opens the parked commands and events; runs nothing here. See `open_parked`."""
         return open_parked(self, settings, open_transport, self._opening)
 
     def _bus(
@@ -276,6 +284,7 @@ class App(HandlerHolder):
         serializer: JsonSerializer,
         settings: Settings,
         read_models: "ReadModels",
+        clock: MovedClock | None = None,
     ) -> CommandBus:
         from headrace.read_your_writes import Handling
 
@@ -293,16 +302,24 @@ class App(HandlerHolder):
             serializer=serializer,
             settings=settings,
             progress=progress,
+            clock=clock,
         )
 
     @asynccontextmanager
     async def run(self, settings: Settings) -> AsyncIterator["RunningApp"]:
         """Runs command service, projections and process managers until the block ends.
 
-        On the way out they stop in order: no new commands, what is under way is finished and
-        published, process managers, projections, connections. Where a database can only be read,
+        At the end they stop in order: no new commands, commands under way are finished and
+        published, process managers, projections, connections. If a database is read-only,
         nothing runs: see `RunningApp.read_only`.
         """
+        async with self._run(settings, None) as running:
+            yield running
+
+    @asynccontextmanager
+    async def _run(
+        self, settings: Settings, clock: MovedClock | None
+    ) -> AsyncIterator["RunningApp"]:
         from headrace.watch.watch import Watch
 
         serializer = self.serializer
@@ -311,18 +328,18 @@ class App(HandlerHolder):
                 yield running
             return
         async with AsyncExitStack() as stack:
-            databases = open_databases(settings, serializer)
-            store, letters, read_models = await stack.enter_async_context(databases)
+            opening = open_databases(settings, serializer)
+            store, letters, read_models = await stack.enter_async_context(opening)
             for projection in self._projections.values():
                 await read_models.ensure(projection)
-            opening = open_transport(settings.broker, name=settings.name)
-            transport = await stack.enter_async_context(opening)
+            transport = await stack.enter_async_context(_transport(settings, clock))
+            messages = transport
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)
-            await self._ensure_topics(transport, settings)
+            topics = await self._ensure_topics(transport, settings)
             # Before the seal, which is for events: the bus sends commands only.
-            bus = self._bus(transport, serializer, settings, read_models)
+            bus = self._bus(transport, serializer, settings, read_models, clock)
             transport, belief = await seal_events(transport, self.name, store, serializer)
             stack.push_async_callback(bus.aclose)
             resources = await stack.enter_async_context(self._opening(settings, bus))
@@ -350,32 +367,39 @@ class App(HandlerHolder):
                 commands=letters,
                 belief=belief,
                 lineage=lineage,
+                clock=clock,
             )
             await resources.open()
             # Stopped in the reverse of this order: the command service last started, first ended.
-            runners = self._runners(running, transport, serializer, settings)
+            runners = self._runners(running, transport, serializer, settings, clock)
             for name, run in [("lineage", lineage.run), *running.watch.parts, *runners]:
                 running.start(name, run)
                 stack.push_async_callback(running.stop_last)
-            yield running
+            with running.attended(messages, topics, clock, len(self._periodic)):
+                yield running
 
     @asynccontextmanager
-    async def run_local(self, settings: Settings | None = None) -> AsyncIterator["RunningApp"]:
-        """Runs everything in this process, without a broker: for a first try and for tests.
+    async def run_local(
+        self, settings: Settings | None = None, *, clock: MovedClock | None = None
+    ) -> AsyncIterator["RunningApp"]:
+        """Runs everything in this process, without a broker: to try an application, and for tests.
 
-        Without settings, events live in memory and read models in a temporary folder.
+        Without settings, events live in memory and read models in a temporary folder. With a `FakeClock`
+        of `headrace.testing.history`, nothing is due until the test lets time pass.
         """
         with tempfile.TemporaryDirectory(prefix=f"{self.name}-") as folder:
             local = settings or Settings(read_models=f"sqlite:///{Path(folder) / 'read.db'}")
-            async with self.run(local.model_copy(update={"broker": None})) as running:
+            async with self._run(local.model_copy(update={"broker": None}), clock) as running:
                 yield running
 
-    async def _ensure_topics(self, transport: Transport, settings: Settings) -> None:
-        for topic in CommandTopics(self.name, self.command_types).chosen():
+    async def _ensure_topics(self, transport: Transport, settings: Settings) -> list[str]:
+        commands = list(CommandTopics(self.name, self.command_types).chosen())
+        for topic in commands:
             await transport.ensure_topic(topic, queues=settings.command_queues, forever=False)
         await transport.ensure_topic(
             f"{self.name}.events", queues=settings.event_queues, forever=True
         )
+        return commands
 
     def _runners(
         self,
@@ -383,12 +407,13 @@ class App(HandlerHolder):
         transport: Transport,
         serializer: JsonSerializer,
         settings: Settings,
+        clock: MovedClock | None,
     ) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         from headrace.commands.processor import CommandProcessor
+        from headrace.periodic.runner import periodic_runners
         from headrace.projections.runner import ProjectionRunner
 
-        assert running.lineage is not None, "begun before the runners"
-        assert running.resources is not None, "open before the runners"
+        assert running.lineage is not None and running.resources is not None, "begun before"  # noqa: PT018 - one reason
         bind = running.resources.bind
         parts: dict[str, Any] = {
             "app_name": self.name,
@@ -397,6 +422,7 @@ class App(HandlerHolder):
             "transport": running.lineage.transport,
             "serializer": serializer,
             "settings": settings,
+            "clock": clock,
         }
         running.projections = [
             ProjectionRunner(projection=projection, **parts)
@@ -420,6 +446,7 @@ class App(HandlerHolder):
             transport=transport,
             serializer=serializer,
             settings=settings,
+            clock=clock,
         )
         if any(self._messages.values()):
             messages = MessageRunner(
@@ -430,23 +457,27 @@ class App(HandlerHolder):
                 settings=settings,
             )
             runners.append(("message handlers", messages.run))
-        runners += self._periodic_runners(running, settings)
+        runners += periodic_runners(
+            self._periodic.values(), self.name, running.bus, running.store, settings, clock
+        )
         return [*runners, ("command service", processor.run)]
 
-    def _periodic_runners(
-        self, running: "RunningApp", settings: Settings
-    ) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        from headrace.periodic.runner import PeriodicRunner
 
-        for name, periodic in self._periodic.items():
-            sender = PeriodicRunner(
-                periodic,
-                app_name=self.name,
-                bus=running.bus,
-                store=running.store,
-                settings=settings,
-            )
-            yield f"periodic {name}", sender.run
+def _transport(
+    settings: Settings, clock: MovedClock | None
+) -> AbstractAsyncContextManager[Transport]:
+    """Opens the transport of a service, which publishes what is due where the queue does not."""
+    schedule = _schedule(settings)
+    return open_transport(
+        settings.broker, name=settings.name, schedule=schedule, dispatches=True, clock=clock
+    )
+
+
+def _schedule(settings: Settings) -> "Callable[[], Awaitable[Schedule]]":
+    """Returns what opens the messages for later, where the queue keeps none."""
+    from headrace.stores.open import open_schedule
+
+    return partial(open_schedule, settings.event_store)
 
 
 def load_app(path: str) -> App:

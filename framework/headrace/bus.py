@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from headrace._runtime.clock import SystemClock
+from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
@@ -59,7 +59,7 @@ HANDLED: Final = "handled"
 
 
 class Named(Protocol):
-    """A projection, as far as waiting for it is concerned."""
+    """A projection, for code that only waits for it."""
 
     @property
     def name(self) -> str:
@@ -74,11 +74,11 @@ class ReaderProgress(Protocol):
     """Says how far the readers of events have come."""
 
     def check(self, names: Collection[str]) -> None:
-        """Raises DefinitionError unless each is `HANDLED` or a projection there is."""
+        """Raises DefinitionError unless each is `HANDLED` or an existing projection."""
         ...
 
     async def wait(self, result: CommandResult, names: Collection[str], *, timeout_ms: int) -> None:
-        """Returns when these have handled what a command did; raises when they have not in time."""
+        """Returns when these have handled a command's events; raises if they have not in time."""
         ...
 
 
@@ -105,8 +105,10 @@ class CommandBus:
         serializer: Serializer,
         settings: Settings,
         progress: ReaderProgress | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._progress = progress
+        self._clock = clock or SystemClock()
         self._name = name
         self._transport = transport
         self._serializer = serializer
@@ -132,28 +134,36 @@ class CommandBus:
         items: Mapping[str, str] | None = None,
         deadline: datetime | timedelta | None = None,
     ) -> str:
-        """Hands a command over and returns its id once it is durable in the queue.
+        """Sends a command and returns its id once it is durable in the queue.
 
         Args:
             command: the command.
-            command_id: the same id again is the same command, and has no second effect; new by
-                default.
+            command_id: a command with the same id has no second effect; new by default.
             correlation_id: first command of the chain; the command's own id by default.
-            items: text values handed on to the events.
-            deadline: a moment with a zone, or how long from now: if the command is not decided by then,
-                it is rejected as `CommandExpired` and its handler does not run. None: it has no end.
+            items: text values that go on to the events.
+            deadline: a moment with a zone, or a duration from now. A command that is not decided by
+                then is rejected as `CommandExpired`, and its handler does not run. None: no deadline.
 
         Raises:
             CommandRefused: the queue did not take it.
             CommandTimeout: the queue did not say whether it took it.
             ValueError: the deadline has no zone.
         """
-        envelope = _envelope(command, command_id, correlation_id, items, deadline)
+        envelope = _envelope(command, command_id, correlation_id, items, self._by(deadline))
         await self.send_envelope(envelope)
         return envelope.command_id
 
+    def _by(self, deadline: datetime | timedelta | None) -> datetime | None:
+        if isinstance(deadline, timedelta):
+            return self._clock.now() + deadline
+        if deadline is not None and deadline.tzinfo is None:
+            raise ValueError(
+                f"deadline={deadline!r} has no time zone; give one, or a timedelta from now"
+            )
+        return deadline
+
     async def send_envelope(self, envelope: CommandEnvelope) -> None:
-        """Hands over a command that has its ids already; durable in the queue on return.
+        """Sends a command that already has its ids; durable in the queue on return.
 
         Raises:
             CommandRefused: the queue did not take it.
@@ -172,33 +182,33 @@ class CommandBus:
         wait_for: WaitFor = EXECUTED,
         deadline: datetime | timedelta | None = None,
     ) -> CommandResult:
-        """Hands a command over, waits until it is executed, and returns its result.
+        """Sends a command, waits until it is executed, and returns its result.
 
         Calls for one command id at the same time share one answer. A rejection is a result, not an
         error; see `CommandResult.raise_for_rejection`.
 
         Args:
             command: the command.
-            command_id: the same id again is the same command; new by default.
-            items: text values handed on to the events.
+            command_id: a command with the same id has no second effect; new by default.
+            items: text values that go on to the events.
             timeout_ms: how long to wait; `result_timeout_ms` of the settings by default.
-            wait_for: "executed"; or projections, until these have folded what the command did; or
-                "handled", until all projections, process managers and event handlers have.
-            deadline: as for `send`; the call itself waits for `timeout_ms`, with or without it.
+            wait_for: "executed"; or projections, until these have folded the command's events; or
+                "handled", until all projections, process managers and event handlers are done.
+            deadline: as for `send`; the call itself waits for `timeout_ms` in any case.
 
         Raises:
             ValueError: the deadline has no zone.
             CommandTimeout: no result came in time: the outcome is unknown.
-            NotYetHandled: there is a result, and what was waited for has not come in time.
+            NotYetHandled: there is a result, but `wait_for` was not reached in time.
             CommandRefused: the queue did not take it.
-            DefinitionError: what is waited for is not part of the application.
+            DefinitionError: `wait_for` names a projection that is not part of the application.
         """
         names = () if wait_for == EXECUTED else _names(wait_for)
         if names:
             if self._progress is None:
                 raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
-        envelope = _envelope(command, command_id, None, items, deadline)
+        envelope = _envelope(command, command_id, None, items, self._by(deadline))
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if not names:
             result = await self._result(envelope, wait_ms)
@@ -398,7 +408,7 @@ def _envelope(
     command_id: str | None,
     correlation_id: str | None,
     items: Mapping[str, str] | None,
-    deadline: datetime | timedelta | None,
+    deadline: datetime | None,
 ) -> CommandEnvelope:
     if not isinstance(command, Command):
         raise TypeError(f"a bus takes an instance of a Command class, not {command!r}")
@@ -408,15 +418,5 @@ def _envelope(
         command_id=command_id,
         correlation_id=correlation_id or command_id,
         items=dict(items or {}),
-        deadline=None if deadline is None else _moment(deadline),
+        deadline=deadline,
     )
-
-
-def _moment(deadline: datetime | timedelta) -> datetime:
-    if isinstance(deadline, timedelta):
-        return SystemClock().now() + deadline
-    if deadline.tzinfo is None:
-        raise ValueError(
-            f"deadline={deadline!r} has no time zone; give one, or a timedelta from now"
-        )
-    return deadline

@@ -12,7 +12,7 @@ Every error that the framework raises on purpose.
     │   ├── DamagedStream           the event store holds a stream that cannot be read any more
     │   └── NoEventStream           a message of the event topic carries no event stream
     ├── CommandTimeout              no result came in time: the outcome is unknown
-    │   └── NotYetHandled           the result is known; a reader that you wait for is not so far yet
+    │   └── NotYetHandled           the result is known; a reader that you wait for is still behind
     ├── BrokerUnreachable           no broker answers at the address; nothing was sent
     ├── CommandRefused              the command could not be handed over at all
     │   └── ReadOnlyDatabase        the service can only read its databases, and takes no commands
@@ -112,7 +112,7 @@ class DamagedStream(SerializationError):
         aggregate_id: whose stream it is.
         version: the aggregate's version after it; None where it took none.
         command_id: of the command that stored it.
-        why: what is the matter with it.
+        why: what is wrong with it.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DamagedStream(SerializationError):
 
 
 class NoEventStream(SerializationError):
-    """A message of the event topic says of no aggregate that these are its events: it is left out."""
+    """A message of the event topic names no aggregate whose events it has: it is left out."""
 
 
 class CommandTimeout(HeadraceError):
@@ -140,7 +140,7 @@ class CommandTimeout(HeadraceError):
 
 
 class NotYetHandled(CommandTimeout):
-    """The command has its result, but who was waited for has not handled it in time.
+    """The command has its result, but a reader that you waited for has not handled it in time.
 
     Attributes:
         result: the command's `CommandResult`.

@@ -8,14 +8,23 @@ Used by `App`, which starts the parts, and by the user, who sends commands and r
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from headrace._runtime.clock import MovedClock
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
 from headrace.errors import HeadraceError, ReadOnlyDatabase
@@ -25,6 +34,7 @@ from headrace.parked import Parked, ParkingApp, open_databases
 from headrace.projections.definition.projection import Projection
 from headrace.resources.resources import OpenResources
 from headrace.settings import Settings
+from headrace.subscriptions.status import ReaderState
 from headrace.transports.base import Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
 
@@ -50,6 +60,9 @@ __all__ = ["EventRunner", "RunningApp", "event_runner", "read_only_reason", "run
 log = get_logger(__name__)
 
 R = TypeVar("R", bound=BaseModel)
+
+# Time between two looks whether the application is quiet: a test notices no such wait.
+_LOOK_MS: Final = 1
 
 
 class EventRunner(Protocol):
@@ -138,6 +151,7 @@ class RunningApp:
         self.resources: OpenResources | None = None
         self.read_only: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_quiet: Callable[[], bool] | None = None
 
     def read(
         self, projection: Projection[R], *, generation: int | None = None
@@ -202,6 +216,61 @@ class RunningApp:
             await self.read_models.wait_for_version(
                 projection, result.aggregate_id, result.version, timeout_ms=timeout_ms
             )
+
+    @contextmanager
+    def attended(
+        self,
+        transport: "Transport",
+        topics: Collection[str],
+        clock: MovedClock | None,
+        sleepers: int,
+    ) -> Iterator[None]:
+        """Lets a test's clock await `quiet` wherever it stops, until the block ends.
+
+        Args:
+            transport: holds the messages; quiet is known only of one within this process.
+            topics: of the commands.
+            clock: on which parts of the application sleep; None: the machine's, and nothing is done.
+            sleepers: how many parts that are.
+        """
+        if clock is None:
+            yield
+            return
+        assert isinstance(transport, LocalTransport), "run_local has no other"
+
+        def is_quiet() -> bool:
+            starting = any(
+                each.status.state is ReaderState.STARTING for each in self.readers.values()
+            )
+            return not starting and clock.sleepers >= sleepers and transport.is_quiet(topics)
+
+        self._is_quiet = is_quiet
+        with clock.attended(self.quiet):
+            yield
+
+    async def quiet(self, *, timeout_ms: int = 10_000) -> None:
+        """Waits until every command, event and message is handled; for `run_local` with a clock.
+
+        What is due later on that clock does not count. A command that fails is handled when it is
+        parked or rejected; until then it is retried, and its pauses are those of the machine's clock.
+
+        Raises:
+            HeadraceError: the application does not run on a clock of a test.
+            TimeoutError: there was always something to do.
+        """
+        if self._is_quiet is None:
+            raise HeadraceError(
+                "quiet() needs run_local(clock=FakeClock()) of headrace.testing.history"
+            )
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                while not self._is_quiet():  # noqa: ASYNC110 - its parts tell of no change
+                    await asyncio.sleep(_LOOK_MS / 1_000)
+        except TimeoutError:
+            raise TimeoutError(
+                f"the application is still at work after {timeout_ms} ms; see in the log what is"
+                " retried, or give quiet() more time"
+            ) from None
 
     async def begin_lineage(
         self, name: str, readers: Mapping[str, str], transport: "Transport", settings: Settings

@@ -15,15 +15,17 @@ class Settings(BaseModel):
     """How an application runs.
 
     Args:
-        broker: `host:port` of the broker; several with commas between, for one that moved: the first that
-            answers is used. None keeps every message in this process.
+        broker: `host:port` of the broker, or several separated by commas; or `kafka://host:port,…`.
         event_store: `memory://`, `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
         read_models: where projections keep their tables; `sqlite:///FILE` or `postgresql://…`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    broker: str | None = None
+    # `host:port` of the broker. If the broker may move, several separated by commas: the first one that
+    # answers is used. `kafka://host:port,…` is a Kafka cluster. None keeps every message in this process.
+    # Not shown: the options of a cluster may be secrets.
+    broker: str | None = Field(default=None, repr=False)
     # The name of this process at the broker, in every consumer group. Each process of the application needs
     # another name. A process that returns under its name within 30 s gets its queues back, and no other member
     # is disturbed. Empty: a random name, and the others take over at once.
@@ -34,8 +36,8 @@ class Settings(BaseModel):
     # More queues than service processes you will ever run at the same time.
     command_queues: int = Field(default=4, ge=1, le=1_024)
     event_queues: int = Field(default=4, ge=1, le=1_024)
-    # Topics of commands that this process handles, by their short names; "main" is the one that
-    # commands share. Empty: all of them.
+    # Topics of commands that this process handles, by their short names; "main" is the topic that
+    # commands share. Empty: all topics.
     command_topics: tuple[str, ...] = ()
 
     # Commands accepted from the queue and not yet finished, per process; bounds memory.
@@ -48,8 +50,8 @@ class Settings(BaseModel):
     # Newest commands that a process remembers, with 32 bytes each, to answer duplicates without a query to
     # the store: some seconds of the highest throughput, in which most duplicates come.
     commands_remembered_max: int = Field(default=65_536, ge=2)
-    # Events of an aggregate between two snapshots: what a load reads at most, give or take one
-    # command. 0: none are taken or read.
+    # Events of an aggregate between two snapshots: a load reads at most about this many events.
+    # 0: no snapshots are taken or read.
     snapshot_events: int = Field(default=100, ge=0)
     # Snapshots that wait to be stored, per process; bounds memory, further ones are dropped.
     snapshots_waiting_max: int = Field(default=1_000, ge=1)
@@ -60,15 +62,15 @@ class Settings(BaseModel):
     # What happens to an aggregate's later commands after one is parked: "go on" handles them; "hold"
     # holds them behind it, in their order, until it is retried or skipped.
     after_parked: Literal["go on", "hold"] = "go on"
-    # Commands parked and held before the command side stands still: so many mean that the release is
-    # broken.
+    # Above this many parked and held commands the service handles no more commands: so many mean that
+    # the release is broken.
     command_letters_max: int = Field(default=10_000, ge=1)
     # First and longest pause between such runs; doubled in between, with jitter.
     retry_ms_min: int = Field(default=50, ge=1)
     retry_ms_max: int = Field(default=5_000, ge=1)
 
-    # How long a resource of the application may take to open: longer than a server needs that starts at
-    # the same time. And to close: with what else stops, within the 30 s of an orchestrator.
+    # How long a resource of the application may take to open: longer than a server that starts at the
+    # same time needs. And to close: all parts must stop within the 30 s of an orchestrator.
     resource_open_ms: int = Field(default=60_000, ge=1)
     resource_close_ms: int = Field(default=10_000, ge=1)
 
@@ -85,11 +87,11 @@ class Settings(BaseModel):
 
     # Streams folded into a projection per transaction.
     projection_batch_max: int = Field(default=1_000, ge=1)
-    # What puts a projection's rows in place that services with code of a newer version have built next to
-    # the live ones: "on_catch_up": they do, as soon as the new rows have all that the live ones have, so a
-    # deploy needs no second step; "by_command": `headrace projection switch`.
+    # When the rows of a projection's newer version go live. "on_catch_up": the services switch as soon as
+    # the new rows have every event that the live rows have, so a deploy needs no second step.
+    # "by_command": you run `headrace projection switch`.
     projection_switch: Literal["on_catch_up", "by_command"] = "on_catch_up"
-    # Aggregates, or instances, that one reader of events parks before it stands still: so many poison
+    # A reader of events stops after it has parked this many aggregates or instances: so many poison
     # events mean that a fold or a handler is wrong.
     projection_letters_max: int = Field(default=1_000, ge=0)
     # If a handler meets an outage for one event but succeeds for others, the event's aggregate is parked
@@ -101,20 +103,20 @@ class Settings(BaseModel):
     # look things up. None: for ever.
     process_ended_ms: int | None = Field(default=2_592_000_000, ge=1)
 
-    # How far behind the event topic a projection may be before the service is not ready: messages, and
-    # age of the oldest one that waits. A projection catches up after a restart within both.
+    # How far behind the event topic a projection may be before the service is not ready: in messages, and
+    # in age of the oldest waiting message. After a restart a projection catches up within both.
     lag_messages_max: int = Field(default=100_000, ge=0)
     lag_ms_max: int = Field(default=60_000, ge=1)
-    # Between two heartbeats: messages in every queue of the event topic, which show the lag of a reader
-    # when no events come. 0: none. The topic keeps them for ever; at 10,000 they take about a gigabyte in
-    # a hundred queue-years.
+    # Time between two heartbeats: messages in every queue of the event topic, which show the lag of a reader
+    # when no events come. 0: no heartbeats. The topic keeps them for ever; at 10,000 they take about 10 MB
+    # per queue and year.
     heartbeat_ms: int = Field(default=0, ge=0)
 
     # With this many parked aggregates of one projection, or if the oldest is older than this, there is an
     # alarm in the log and in `GET /health`. One is worth a look, and a day is too long.
     letters_alarm_count: int = Field(default=1, ge=1)
     letters_alarm_age_ms: int = Field(default=86_400_000, ge=1)
-    # Between two checks for alarms.
+    # Time between two checks for alarms.
     alarm_check_ms: int = Field(default=10_000, ge=1)
     # How often readers check that the event topic is the one they know, and note the last event that they
     # have seen. A restored copy that lacks only events since the last note is not noticed.
@@ -123,4 +125,4 @@ class Settings(BaseModel):
     # process takes over after this. Longer than a pause of the process or its database.
     fill_claim_ms: int = Field(default=30_000, ge=100)
 
-    # "console" for people, "json" for what collects logs.
+    # "console" for people, "json" for log collectors.

@@ -3,8 +3,8 @@ Commands and rows for programs without an event loop: Django and Flask views, sc
 
     your threads ──▶ SynchronousBus ──▶ one thread with an event loop ──▶ command bus, read models
 
-The thread begins at the first call, and again in a child after `fork`, so a bus may be made where a module is
-imported and used by all threads of a server's workers.
+The thread begins at the first call, and again in a child after `fork`. So you can make a bus at import
+time, and use it in all threads of a server's workers.
 
 Used by you; uses `App.client`.
 """
@@ -51,13 +51,13 @@ class _Runs(Protocol):
 
 
 class SynchronousBus:
-    """Sends commands and reads rows, and returns when that is done; for any number of threads.
+    """Sends commands and reads rows in blocking calls, from any number of threads.
 
-    Every call connects first if that has not happened, and raises `BrokerUnreachable` if there is no broker.
+    The first call connects. Every call raises `BrokerUnreachable` if there is no broker.
 
     Args:
         app: the application; nothing of it runs here.
-        settings: where its broker is, and its read models if they are read or waited for.
+        settings: where its broker is; and its read models, if you read them or wait for them.
     """
 
     def __init__(self, app: App, settings: Settings) -> None:
@@ -86,7 +86,7 @@ class SynchronousBus:
         wait_for: WaitFor = EXECUTED,
         deadline: datetime | timedelta | None = None,
     ) -> CommandResult:
-        """Hands a command over and returns its result; see `CommandBus.execute`, which it raises as."""
+        """Sends a command and returns its result; arguments and errors are those of `CommandBus.execute`."""
         result = self._run(
             lambda client: client.bus.execute(
                 command,
@@ -110,7 +110,7 @@ class SynchronousBus:
         items: Mapping[str, str] | None = None,
         deadline: datetime | timedelta | None = None,
     ) -> str:
-        """Returns a command's id once it is durable in the queue; see `CommandBus.send`."""
+        """Sends a command and returns its id once it is durable; see `CommandBus.send`."""
         return self._run(
             lambda client: client.bus.send(
                 command,
@@ -183,7 +183,7 @@ class SynchronousBus:
 
 
 class SynchronousReader(Generic[R]):
-    """Reads one projection; see `ProjectionReader`, whose arguments and errors these calls have.
+    """Reads one projection; arguments and errors are those of `ProjectionReader`.
 
     Args:
         run: runs a call in the bus's thread.
@@ -199,7 +199,7 @@ class SynchronousReader(Generic[R]):
         return self._run(lambda client: self._reader(client).get(key))
 
     def where(self, **conditions: Any) -> list[R]:
-        """Returns the rows that fit all conditions, in key order; 10,000 at most."""
+        """Returns the rows that meet all conditions, in key order; 10,000 at most."""
         return self._run(lambda client: self._reader(client).where(**conditions))
 
     def page(
@@ -210,7 +210,7 @@ class SynchronousReader(Generic[R]):
         limit: int = 100,
         after: str | None = None,
     ) -> Page[R]:
-        """Returns the next rows that fit all conditions."""
+        """Returns the next rows that meet all conditions."""
         return self._run(
             lambda client: self._reader(client).page(
                 conditions or {}, order_by=order_by, limit=limit, after=after
@@ -218,7 +218,7 @@ class SynchronousReader(Generic[R]):
         )
 
     def count(self, **conditions: Any) -> int:
-        """Returns how many rows fit all conditions."""
+        """Returns how many rows meet all conditions."""
         return self._run(lambda client: self._reader(client).count(**conditions))
 
     def _reader(self, client: _Client) -> ProjectionReader[R]:

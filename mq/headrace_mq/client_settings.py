@@ -63,8 +63,8 @@ class ConnectionSettings(msgspec.Struct, frozen=True, kw_only=True):
     # of this without an acknowledgement. A shorter time also ends connections to a broker whose disk stalls.
     vanished_ms_max: int = 10_000
     # How long, in microseconds, the event loop polls for the next bytes instead of sleeping. It does so
-    # only while bytes come within this time: to wake up takes longer than the work on a small message. It
-    # keeps a processor busy, so leave it at 0, never, unless you have one to spare.
+    # only while bytes come within this time: waking up takes longer than the work on a small message. It
+    # keeps a processor busy, so leave it at 0 (never) unless you have one to spare.
     busy_poll_us: int = 0
 
     def __post_init__(self) -> None:

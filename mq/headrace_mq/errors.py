@@ -35,6 +35,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── BacklogFull                   a group is as far behind as it may be
     │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
+    │   └── TlsFailed             the two sides do not trust each other, or do not both speak TLS
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
     ├── RequestTimeout            no answer in time
     ├── BufferFull                a producer holds as much as it may: nothing was sent
@@ -87,6 +88,7 @@ __all__ = [
     "StoreFull",
     "StoreReadOnly",
     "Throttled",
+    "TlsFailed",
     "TooManyConnections",
     "TopicExists",
     "TopicInUse",
@@ -358,6 +360,10 @@ class BacklogFull(BrokerError):
 
 class ConnectionLost(MessageQueueError):
     """The connection ended before an answer came: the outcome is unknown."""
+
+
+class TlsFailed(ConnectionLost):
+    """The two sides do not trust each other, or do not both speak TLS; the sentence says what to change."""
 
 
 class SendTimeout(MessageQueueError):

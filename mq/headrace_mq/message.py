@@ -43,7 +43,7 @@ class QueueRef(NamedTuple):
 
 
 class SendResult(NamedTuple):
-    """Where an acknowledged message stands.
+    """The queue and offset of an acknowledged message.
 
     `duplicate` says that the broker had stored it before, on an earlier attempt.
     """
@@ -58,7 +58,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         topic: 1 to 127 characters of letters, digits, `.`, `_`, `-`, `%`.
-        body: the payload; the queue never looks into it.
+        body: the payload; the queue never reads it.
         key: routing key; messages of one key keep their order in one queue. Empty: round robin.
         tag: a word that consumers may filter by; may be empty.
         headers: at most 64 names with text values.
@@ -77,16 +77,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """A stored message as a consumer receives it.
 
     Args:
-        queue: the queue it stands in.
+        queue: the queue it is in.
         offset: its number in that queue, from 0.
         key: routing key.
         tag: filter word.
         headers: names with text values.
         body: the payload as it was sent.
-        born_at_ms: when the producer took it, in milliseconds since 1970 UTC; those that it takes in
+        born_at_ms: when the producer took it, in milliseconds since 1970 UTC; messages that it takes in
             one tick of its loop may have the time of the first.
         stored_at_ms: when the broker appended it.
-        producer_id: which producer sent it, the same until that one gives up a batch; 0 for none.
+        producer_id: which producer sent it; 0 for none. A producer that gives up a batch gets a new id.
     """
 
     queue: QueueRef

@@ -30,7 +30,7 @@ class MessageId(NamedTuple):
         """Reads the text form.
 
         Raises:
-            ValueError: it is none; the sentence says what is wrong.
+            ValueError: the text is not an id; the sentence says what is wrong.
         """
         parts = text.split(":")
         if len(parts) != 3:

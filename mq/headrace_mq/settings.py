@@ -14,6 +14,7 @@ from headrace_mq._runtime.checks import (
     require,
     require_busy_poll,
     require_pauses,
+    require_secure,
     require_types,
     require_vanished,
 )
@@ -92,7 +93,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Share of the disk above which consumed transient messages are deleted before their age (RocketMQ:
     # 75 % starts deletion at any hour); 100: never.
     disk_delete_percent: int = 75
-    # How often the broker checks the disk: so soon sending goes on once there is room.
+    # How often the broker checks the disk: once there is room, sending goes on within this time.
     disk_look_ms: int = 1_000
 
     def __post_init__(self) -> None:
@@ -209,11 +210,20 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
 
     # Where the files are, and how they are kept.
     store: StoreSettings
-    # By default only programs on this machine can connect.
+    # By default only programs on this machine can connect. Another address needs TLS, or `insecure`.
     host: str = "127.0.0.1"
     # 0: the broker takes a free port and prints it in the ready line.
     port: int = 9876
-    # The first message to a topic creates it; switch this off if a typing error must not create one.
+    # PEM files with the broker's certificate (and those that lead to its authority), and with its key, which
+    # no other user may read. With them the broker speaks TLS 1.3 alone. New files are used for new
+    # connections within 10 s, or at once after SIGHUP.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    # A PEM file with authorities. If you set it, each client must show a certificate that one of them signed.
+    tls_client_ca: Path | None = None
+    # Listen to other machines without TLS: everyone on the way reads and changes everything.
+    insecure: bool = False
+    # The first message to a topic creates it; switch this off if a typo must not create a topic.
     auto_create_topics: bool = True
     # EQueue's and RocketMQ's default for a new topic.
     default_queues: int = 4
@@ -228,8 +238,8 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # it, or after all of this if answers for it wait.
     vanished_ms_max: int = 60_000
     # How long, in microseconds, the event loop polls for the next bytes instead of sleeping. It does so
-    # only while bytes come within this time: to wake up takes longer than the work on a small message. It
-    # keeps a processor busy, so leave it at 0, never, unless you have one to spare.
+    # only while bytes come within this time: waking up takes longer than the work on a small message. It
+    # keeps a processor busy, so leave it at 0 (never) unless you have one to spare.
     busy_poll_us: int = 0
     # Answer bytes that a connection has not read yet; above it the broker reads no more from it.
     outgoing_bytes_max: int = 16 * MIB
@@ -287,6 +297,15 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         require_types(self)
         super().__post_init__()
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
+        require(
+            (self.tls_certificate is None) == (self.tls_key is None),
+            "tls_certificate and tls_key go together: name both files, or none",
+        )
+        require(
+            self.tls_client_ca is None or self.tls_certificate is not None,
+            "tls_client_ca needs tls_certificate and tls_key",
+        )
+        require_secure(self.host, secured=self.tls_certificate is not None, insecure=self.insecure)
         require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
         require(
             self.frame_bytes_max >= self.frame_bytes_before_hello_max,

@@ -44,6 +44,8 @@ class Demo:
         if not java:
             environment["JAVA_HOME"] = str(folder / "no-java-here")
         self._folder = folder
+        # A shell that starts the suite in its background has it ignore Ctrl-C, which children inherit.
+        inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "headrace", "demo", "--data", str(folder), *arguments],
             stdout=subprocess.PIPE,
@@ -53,6 +55,7 @@ class Demo:
             cwd=folder.parent,
             env=environment,
         )
+        signal.signal(signal.SIGINT, inherited)
 
     def wait(self) -> Finished:
         """Waits for its end."""

@@ -1,12 +1,11 @@
 """Memory, SQLite and PostgreSQL, whole and in shards, keep the event store port's promises."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.stores.base import EventStore
-from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
 from headrace.stores.postgres.partitions import reshard
 from headrace.testing.conformance.event_store import EventStoreConformance
@@ -47,14 +46,18 @@ class TestSqliteEventStore(DatabaseConformance):
 
 class TestPostgresEventStore(DatabaseConformance):
     @pytest.fixture
-    async def database(self, postgres_database: str) -> str:
-        await upgrade(postgres_database)
+    async def database(
+        self, postgres_database: str, give_schema: Callable[[str], Awaitable[None]]
+    ) -> str:
+        await give_schema(postgres_database)
         return postgres_database
 
 
 class TestShardedPostgresEventStore(DatabaseConformance):
     @pytest.fixture
-    async def database(self, postgres_database: str) -> str:
-        await upgrade(postgres_database)
+    async def database(
+        self, postgres_database: str, give_schema: Callable[[str], Awaitable[None]]
+    ) -> str:
+        await give_schema(postgres_database)
         await reshard(postgres_database, 3)
         return postgres_database

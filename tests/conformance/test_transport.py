@@ -11,9 +11,12 @@ from headrace.lineage.marked_transport import MarkedTransport
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.conformance.streams import conformance_serializer
 from headrace.testing.conformance.transport import DurableTransportConformance, TransportConformance
+from headrace.testing.kafka import MockKafka
 from headrace.tracing.spans import Spans
 from headrace.tracing.transport import TracedTransport
 from headrace.transports.base import Incoming, Transport
+from headrace.transports.kafka.schedule import MemorySchedule
+from headrace.transports.kafka.transport import KafkaTransport
 from headrace.transports.local import LocalTransport
 from headrace.transports.queue import QueueTransport
 from headrace_mq.errors import MessageQueueError
@@ -97,6 +100,41 @@ class TestWrappedQueueTransport(TestQueueTransport):
         transport = await connected(deployment)
         yield await wrapped(transport)
         await transport.aclose()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockKafka]:
+    with MockKafka(brokers=3) as cluster:
+        yield cluster
+
+
+async def at_kafka(cluster: MockKafka, options: str = "") -> KafkaTransport:
+    transport = KafkaTransport(
+        cluster.address(options), topics=cluster.topics, schedule=MemorySchedule()
+    )
+    await transport.start()
+    return transport
+
+
+class TestKafkaTransport(TransportConformance):
+    # A mock cluster waits for so long until it has heard of all members.
+    OPTIONS = "group.protocol=classic&session.timeout.ms=1500"
+
+    @pytest.fixture
+    async def transport(self, cluster: MockKafka) -> AsyncIterator[Transport]:
+        transport = await at_kafka(cluster, self.OPTIONS)
+        yield transport
+        await transport.aclose()
+
+    @pytest.fixture
+    async def twin(self, cluster: MockKafka) -> AsyncIterator[Transport]:
+        twin = await at_kafka(cluster, self.OPTIONS)
+        yield twin
+        await twin.aclose()
+
+
+class TestKafkaTransportByConsumerProtocol(TestKafkaTransport):
+    OPTIONS = "group.protocol=consumer"
 
 
 class TestQueueTransportOverCrashes(DurableTransportConformance):

@@ -21,11 +21,16 @@ RUN_ELSEWHERE = {
     "headrace projection follow balances --app samples.bank:app --event-store sqlite:///var/events.db"
     " --read-models sqlite:///var/read.db": "tests/integration/spark/test_continuous.py",
     "headrace demo": "tests/acceptance/test_demo.py",
+    "headrace run samples.bank:app --broker kafka://h1:9092,h2:9092 --event-store postgresql://bank@db/bank": "tests/integration/kafka/test_bank.py",
+    "headrace projection rebuild balances --app samples.bank:app --broker kafka://h1:9092,h2:9092"
+    " --event-store postgresql://bank@db/bank --read-models"
+    " postgresql://bank@db/bank": "tests/integration/spark/test_kafka.py",
+    "pip install 'headrace[kafka]'": "tests/install/matrix.py",
+    "make demo BROKER=kafka": "tests/kafka/test_demo.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make demo TRANSACTIONS=FILE.csv": "tests/acceptance/test_demo.py",
     "make fresh-demo": "tests/acceptance/test_demo.py",
     "make install": ".ci/run",
-    "make test": ".ci/run",
     "make test-install": "tests/install/matrix.py",
     "make test-crash COUNT=300": "tests/crash/store/test_figures.py",
     "make test-sim SEEDS=5000": "tests/simulation/test_command.py",

@@ -15,6 +15,8 @@ import yaml
 
 from headrace.cli import _command_line
 from headrace.stores.database.engines import database_url
+from headrace.transports.kafka.address import KafkaAddress, is_kafka
+from samples.kafka import VERSION
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -37,8 +39,8 @@ def unit_at(path: Path) -> configparser.ConfigParser:
     return unit
 
 
-def compose() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
     return read
 
 
@@ -123,6 +125,7 @@ def test_the_command_lines_of_the_containers_are_understood() -> None:
     assert sorted(own) == ["application", "broker", "schema"]
     broker = parsed(own["broker"])
     assert (broker["supervise"], broker["broker__host"]) == (True, "0.0.0.0")
+    assert broker["broker__insecure"] is True
     assert broker["store__directory"].is_relative_to(
         services["broker"]["volumes"][0].rpartition(":")[2]
     )
@@ -138,11 +141,20 @@ def test_a_wrong_option_in_a_file_would_be_noticed() -> None:
         parsed(["broker", "--data", "d", "--supervize"])
 
 
-def test_containers_have_health_checks_limits_and_wait_for_what_they_need() -> None:
-    told = compose()
+KAFKAS = ["kafka-1", "kafka-2", "kafka-3"]
+
+
+@pytest.mark.parametrize(
+    ("file", "queues"), [("compose.yaml", ["broker"]), ("compose.kafka.yaml", KAFKAS)]
+)
+def test_containers_have_health_checks_limits_and_wait_for_what_they_need(
+    file: str, queues: list[str]
+) -> None:
+    told = compose(file)
     services = told["services"]
     lasting = {name: one for name, one in services.items() if one["restart"] != "no"}
-    assert sorted(lasting) == ["application", "broker", "postgres"]
+    assert sorted(lasting) == sorted(["application", "postgres", *queues])
+    assert set(queues) <= set(services["application"]["depends_on"])
     assert [name for name, one in lasting.items() if "test" not in one["healthcheck"]] == []
     for one in services.values():
         for needed, how in one.get("depends_on", {}).items():
@@ -155,11 +167,29 @@ def test_containers_have_health_checks_limits_and_wait_for_what_they_need() -> N
         )
 
 
-def test_the_databases_of_the_containers_have_addresses_that_are_understood() -> None:
-    services = compose()["services"]
+def test_the_containers_of_kafka_are_one_cluster_that_the_application_finds() -> None:
+    services = compose("compose.kafka.yaml")["services"]
+    own = {name: one["command"] for name, one in services.items() if one["image"] == "headrace"}
+    assert parsed(own["application"])["app_path"] == "samples.bank:app"
+    assert parsed([*own["schema"], "--url", "sqlite://"])["revision"] == "head"
+    address = KafkaAddress.parse(services["application"]["environment"]["HEADRACE_BROKER"])
+    assert address.servers == tuple(f"{name}:9092" for name in KAFKAS)
+    for number, name in enumerate(KAFKAS, 1):
+        told = services[name]["environment"]
+        assert told["KAFKA_NODE_ID"] == number
+        assert told["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert f"{number}@{name}:9093" in told["KAFKA_CONTROLLER_QUORUM_VOTERS"].split(",")
+        assert services[name]["image"] == f"apache/kafka:{VERSION}"
+        assert services[name]["volumes"] == [f"{name}:{told['KAFKA_LOG_DIRS']}"]
+        assert (told["KAFKA_MIN_INSYNC_REPLICAS"], "ports" in services[name]) == (2, False)
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.kafka.yaml"])
+def test_the_databases_of_the_containers_have_addresses_that_are_understood(file: str) -> None:
+    services = compose(file)["services"]
     for name in ("schema", "application"):
         for variable, url in services[name]["environment"].items():
-            if "://" in url:
+            if "://" in url and not is_kafka(url):
                 filled = re.sub(r"\$\{[^}]+\}", "secret", url)
                 address = database_url(filled)
                 assert (variable, address.host in services) == (variable, True)

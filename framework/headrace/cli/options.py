@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.tls_options import secured
+
 __all__ = [
     "WHOLE_MAX",
     "AppPath",
@@ -12,6 +14,7 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "NoBroker",
+    "QueueAddress",
     "ReadModelsUrl",
     "SparkMaster",
     "SparkRemote",
@@ -25,11 +28,27 @@ __all__ = [
 WHOLE_MAX = (1 << 63) - 1
 
 
-def _address(text: str) -> str:
-    from headrace_mq._net.link import parse_addresses  # the help text must not wait for the queue
+def _address(context: typer.Context, text: str) -> str:
+    # The help text must not wait for the queue.
+    from headrace.transports.kafka.address import is_kafka
 
+    if is_kafka(text):
+        raise typer.BadParameter(
+            "this command is for the built-in queue, HOST:PORT; use Kafka's own tools for a cluster"
+        )
     try:
-        parse_addresses(text)
+        return secured(context, text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _queue_address(context: typer.Context, text: str) -> str:
+    from headrace.transports.kafka.address import KafkaAddress, is_kafka
+
+    if not is_kafka(text):
+        return _address(context, text)
+    try:
+        KafkaAddress.parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     return text
@@ -56,7 +75,17 @@ BrokerAddress = Annotated[
         "--broker",
         envvar="HEADRACE_BROKER",
         callback=_address,
-        help="HOST:PORT of the broker; several, with commas between, for one that moved.",
+        help="HOST:PORT of the broker, or tls://HOST:PORT; several, with commas between, for one that moved.",
+    ),
+]
+QueueAddress = Annotated[
+    str,
+    typer.Option(
+        "--broker",
+        envvar="HEADRACE_BROKER",
+        callback=_queue_address,
+        help="HOST:PORT of the broker, several with commas between; with TLS tls://HOST:PORT; or"
+        " kafka://HOST:PORT,… for a cluster.",
     ),
 ]
 NoBroker = Annotated[

@@ -84,7 +84,7 @@ class HandlerRun:
 class CommandContext:
     """What a handler may use: its command's aggregate and its command's result.
 
-    One command changes one aggregate: the one that its `AggregateId` field names.
+    One command changes one aggregate, which its `AggregateId` field names.
     """
 
     def __init__(self, envelope: CommandEnvelope, loader: Loader, run: HandlerRun) -> None:
@@ -139,9 +139,9 @@ class CommandContext:
     async def get_or_add(
         self, aggregate_class: type[A], aggregate_id: Hashable, create: Callable[[], A]
     ) -> A:
-        """Returns the command's aggregate, or the new one that `create` returns, which is added.
+        """Returns the command's aggregate; if there is none, adds the new one that `create` returns.
 
-        Where a command meets the first use of an id: `await context.get_or_add(Cart, id, lambda:
+        For a command that may be the first one of an id: `await context.get_or_add(Cart, id, lambda:
         Cart(id))`.
 
         Raises:
@@ -155,10 +155,10 @@ class CommandContext:
             return aggregate
 
     def add(self, aggregate: Aggregate) -> None:
-        """Hands over a new aggregate to be stored.
+        """Adds a new aggregate, to be stored.
 
-        Whether its id is taken is found out when the handler has returned: then its command is
-        rejected as `AggregateExists`, which no handler and no middleware can catch.
+        If its id is taken, the command is rejected as `AggregateExists` after the handler has
+        returned, so no handler and no middleware can catch that.
 
         Raises:
             AggregateExists: `get` has returned the aggregate of this id.

@@ -34,16 +34,19 @@ def applies(method: F) -> F:
 
 
 class Aggregate:
-    """A thing with an id whose rules hold at every moment.
+    """A thing with an id, a state, and rules that always hold.
 
     Subclass it: set the initial state in `initial_state`, decide in methods that call `record`,
-    change state in `@applies` methods. Class arguments: `name`, the stable name that is stored
-    (default: the class name), `state_version` (default 1), to be raised when the meaning of
-    the attributes changes, so that snapshots are dropped, and `snapshot_events`, how many events lie
-    between two snapshots (default: as the setting of that name; 0: there are none).
+    change state in `@applies` methods. Class arguments:
+
+    - `name`: the stable name that is stored (default: the class name);
+    - `state_version` (default 1): raise it when the meaning of the attributes changes, so that
+      old snapshots are dropped;
+    - `snapshot_events`: how many events lie between two snapshots (default: the setting of that
+      name; 0: no snapshots).
 
     Attributes:
-        id: the aggregate's id as text; it may be made of a value of any type.
+        id: the aggregate's id as text; you may pass a value of any type.
         version: the number of commands whose events have been applied; 0 before the first.
     """
 
@@ -90,7 +93,7 @@ class Aggregate:
         return tuple(self._recorded)
 
     def record(self, event: DomainEvent) -> None:
-        """Applies an event that the aggregate has just decided, and keeps it to be stored.
+        """Applies an event that the aggregate has just decided, and keeps it for storing.
 
         Raises:
             DefinitionError: no `@applies` method takes this event type.

@@ -48,10 +48,10 @@ class Decider(Generic[S]):
     Args:
         name: stable; stored with every event.
         state: the class of the state; called without arguments for an aggregate without events.
-        state_version: to be raised when an `evolve` function changes what it does, so that
+        state_version: raise it when an `evolve` function changes what it does, so that old
             snapshots are dropped.
-        snapshot_events: how many events lie between two snapshots; None: as the setting of that name
-            says; 0: there are none.
+        snapshot_events: how many events lie between two snapshots; None: the setting of that name;
+            0: no snapshots.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class Decider(Generic[S]):
         )
 
     def decide(self, function: Decide) -> Decide:
-        """Registers the decision on a command: (command, state) to events, or a DomainError.
+        """Registers the decision on a command: it returns events, or raises a DomainError.
 
-        It is called with the state before the command, and must change nothing.
+        The function gets (command, state), with the state before the command. It must change nothing.
         """
         _register(self._decide, function, place=0, kind=Command, owner=self.name)
         return function
 
     def evolve(self, function: Evolve) -> Evolve:
-        """Registers the change by an event: (state, event) to a new state."""
+        """Registers the change by an event: the function gets (state, event) and returns a new state."""
         _register(self._evolve, function, place=1, kind=DomainEvent, owner=self.name)
         return function
 

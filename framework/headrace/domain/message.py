@@ -102,11 +102,11 @@ class _Message(BaseModel):
 
 
 class Command(_Message):
-    """A wish to change one aggregate.
+    """A request to change one aggregate.
 
-    Subclass with the fields of the wish; annotate the one that names the aggregate as
+    Subclass it with the command's fields; annotate the field that names the aggregate as
     `AggregateId`. Class arguments: `name` (default: the class name), `version` (default 1),
-    `topic` (default: the one that commands share) and `internal`: True for a command that only
+    `topic` (default: the topic that commands share) and `internal`: True for a command that only
     your own code sends; the HTTP gateway does not offer it.
 
         class Deposit(Command):
@@ -146,7 +146,7 @@ class Command(_Message):
         """The id of the aggregate that this command changes, as text.
 
         Raises:
-            ValueError: it is unusable.
+            ValueError: the id is unusable.
         """
         return id_text("an aggregate id", getattr(self, self.aggregate_id_field))
 
@@ -154,21 +154,21 @@ class Command(_Message):
 class DomainEvent(_Message):
     """A fact that an aggregate decided.
 
-    Subclass with the fields of the fact; the aggregate's id, the version and the time are in the
+    Subclass it with the event's fields. The aggregate's id, the version and the time are in the
     `EventContext` that comes with it. Class arguments: `name` and `version`, as for commands.
     """
 
 
 class ApplicationMessage(_Message):
-    """What a command's handler tells the world, besides events or in place of them.
+    """A message that a command's handler publishes, in addition to events or instead of them.
 
-    For facts that are no aggregate's: a check that was passed, a request to another system.
+    For facts that belong to no aggregate: a check that was passed, a request to another system.
     Subclass it with the fields; class arguments: `name` and `version`, as for commands.
     """
 
 
 class MessageContext(BaseModel):
-    """What is known about an application message besides its own fields.
+    """The circumstances of an application message: its ids and its time.
 
     Args:
         message_id: the same for every delivery of the message.
@@ -176,7 +176,7 @@ class MessageContext(BaseModel):
         command_id: the command.
         correlation_id: the first command of the chain.
         recorded_at: when it was published, UTC.
-        items: text values handed on from the command.
+        items: text values that came with the command.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -190,10 +190,10 @@ class MessageContext(BaseModel):
 
 
 class EventContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known about a stored event besides its own fields.
+    """The circumstances of a stored event: its aggregate, its place and its time.
 
-    Its parts are taken as they are: one is made for every event that is folded, of a stream that
-    was checked, and a model that checks them again costs as much as all that a fold does.
+    Its values are not checked: there is one context for every folded event, the stream was
+    checked before, and a second check would cost as much as the fold.
 
     Args:
         aggregate_type: registered name of the aggregate class.
@@ -203,7 +203,7 @@ class EventContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         command_id: the command that caused it.
         correlation_id: the first command of the chain of commands and events.
         recorded_at: when the aggregate's service decided it, UTC.
-        items: text values handed from command to event to command.
+        items: text values that go from command to event to command.
     """
 
     aggregate_type: str

@@ -42,10 +42,10 @@ class Rejection:
 class EventStream:
     """The events that one command caused on one aggregate, to be stored whole or not at all.
 
-    A command may publish application messages; without events they take no version either. A rejected
-    command leaves a stream without events, whose `version` is None and whose
-    `rejection` says why: it takes no version, and a duplicate of the command finds it. So does one
-    that changed nothing, whose stream has none of these and is never published.
+    A command may publish application messages; a stream without events takes no version. A rejected
+    command leaves a stream without events, whose `version` is None and whose `rejection` says why;
+    a duplicate of the command finds it. A command that changed nothing leaves a stream
+    with neither events nor a rejection, which is never published.
 
     Attributes:
         aggregate_type: registered name of the aggregate class.
@@ -57,10 +57,10 @@ class EventStream:
         events: in order; those with a version have one or more, others none.
         messages: application messages, in order.
         result: what the handler handed to `set_result`, as JSON text; None if it did not.
-        items: text values handed on from the command.
+        items: text values that came with the command.
         rejection: why the command was rejected, or None.
-        seen_version: of a command that changed nothing, the version of the aggregate that its handler
-            looked at; None: it looked at none.
+        seen_version: for a command that changed nothing, the version of the aggregate that its handler
+            read; None: it read none.
     """
 
     aggregate_type: str

@@ -1,5 +1,5 @@
 """
-Value objects: what has no identity and is equal when its parts are.
+Value objects: they have no identity, and two are equal when their parts are.
 
 Used by applications, which subclass it for parts of messages, states and ids. Pure.
 """

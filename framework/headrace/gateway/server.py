@@ -19,6 +19,7 @@ import uvicorn
 from headrace._runtime.log import get_logger
 from headrace.app import App, RunningApp
 from headrace.errors import HeadraceError
+from headrace.gateway.certificate import Certificate, renewed
 from headrace.gateway.connections import Connections
 from headrace.gateway.gateway import Gateway
 from headrace.gateway.readiness import Check
@@ -38,10 +39,12 @@ class Serving:
 
     Attributes:
         address: `host:port` where it does.
+        scheme: `http` or `https`.
     """
 
-    def __init__(self, address: str, task: asyncio.Task[None]) -> None:
+    def __init__(self, address: str, task: asyncio.Task[None], *, scheme: str = "http") -> None:
         self.address = address
+        self.scheme = scheme
         self._task = task
 
     async def failed(self) -> None:
@@ -87,10 +90,11 @@ async def serving(
         checks: what `/ready` looks at besides the read models and the application's parts.
 
     Raises:
-        OSError: the address cannot be had.
+        HeadraceError: the address cannot be had, or the certificate cannot be used; the sentence says why.
         DefinitionError: no OpenAPI document can be made of the application's models.
     """
     settings = settings or GatewaySettings()
+    certificate = _certificate(settings)
     failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
 
     async def parts() -> None:
@@ -113,12 +117,15 @@ async def serving(
     gateway = Gateway(app, running, settings, {**(checks or {}), **own})
     try:
         with _bound(settings) as listener:
-            server = _Server(_config(gateway, settings))
+            server = _Server(_config(gateway, settings, certificate))
             task = asyncio.create_task(server.serve([listener]), name="gateway: server")
+            renewal = asyncio.create_task(renewed(certificate), name="gateway: certificate")
             try:
                 await _started(server, task)
-                yield Serving(_address(listener), task)
+                scheme = "http" if certificate is None else "https"
+                yield Serving(_address(listener), task, scheme=scheme)
             finally:
+                renewal.cancel()
                 gateway.stop()
                 server.should_exit = True
                 await task
@@ -143,9 +150,25 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
         raise HeadraceError("the HTTP server ended while it started")
 
 
-def _config(gateway: Gateway, settings: GatewaySettings) -> uvicorn.Config:
+def _certificate(settings: GatewaySettings) -> Certificate | None:
+    """Reads the certificate; refuses an address that other machines reach without one."""
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        return Certificate(settings.tls_certificate, settings.tls_key)
+    if not settings.insecure and not _is_loopback(settings.host):
+        raise HeadraceError(
+            f"other machines reach {settings.host}, and everyone on the way could read and change everything:"
+            " set http.tls_certificate and http.tls_key (`headrace certificates make DIR` makes some to try it"
+            " out), or http.insecure=true (HEADRACE_INSECURE=true) behind a proxy with TLS"
+        )
+    return None
+
+
+def _config(
+    gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         gateway,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
         http=Connections(settings).protocol,
         ws="none",
         lifespan="off",
@@ -167,7 +190,18 @@ def _bound(settings: GatewaySettings) -> socket.socket:
             host=settings.host,
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family)
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        raise HeadraceError(
+            f"cannot serve HTTP on {settings.host}:{settings.port} ({_reason(error)}): stop what uses"
+            " that port, or name another address of this machine with --http HOST:PORT"
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    # Without the address, which Python adds to it.
+    return str(error.strerror or error).partition(" (while")[0]
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,6 +4,8 @@ Every limit of the HTTP gateway with its default, its unit and its reason, valid
 Values only. `headrace run` fills them from its options.
 """
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = ["GatewaySettings"]
@@ -18,10 +20,16 @@ class GatewaySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # This machine alone: the gateway has no authentication.
+    # This machine alone: the gateway has no authentication. Another address needs TLS, or `insecure`.
     host: str = "127.0.0.1"
     # 0 takes a free one.
     port: int = Field(default=8080, ge=0, le=65_535)
+    # PEM files with the gateway's certificate (and those that lead to its authority), and with its key, which
+    # no other user may read. With them it speaks HTTPS alone, with TLS 1.3. New files are used within 10 s.
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    # Listen to other machines without TLS: behind a proxy that has it, or between two containers.
+    insecure: bool = False
     # Names by which requests may address the gateway, besides `host`, localhost and plain IP addresses;
     # `*.example.com` is all below it, `*` any. A web page that gives its own name the gateway's address
     # (DNS rebinding) would otherwise read and command with its visitor's browser.
@@ -86,4 +94,6 @@ class GatewaySettings(BaseModel):
         ):
             if value > most:
                 raise ValueError(f"{name} is {value}, more than {name}_max, which is {most}")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together: name both files, or none")
         return self

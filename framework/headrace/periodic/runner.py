@@ -10,13 +10,14 @@ Used by `App`; uses the command bus and the event store.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace._runtime.backoff import Backoff
-from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.clock import Clock, MovedClock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus
 from headrace.periodic.periodic_command import MISSED_MAX, PeriodicCommand
@@ -25,7 +26,7 @@ from headrace.settings import Settings
 from headrace.stores.base import EventStore
 from headrace.subscriptions.outages import is_outage
 
-__all__ = ["PeriodicRunner"]
+__all__ = ["PeriodicRunner", "periodic_runners"]
 
 log = get_logger(__name__)
 
@@ -35,6 +36,34 @@ T = TypeVar("T")
 _LOOK_MS_MAX: Final = 30_000
 # How far back occurrences are looked for at a start: more than a year, for tables of once a year.
 _LOOK_BACK_DAYS: Final = 400
+
+
+def periodic_runners(
+    periodic: Iterable[PeriodicCommand],
+    app_name: str,
+    bus: CommandBus,
+    store: EventStore,
+    settings: Settings,
+    clock: MovedClock | None,
+) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    """Returns the loops of an application's periodic commands, by name.
+
+    Args:
+        periodic: the commands.
+        app_name: of the application.
+        bus: takes them.
+        store: knows which were handled.
+        settings: pauses between attempts.
+        clock: moved by a test, so that it waits exactly until the next occurrence; None: the machine's.
+    """
+    moved: dict[str, Any] = {}
+    if clock is not None:
+        moved = {"clock": clock, "wait": clock.wait, "look_ms_max": None}
+    for each in periodic:
+        runner = PeriodicRunner(
+            each, app_name=app_name, bus=bus, store=store, settings=settings, **moved
+        )
+        yield f"periodic {each.name}", runner.run
 
 
 class PeriodicRunner:
@@ -48,9 +77,10 @@ class PeriodicRunner:
         settings: pauses between attempts.
         clock: tells the time.
         wait: waits for so many seconds.
+        look_ms_max: longest wait; None: as long as it is until the next occurrence.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
         self,
         periodic: PeriodicCommand,
         *,
@@ -60,6 +90,7 @@ class PeriodicRunner:
         settings: Settings,
         clock: Clock | None = None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        look_ms_max: int | None = _LOOK_MS_MAX,
     ) -> None:
         self._periodic = periodic
         self._app_name = app_name
@@ -67,6 +98,7 @@ class PeriodicRunner:
         self._store = store
         self._clock = clock or SystemClock()
         self._wait = wait
+        self._look_s_max = math.inf if look_ms_max is None else look_ms_max / 1_000
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
 
     async def run(self) -> None:
@@ -78,7 +110,7 @@ class PeriodicRunner:
                 await self._send(moment)
             last = max(last, now)
             left = (self._periodic.schedule.following(last) - self._clock.now()).total_seconds()
-            await self._wait(min(max(left, 0.0), _LOOK_MS_MAX / 1_000))
+            await self._wait(min(max(left, 0.0), self._look_s_max))
 
     async def _last_done(self) -> datetime:
         """Returns the last occurrence that is done; where none is, now: it is the first start."""

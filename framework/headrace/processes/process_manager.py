@@ -53,18 +53,18 @@ class Later:
     It survives restarts. It is delivered even if it is no longer needed then; its aggregate decides
     what to do with it.
 
-    Give a moment or a delay. A moment comes when the queue's wall clock says so, however that is set
-    meanwhile. A delay counts from when the queue has the command, by a clock that is never set.
+    Give a moment or a delay. A moment follows the queue's wall clock, even if that clock is set
+    meanwhile. A delay counts from the moment the queue has the command, by a clock that is never set.
 
     Args:
         command: the command to deliver.
-        at: the moment, with a zone; one that lies behind is now. Reckon it from the event, say
-            `context.recorded_at + timedelta(minutes=15)`, so that reacting twice means one moment.
+        at: the moment, with a zone; a moment in the past means now. Compute it from the event, as in
+            `context.recorded_at + timedelta(minutes=15)`, so that a second reaction gives the same.
         delay: how long from now, at most 365 days.
 
     Raises:
-        TypeError: it is no command.
-        ValueError: the moment has no zone, the delay is below 0 or too long, or it is not one of the two.
+        TypeError: `command` is not a command.
+        ValueError: the moment has no zone, the delay is below 0 or too long, or both or neither is given.
     """
 
     command: Command
@@ -73,7 +73,7 @@ class Later:
 
     @property
     def due(self) -> datetime | timedelta:
-        """When the queue delivers it: the moment, or how long after the queue has it."""
+        """When the queue delivers it: the moment, or the delay after the queue has it."""
         due = self.delay if self.at is None else self.at
         assert due is not None, "one of them was given"
         return due

@@ -22,7 +22,7 @@ from headrace.domain.stream_body import MALFORMED, aggregate_of, body_reader
 from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
 from headrace.transports.base import DAMAGED, Incoming, QueueId
-from headrace_mq.client.sync.reader import BlockingReader
+from headrace.transports.topic_reader import open_topic_reader
 from headrace_mq.errors import (
     CorruptBatch,
     DataCorrupt,
@@ -32,6 +32,7 @@ from headrace_mq.errors import (
 )
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
+from headrace_mq.protocol.bodies import QueueRange
 
 __all__ = ["EventTopic", "Portion", "ReadBatches", "versions_before"]
 
@@ -84,6 +85,7 @@ class EventTopic:
         self._topic = topic
         self._messages_max = messages_max
         self._read = read or _read
+        self._starts: dict[QueueId, int] | None = None
 
     async def ranges(self) -> dict[QueueId, tuple[int, int]]:
         """Returns the first offset held and the next readable one of every queue.
@@ -92,13 +94,13 @@ class EventTopic:
             ProjectionError: the broker is away, or has no such topic.
         """
 
-        def ask() -> dict[QueueId, tuple[int, int]]:
-            with BlockingReader(self._broker) as reader:
+        def ask() -> dict[QueueId, QueueRange]:
+            with open_topic_reader(self._broker) as reader:
                 found = reader.ranges([self._topic])
-            return {(each.topic, each.queue_id): (each.first, each.end) for each in found}
+            return {(each.topic, each.queue_id): each for each in found}
 
         try:
-            return await asyncio.to_thread(ask)
+            held = await asyncio.to_thread(ask)
         except TopicNotFound as error:
             raise ProjectionError(
                 f"topic {self._topic}: {error}; the event store can be folded instead, with `headrace"
@@ -106,6 +108,23 @@ class EventTopic:
             ) from error
         except MessageQueueError as error:
             raise ProjectionError(f"topic {self._topic}: {error}") from error
+        # A broker that does not tell the start loses nothing.
+        self._starts = {
+            queue: each.first if each.start < 0 else each.start for queue, each in held.items()
+        }
+        return {queue: (each.first, each.end) for queue, each in held.items()}
+
+    async def starts(self) -> Mapping[QueueId, int]:
+        """Returns the offset of each queue's first message ever; what lies below was never lost.
+
+        It is above 0 if the topic was made again under its name.
+
+        Raises:
+            ProjectionError: the broker is away, or has no such topic.
+        """
+        if self._starts is None:
+            await self.ranges()
+        return self._starts or {}
 
     async def ends(self) -> dict[QueueId, int]:
         """Returns the next readable offset of every queue; none where there is no such topic yet.
@@ -123,9 +142,12 @@ class EventTopic:
     async def read(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Sequence[Incoming]]:
         """Yields the messages from one offset up to another, exclusive, some at a time.
 
+        A queue has none before its start.
+
         Raises:
             ProjectionError: the broker is away, or does not hold all of them.
         """
+        start = await self._begin(queue, start, end)
         messages = self._messages(queue, start, end)
         try:
             while some := await asyncio.to_thread(
@@ -148,7 +170,7 @@ class EventTopic:
         """
 
         def ask() -> dict[QueueId, int]:
-            with BlockingReader(self._broker) as reader:
+            with open_topic_reader(self._broker) as reader:
                 found = reader.offsets_at([self._topic], time_ms)
             return {(queue.topic, queue.queue_id): offset for queue, offset in found.items()}
 
@@ -175,6 +197,7 @@ class EventTopic:
         Raises:
             ProjectionError: as `read`.
         """
+        start = await self._begin(queue, start, end)
         portions = self._portions(queue, start, end, keys)
 
         def read_on() -> asyncio.Future[Portion | None]:
@@ -191,6 +214,9 @@ class EventTopic:
         finally:
             await asyncio.gather(following, return_exceptions=True)
             await asyncio.to_thread(portions.close)
+
+    async def _begin(self, queue: QueueId, start: int, end: int) -> int:
+        return min(max(start, (await self.starts()).get(queue, 0)), max(start, end))
 
     async def _believed(self, queue: QueueId, portion: Portion) -> Portion:
         """Puts what every reader passes over in place of messages that are not believed."""
@@ -249,7 +275,7 @@ class EventTopic:
 def _read(
     broker: str, queue: QueueRef, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, Columns, int, int]]:
-    with BlockingReader(broker) as reader:
+    with open_topic_reader(broker) as reader:
         yield from reader.read(queue, start, end)
 
 

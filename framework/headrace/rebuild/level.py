@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Select, delete, func, select
+from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace._runtime.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ from headrace.projections.tables.comparison import compare_on
 from headrace.projections.tables.contents import Target, find_versions, read_offsets, write_offsets
 from headrace.projections.tables.index.live import make_indexes
 from headrace.projections.tables.read_models import ReadModels
-from headrace.projections.tables.succession import further
+from headrace.projections.tables.succession import count_further, further
 from headrace.projections.tables.survey import Survey, open_survey
 from headrace.rebuild.stored_events import STORE, StoredEvents
 from headrace.rebuild.switch import (
@@ -260,8 +260,7 @@ class _Level:
             leaving_out: rows may differ where live lacks events.
         """
         name, ours, live = self.shadow.projection.name, self.ours, self.live
-        behind = await self.connection.scalar(_count(name, ours.generation, live.generation)) or 0
-        ahead = await self.connection.scalar(_count(name, live.generation, ours.generation)) or 0
+        behind, ahead = await count_further(self.connection, name, ours.generation, live.generation)
         outcome = replace(outcome, behind=behind, ahead=ahead)
         expected: frozenset[str] = frozenset()
         if leaving_out and behind:
@@ -330,7 +329,7 @@ async def _survey(
     async with read_models.snapshot() as connection:
         live = (await generations.get_state(connection, name)).generation
         level = _Level(read_models, shadow, means, connection, live)
-        behind = await connection.scalar(_count(name, shadow.generation, live)) or 0
+        behind, _ = await count_further(connection, name, shadow.generation, live)
         if behind > level.behind_max:
             return _Surveyed(live, None)
         # What live lacks it will fold, and nothing here notices.
@@ -379,7 +378,3 @@ async def _put_in_place(
         )
     )
     await write_offsets(connection, target, ends)
-
-
-def _count(name: str, generation: int, other: int) -> Select[int]:
-    return select(func.count()).select_from(further(name, generation, other).subquery())

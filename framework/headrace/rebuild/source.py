@@ -114,6 +114,7 @@ async def open_events(
             serializer=application.serializer,
             missing=truth.missing,
             live_wait_ms=live_wait_ms,
+            starts=events.starts,
             belief=truth.belief,
         )
         yield Opened(

@@ -8,7 +8,7 @@ Used by a rebuild; reads the bodies of an event store. It knows nothing of proje
 broker.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
@@ -57,6 +57,10 @@ class StoredEvents:
             ProjectionError: the database is away.
         """
         return {STORE: (0, await self.end())}
+
+    async def starts(self) -> Mapping[QueueId, int]:
+        """Returns where its queue began, as `EventTopic.starts` does."""
+        return {}
 
     async def read(self, queue: QueueId, start: int, end: int) -> AsyncIterator[Sequence[Incoming]]:
         """Yields the streams from one position up to another, exclusive, as messages.

@@ -62,6 +62,9 @@ __all__ = [
 # Yields the messages of a queue from one offset up to another, exclusive, some at a time.
 Feed = Callable[[QueueId, int, int], AsyncIterator[Sequence[Incoming]]]
 
+# Where each queue of what is fed began, if above 0.
+Starts = Callable[[], Awaitable[Mapping[QueueId, int]]]
+
 # Rounds of catching up before giving up; the live runner can only get ahead in the moment between
 # the end of a round and the lock.
 _ROUNDS_MAX: Final = 50
@@ -104,6 +107,10 @@ class RebuildOutcome:
     reason: str = ""
 
 
+async def _from_zero() -> Mapping[QueueId, int]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
     """What catching up needs.
@@ -113,6 +120,7 @@ class Means:
         serializer: decodes them.
         missing: reads streams that the topic lacks.
         live_wait_ms: how long to wait for a live generation that is behind.
+        starts: asks where queues began; who stands there has read nothing.
         belief: has counted what of the topic was not believed; None: all of it was.
         left_out: aggregates with a stream that does not decode, as folding has found them.
     """
@@ -121,6 +129,7 @@ class Means:
     serializer: Serializer
     missing: MissingReader
     live_wait_ms: int
+    starts: Starts = _from_zero
     belief: Belief | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
 
@@ -192,6 +201,7 @@ async def _bring_live(
     other_version = state.version != shadow.projection.version
     if other_version:
         means = replace(means, live_wait_ms=min(means.live_wait_ms, _OTHER_VERSION_WAIT_MS))
+    starts = await means.starts()
     caught_up, surveyed = 0, None
     for _ in range(_ROUNDS_MAX):
         note = None if surveyed is None else surveyed.note
@@ -208,8 +218,8 @@ async def _bring_live(
             continue
         async with read_models.begin() as connection:
             state = await generations.lock_state(connection, name)
-            live = _read(await read_offsets(connection, name, state.generation))
-            ours = _read(await read_offsets(connection, name, shadow.generation))
+            live = _read(await read_offsets(connection, name, state.generation), starts)
+            ours = _read(await read_offsets(connection, name, shadow.generation), starts)
             if _ahead(live, ours) or (must_be_level and live != ours):
                 continue
             outcome = RebuildOutcome(caught_up=caught_up, offsets=ours)
@@ -376,6 +386,7 @@ async def _catch_up(
 async def _wait_for_live(read_models: ReadModels, shadow: Shadow, means: Means) -> str:
     """Returns why the live generation could not be waited for; empty when it is no longer behind."""
     ours = await read_models.offsets(shadow.projection.name, shadow.generation)
+    ours = _read(ours, await means.starts())
     try:
         await read_models.wait_for_offsets(shadow.projection, ours, timeout_ms=means.live_wait_ms)
     except ProjectionError as error:
@@ -475,6 +486,6 @@ def _ahead(ones: Mapping[QueueId, int], others: Mapping[QueueId, int]) -> dict[Q
     return {queue: offset for queue, offset in ones.items() if offset > others.get(queue, 0)}
 
 
-def _read(offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
-    # A queue of which nothing was read may or may not have a stored offset of 0.
-    return {queue: offset for queue, offset in offsets.items() if offset}
+def _read(offsets: Mapping[QueueId, int], starts: Mapping[QueueId, int]) -> dict[QueueId, int]:
+    # A queue of which nothing was read may or may not have a stored offset, which is where it began.
+    return {queue: offset for queue, offset in offsets.items() if offset > starts.get(queue, 0)}

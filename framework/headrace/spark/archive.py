@@ -29,7 +29,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace._runtime.file_lock import take_file_lock
+from headrace._runtime.private_files import make_folder, open_new
 from headrace.errors import ProjectionError
+from headrace.spark.held_offsets import check_follows, next_offsets
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
@@ -42,7 +44,6 @@ __all__ = [
     "archived_in",
     "check_begins",
     "check_file",
-    "check_follows",
     "check_messages",
     "check_whole",
     "counts_of",
@@ -327,24 +328,6 @@ def check_begins(
             )
 
 
-def check_follows(held: QueueRange, end: int) -> None:
-    """Checks that the broker holds what comes after exported offsets.
-
-    Raises:
-        ProjectionError: it does not.
-    """
-    name = f"{held.topic}/{held.queue_id}"
-    if end < held.first:
-        raise ProjectionError(
-            f"{name}: offsets {end} to {held.first - 1} were deleted before they were exported"
-        )
-    if end > held.end:
-        raise ProjectionError(
-            f"{name} ends at {held.end}, before the exported offsets, which end at {end}: the topic"
-            " was recreated; export it into an empty folder"
-        )
-
-
 def read_archived(
     files: Sequence[ArchiveFile], piece: QueueSlice
 ) -> Iterator[tuple[int, list[tuple[int, str, bytes]]]]:
@@ -404,14 +387,14 @@ def writing_part(folder: Path) -> Iterator[Path]:
     Raises:
         ProjectionError: another export is writing.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    make_folder(folder)
+    with open_new(folder / ".lock", "w") as lock:
         if not take_file_lock(lock.fileno()):
             raise ProjectionError(f"another export is writing into {folder}")
         place = folder / _WRITING
         # Of an export that was killed.
         shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
+        make_folder(place)
         try:
             yield place
         finally:
@@ -420,7 +403,8 @@ def writing_part(folder: Path) -> Iterator[Path]:
 
 def finish_part(place: Path, part: ExportedPart) -> Path:
     """Makes what was written a part that is read; durable on return. Returns where it is."""
-    (place / _MANIFEST).write_bytes(msgspec.json.encode(part))
+    with open_new(place / _MANIFEST, "wb") as file:
+        file.write(msgspec.json.encode(part))
     _flush_tree(place)
     final = part_folder(place.parent, part.number)
     place.rename(final)
@@ -448,8 +432,8 @@ def flush(path: Path) -> None:
 @contextmanager
 def parquet_at(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Opens a file to write, with its folder; compressed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    make_folder(path.parent)
+    with open_new(path, "wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         yield writer
 
 
@@ -485,13 +469,4 @@ def ends_of(parts: Sequence[ExportedPart], held: Sequence[QueueRange]) -> dict[Q
     Raises:
         ProjectionError: the broker does not hold what comes next, or lacks a queue.
     """
-    done = parts[-1].end if parts else {}
-    gone = sorted(set(done) - {one.queue_id for one in held})
-    if gone:
-        raise ProjectionError(f"{parts[-1].topic} has no queue {gone[0]} any more")
-    begin: dict[QueueRef, int] = {}
-    for one in held:
-        queue = QueueRef(one.topic, one.queue_id)
-        begin[queue] = done.get(one.queue_id, one.first)
-        check_follows(one, begin[queue])
-    return begin
+    return next_offsets(held, parts[-1].end if parts else {})

@@ -57,6 +57,7 @@ __all__ = [
     "Folded",
     "in_two_queues",
     "map_records",
+    "onto_versions",
     "read_result",
     "refuses_overflow",
     "run_fold",
@@ -263,6 +264,22 @@ def _read_native(
     return events.selectExpr(*plain_columns(native.reading))
 
 
+def onto_versions(streams: DataFrame, versions: DataFrame) -> DataFrame:
+    """Returns streams with the last version of their aggregate as `number`, as `type_streams` takes them.
+
+    Args:
+        streams: as `read_streams` yields them.
+        versions: columns `key` and `number`, several rows of an aggregate allowed.
+    """
+    known = versions.groupBy("key").agg(expr("max(number) as known"))
+    names = [name for name in streams.columns if name != "number"]
+    based = streams.join(known, "key", "left").selectExpr(
+        *names, f"if(kind = '{STREAM}', coalesce(known, 0), number) as number"
+    )
+    # In the order of the records' own form.
+    return based.select(*streams.columns)
+
+
 def _with_files(
     spark: SparkSession,
     plan: FoldPlan,
@@ -274,7 +291,6 @@ def _with_files(
     versions = versions_in_files(spark, files)
     events = events_in_files(spark, files, native.reading)
     if plan.slices:
-        known = versions.groupBy("key").agg(expr("max(number) as known"))
 
         def read(batches: Batches) -> Batches:
             with rarely_collecting():
@@ -283,12 +299,7 @@ def _with_files(
         count = len(plan.tasks)
         places = spark.range(0, count, 1, count)
         streams = map_records(places, read_streams, plan, finished)
-        names = [name for name in streams.columns if name != "number"]
-        based = streams.join(known, "key", "left").selectExpr(
-            *names, f"if(kind = '{STREAM}', coalesce(known, 0), number) as number"
-        )
-        # In the order of the records' own form.
-        based = by_key(based.select(*streams.columns), count)
+        based = by_key(onto_versions(streams, versions), count)
         tail = based.mapInArrow(read, native.reading.schema)
         columns = plain_columns(native.reading)
         columns[columns.index("`moment`")] = (

@@ -4,7 +4,7 @@ Rebuilding a projection: events from the topic through Spark into a shadow, then
     begin a shadow ─▶ capture where the topic ends ─▶ read and fold in Spark ─▶ rows, versions and
     offsets in one transaction ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
-Until the switch nothing that anybody reads is touched: a rebuild that is killed at any moment
+Until the switch it does not touch the live table: a rebuild that is killed at any moment
 leaves an unused table, which the next one drops. Used by the command line; uses the other modules
 of this package. It must not know a subscription.
 """
@@ -68,33 +68,33 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         projection_name: which of its projections.
         broker: `host:port`, as this process and every executor reach it; None: as for `Choices`.
-        read_models_url: where the projection's tables are; PostgreSQL, as every executor reaches it
-            too.
-        event_store_url: fills gaps of the event topic, and knows foreign messages; as every executor
-            reaches it. Without it a gap is an error, and all that stands in the topic is believed.
+        read_models_url: where the projection's tables are; with PostgreSQL, every executor must reach
+            this address.
+        event_store_url: fills gaps of the event topic, and recognises foreign messages; every executor
+            must reach it. Without it a gap is an error, and every message of the topic is trusted.
         source: folds the event "topic", or the event "store", which every executor then reads.
         spark: a session of any kind, or one that starts when everything else is known to be there; None
-            starts a local one for this rebuild.
-        start: "zero" folds the whole topic; "offsets" folds what came since onto a copy of the
+            starts a local session for this rebuild.
+        start: "zero" folds the whole topic; "offsets" folds only newer events onto a copy of the
             live rows, as they are.
-        wanted: fold these rows alone, from zero, among live rows that stay as they are.
-        export: a folder of exported events; what it holds is read from there, the rest from the
-            broker. Executors have to see it under the same path.
+        wanted: fold only these rows, from zero; the other live rows stay as they are.
+        export: a folder of exported events; its events are read from there, the rest from the
+            broker. Executors must see it under the same path.
         verify: compare row for row with the live generation, at equal offsets, before switching.
-        switch: make the result live if nothing speaks against it.
+        switch: make the result live if there is no reason against it.
         accept: how many rows may differ; True: any number.
-        take_over: begin even if another rebuild seems to be running; its result is lost, but for what its
-            tasks have copied.
+        take_over: begin even if another rebuild seems to be running; its result is lost, except the
+            rows that its tasks have copied.
         live_wait_ms: how long to wait for a live generation that is behind, or stands still.
         connections_max: to PostgreSQL, of all executors together; a task holds one from its first
             rows to its last.
-        task_bytes_min: of messages for which another task is wanted, up to as many tasks as there are cores.
+        task_bytes_min: bytes of messages per task, at least; there are never more tasks than cores.
         report: called at the start of each phase.
         clock: measures the phases.
 
     Returns:
-        What was done. Not switched, though asked to: `reason` says why, and the rebuilt table is
-        kept until the next rebuild.
+        What was done. If it did not switch though asked to, `reason` says why, and the rebuilt table
+        is kept until the next rebuild.
 
     Raises:
         RebuildRunning: another rebuild of the projection is under way.

@@ -12,21 +12,28 @@ where the broker cannot say that aggregates have kept their queues. It must not 
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.app import load_app
+from headrace.errors import ProjectionError
+from headrace.events.publisher import event_topic
+from headrace.spark.executor.doubts import seal_of
 from headrace.spark.executor.fold import RECORD_SCHEMA, Batches
-from headrace.spark.executor.plan import FoldPlan
+from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.streams import find_moved
+from headrace.spark.topic import fetch_ranges, fetch_settled, message_bytes
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice, split_slices
-from headrace_mq.spark.reader import fetch_ranges, fetch_settled, message_bytes, rarely_collecting
+from headrace_mq.spark.reader import rarely_collecting
 
-__all__ = ["TASK_BYTES_MIN", "by_key", "divide", "divide_plan"]
+__all__ = ["TASK_BYTES_MIN", "by_key", "divide", "divide_plan", "plan_events"]
 
 # Bytes of messages for which another task is wanted: some seconds of folding, next to which starting a
 # task is nothing.
@@ -36,6 +43,42 @@ TASK_BYTES_MIN: Final = 64 << 20
 _TOGETHER_COST: Final = 2.0
 # Of a message, where none can be looked at.
 _MESSAGE_BYTES: Final = 500.0
+
+
+def plan_events(
+    app: str,
+    wanted: Callable[[Sequence[QueueRange]], Sequence[QueueSlice]],
+    *,
+    broker: str,
+    event_store_url: str | None,
+    projection: str = "",
+) -> FoldPlan:
+    """Returns what to read of an application's event topic, not divided yet.
+
+    Args:
+        app: the application's import path.
+        wanted: chooses from what the broker holds.
+        broker: its address, as every executor reaches it.
+        event_store_url: fills gaps, and knows foreign messages.
+        projection: the projection's name, where one is folded.
+
+    Raises:
+        ProjectionError: the broker is away or has no such topic, or does not hold what is wanted.
+    """
+    application = load_app(app)
+    try:
+        slices = wanted(fetch_ranges(broker, [event_topic(application.name)]))
+    except (MessageQueueError, ValueError) as error:
+        raise ProjectionError(f"the events of {app}: {error}") from error
+    return FoldPlan(
+        app=app,
+        folder=module_folder(app),
+        projection=projection,
+        broker=broker,
+        event_store=event_store_url,
+        slices=tuple(slices),
+        seal=seal_of(event_store_url, application.serializer),
+    )
 
 
 def divide_plan(

@@ -55,7 +55,7 @@ class StoredStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The state of an aggregate at a version whose events are stored; made from them, no truth.
+    """The state of an aggregate at a version, computed from its stored events; you may lose it.
 
     Attributes:
         aggregate_type: registered name of its class.
@@ -78,8 +78,8 @@ class StoreIdentity:
 
     Attributes:
         id: a UUID as text.
-        seal_key: 32 random bytes, with which events are sealed that leave the store. A secret.
-        made_at: when they were made, UTC.
+        seal_key: 32 random bytes that seal the events which leave the store. A secret.
+        made_at: when id and key were made, UTC.
     """
 
     id: str
@@ -88,10 +88,10 @@ class StoreIdentity:
 
 
 class EventStore(Protocol):
-    """Keeps streams of events, which are the truth.
+    """Keeps streams of events, which are the source of truth.
 
-    A stream that is not what was stored, or does not decode, raises `DamagedStream` where it is
-    read; `survey` goes around it.
+    Reading a stream that has changed since it was stored, or that does not decode, raises
+    `DamagedStream`; `survey` goes on with the other streams.
 
     All methods may be called concurrently. Failures of the database itself are raised as they are
     (`sqlalchemy.exc.SQLAlchemyError`, `OSError`) and may be retried by the caller: `append` is safe
@@ -116,8 +116,8 @@ class EventStore(Protocol):
     async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         """Returns what commands stored, rejections included, by aggregate id and command id.
 
-        One that stored nothing is left out; of a stream that cannot be read there is the error. One
-        round trip, however many commands there are.
+        A command that stored nothing is left out; a stream that cannot be read comes as its error.
+        All commands together take one round trip.
         """
         ...
 
@@ -140,7 +140,7 @@ class EventStore(Protocol):
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Keeps the newest snapshot of each aggregate, at most one of each in one call.
 
-        An older one of the same state version never takes the place of a newer one.
+        An older snapshot of the same state version never replaces a newer one.
         """
         ...
 
@@ -153,7 +153,7 @@ class EventStore(Protocol):
         ...
 
     async def identity(self) -> StoreIdentity:
-        """Returns which store this is; the first call of all makes the identity, and all get the same."""
+        """Returns which store this is; the first call makes the identity, and all calls return the same."""
         ...
 
     async def aclose(self) -> None:

@@ -1,11 +1,14 @@
 """
-Opens an event store by its URL, and the table of parked commands in the same database.
+Opens an event store by its URL, and what else stands in its database: parked commands, messages for later.
 
 Used by the application, by `headrace.parked`, by rebuilds and by the command line; picks the adapter.
 """
 
 import sqlite3
 from functools import cache
+from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace._runtime.log import get_logger
 from headrace.serialization import Serializer
@@ -15,7 +18,10 @@ from headrace.stores.database.schema import prepare
 from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.stores.memory.store import MemoryEventStore
 
-__all__ = ["open_command_letters", "open_event_store"]
+if TYPE_CHECKING:  # the extra of Kafka may not be installed
+    from headrace.transports.kafka.schedule import Schedule
+
+__all__ = ["open_command_letters", "open_event_store", "open_schedule"]
 
 _log = get_logger(__name__)
 
@@ -67,13 +73,37 @@ async def open_command_letters(url: str) -> CommandLetterStore:
         return MemoryCommandLetters()
     from headrace.stores.letters import DatabaseCommandLetters
 
+    return DatabaseCommandLetters(await _prepared(url))
+
+
+async def open_schedule(url: str) -> "Schedule":
+    """Opens the messages for later in the database of an event store; over Kafka they are kept there.
+
+    Args:
+        url: as for `open_event_store`.
+
+    Raises:
+        DefinitionError: the URL is none of these.
+        SchemaOutOfDate: the schema is behind; the sentence says the command to run.
+        sqlalchemy.exc.SQLAlchemyError, OSError: the database cannot be reached.
+    """
+    from headrace.transports.kafka.schedule import MemorySchedule
+
+    if url == "memory://":
+        return MemorySchedule()
+    from headrace.stores.schedule import DatabaseSchedule
+
+    return DatabaseSchedule(await _prepared(url))
+
+
+async def _prepared(url: str) -> AsyncEngine:
     engine = create_engine(url)
     try:
         await prepare(engine)
     except BaseException:
         await engine.dispose()
         raise
-    return DatabaseCommandLetters(engine)
+    return engine
 
 
 def _sqlite(url: str, serializer: Serializer) -> EventStore:

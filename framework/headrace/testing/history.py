@@ -1,5 +1,5 @@
 """
-Tests of what reads events: given a history, then rows, commands, or calls.
+Tests of projections, processes and event handlers: given a history, then rows, commands, or calls.
 
     history = History()
     history.happened("ann", AccountOpened(owner="Ann"), Deposited(amount=5))
@@ -8,13 +8,17 @@ Tests of what reads events: given a history, then rows, commands, or calls.
     assert history.commands(transfers) == []
 
 It runs the functions that you wrote and nothing else: no store, no queue, no event loop. `clock` says when
-things happen; move it between two of them.
+things happen; advance it between two of them.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import heapq
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel
@@ -31,7 +35,7 @@ from headrace.projections.definition.projection import Projection
 from headrace.resources.parameters import bound_to
 from headrace.serialization import CommandEnvelope
 
-__all__ = ["FakeClock", "History", "InstanceOutcome"]
+__all__ = ["FakeClock", "FakeTimer", "History", "InstanceOutcome"]
 
 R = TypeVar("R", bound=BaseModel)
 S = TypeVar("S", bound=BaseModel)
@@ -40,7 +44,7 @@ _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """A clock that stands still until a test advances it.
+    """A clock that stands still until a test moves it; `App.run_local` runs an application on it.
 
     Args:
         start: the time of day to begin with; UTC.
@@ -49,6 +53,10 @@ class FakeClock:
     def __init__(self, start: datetime = _START) -> None:
         self._start = start
         self._passed_ms = 0
+        self._timers: list[tuple[int, int, FakeTimer]] = []
+        self._timers_made = 0
+        self._sleepers = 0
+        self._quiet: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def start(self) -> datetime:
@@ -64,25 +72,128 @@ class FakeClock:
         return self._passed_ms
 
     def advance(self, ms: int) -> None:
-        """Lets time pass.
+        """Lets time pass, without waiting for applications; for a running one use `elapse`.
 
         Args:
             ms: how much, in milliseconds; not negative.
         """
         if ms < 0:
             raise ValueError(f"time does not go back: {ms} ms")
-        self._passed_ms += ms
+        end = self._passed_ms + ms
+        while self._stop(end):
+            pass
+
+    async def elapse(self, duration: timedelta) -> None:
+        """Lets time pass for the applications that run on this clock.
+
+        The clock stops at each moment at which something is due, in order, until all that this caused
+        is handled. On return everything that was due is handled, and the applications are quiet.
+
+        Args:
+            duration: how much time; not negative. A part of a millisecond counts as one.
+
+        Raises:
+            TimeoutError: an application was not quiet in time; see `RunningApp.quiet`.
+        """
+        if duration < timedelta(0):
+            raise ValueError(f"time does not go back: {duration}")
+        end = self._passed_ms + math.ceil(duration / timedelta(milliseconds=1))
+        await self._all_quiet()
+        going = True
+        while going:
+            going = self._stop(end)
+            await self._all_quiet()
+
+    @property
+    def sleepers(self) -> int:
+        """How many are in `wait`."""
+        return self._sleepers
+
+    def call_later(
+        self, seconds: float, call: Callable[..., object], *arguments: Any
+    ) -> "FakeTimer":
+        """Calls a function when so much time has passed on this clock; never before `call_later` ends."""
+        due_ms = self._passed_ms + math.ceil(round(max(seconds, 0.0) * 1_000, 3))
+        timer = FakeTimer(partial(call, *arguments))
+        if due_ms <= self._passed_ms:
+            asyncio.get_running_loop().call_soon(timer.call)
+        else:
+            self._timers_made += 1
+            heapq.heappush(self._timers, (due_ms, self._timers_made, timer))
+        return timer
+
+    async def wait(self, seconds: float) -> None:
+        """Waits until so much time has passed on this clock."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            self._sleepers -= 1
+            if not over.done():
+                over.set_result(None)
+
+        self._sleepers += 1
+        timer = self.call_later(seconds, wake)
+        try:
+            await over
+        finally:
+            if not timer.called:
+                timer.cancel()
+                self._sleepers -= 1
+
+    @contextmanager
+    def attended(self, quiet: Callable[[], Awaitable[None]]) -> Iterator[None]:
+        """Awaits `quiet` wherever `elapse` stops, until the block ends."""
+        self._quiet.append(quiet)
+        try:
+            yield
+        finally:
+            self._quiet.remove(quiet)
+
+    def _stop(self, end: int) -> bool:
+        """Goes on to the next moment at which something is due, and calls it; False: that is the end."""
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers or self._timers[0][0] > end:
+            self._passed_ms = end
+            return False
+        self._passed_ms = self._timers[0][0]
+        while self._timers and self._timers[0][0] <= self._passed_ms:
+            heapq.heappop(self._timers)[2].call()
+        return True
+
+    async def _all_quiet(self) -> None:
+        for quiet in self._quiet:
+            await quiet()
+
+
+class FakeTimer:
+    """A call at a later time of a `FakeClock`."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.called = False
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Calls nothing any more."""
+        self.cancelled = True
+
+    def call(self) -> None:
+        """Makes the call, unless it was cancelled."""
+        if not self.cancelled:
+            self.called = True
+            self._call()
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceOutcome(Generic[S]):
-    """Where an instance of a process stands, and what it sent.
+    """The state of an instance of a process, and the commands it sent.
 
     Attributes:
-        state: what it remembers.
+        state: its state.
         undo: commands that `Compensate` would send, the oldest first.
-        ended: whether it is over.
-        commands: what it sent, in order; one for a later moment as `Later`.
+        ended: whether it has ended.
+        commands: the commands it sent, in order; a scheduled one as `Later`.
     """
 
     state: S | None
@@ -97,7 +208,7 @@ class History:
 
     Args:
         clock: says when each thing happens.
-        provide: what handlers get besides events, by type.
+        provide: the resources that handlers get, by type.
     """
 
     clock: FakeClock = field(default_factory=FakeClock)
@@ -112,12 +223,12 @@ class History:
         aggregate_type: str = "Aggregate",
         items: Mapping[str, str] | None = None,
     ) -> Self:
-        """Lets events of an aggregate happen now, each by a command of its own.
+        """Adds events of an aggregate, now, each from its own command.
 
         Args:
-            aggregate_id: whose events they are.
+            aggregate_id: the aggregate.
             events: in order.
-            aggregate_type: registered name of the aggregate's class, for what looks at it.
+            aggregate_type: registered name of the aggregate's class, for code that reads it.
             items: text values that came with the commands.
         """
         for event in events:
@@ -128,7 +239,7 @@ class History:
         return self
 
     def rejected(self, command: Command, error: DomainError) -> Self:
-        """Lets a command be rejected now, as if a handler had raised this error."""
+        """Adds a rejection of a command, now, as if a handler had raised this error."""
         rejection = Rejection(
             error=error.code or type(error).__name__,
             sentence=str(error),
@@ -140,7 +251,7 @@ class History:
         return self
 
     def rows(self, projection: Projection[R]) -> dict[str, R]:
-        """Returns the rows that a projection makes of all this, by key.
+        """Returns the rows that a projection makes of this history, by key.
 
         Raises:
             ProjectionError: a fold or key function raised; names the event.
@@ -149,7 +260,7 @@ class History:
         return {key: row for key, row in rows.items() if row is not None}
 
     def commands(self, manager: ProcessManager) -> list[Command | Later]:
-        """Returns what a process manager sends, in order; raises what its handlers raise.
+        """Returns the commands that a process manager sends, in order; raises what its handlers raise.
 
         Raises:
             DefinitionError: a handler wants a type that is not in `provide`.
@@ -160,7 +271,7 @@ class History:
     def periodic(self, command: PeriodicCommand) -> list[Command]:
         """Returns what a periodic command has sent between the start of the clock and its time now.
 
-        As a process does that ran all the time; `App.periodic_command` gives one by name.
+        A running process would have sent the same. `App.periodic_command` returns one by name.
         """
         begin, now = self.clock.start, self.clock.now()
         moments = command.schedule.between(begin, now, most=MISSED_MAX)
@@ -172,8 +283,8 @@ class History:
         A rejection reaches the instances that sent an equal command.
 
         Raises:
-            DefinitionError: a handler yielded what it must not, or a key is no usable id.
-            SerializationError: a state would not come back as it is.
+            DefinitionError: a handler yielded an unknown result, or a key is not a usable id.
+            SerializationError: a state would change when it is stored and read.
         """
         progress: dict[str, Progress[S]] = {}
         sent: dict[str, list[Command | Later]] = {}
@@ -191,7 +302,7 @@ class History:
         }
 
     async def handle(self, handlers: EventHandlers) -> None:
-        """Calls event handlers for all this, as a running application does; raises what they raise.
+        """Calls event handlers for this history, as a running application does; raises what they raise.
 
         Raises:
             DefinitionError: a handler wants a type that is not in `provide`.

@@ -55,8 +55,8 @@ def scenario(
 
     Args:
         aggregate_type: the class, or a decider.
-        aggregate_id: whose scenario it is.
-        app: handles the commands that `when` is given.
+        aggregate_id: the aggregate's id.
+        app: handles the commands that you pass to `when`.
     """
     if isinstance(aggregate_type, Decider):
         handler = handler_of(aggregate_type) if app is None else None
@@ -65,7 +65,7 @@ def scenario(
 
 
 class Scenario(Generic[A]):
-    """An aggregate and what happened to it before; made by `scenario`."""
+    """An aggregate and its events so far; made by `scenario`."""
 
     def __init__(
         self, aggregate: A, app: HasHandlers | None, handler: CommandHandler | None
@@ -76,13 +76,13 @@ class Scenario(Generic[A]):
         self._items: dict[str, str] = {}
 
     def given(self, *events: DomainEvent) -> "Scenario[A]":
-        """Lets events have happened, each by a command of its own."""
+        """Adds earlier events, each from its own command."""
         for event in events:
             self._aggregate.replay(self._aggregate.version + 1, [event])
         return self
 
     def given_items(self, **items: str) -> "Scenario[A]":
-        """Lets the command come with items, which middleware may look at."""
+        """Adds items to the command, which middleware may read."""
         self._items |= items
         return self
 
@@ -90,8 +90,8 @@ class Scenario(Generic[A]):
         """Lets the aggregate decide.
 
         Args:
-            decide: a command; or a function that calls a method of the aggregate. One that returns
-                another aggregate, as a creating method does, is judged by that one.
+            decide: a command; or a function that calls a method of the aggregate. If the function
+                returns another aggregate, as a creating method does, the outcome is that one's.
         """
         if isinstance(decide, Command):
             return self._handle(decide)
@@ -156,14 +156,14 @@ class Outcome(Generic[A]):
 
     @property
     def result(self) -> Any:
-        """What the handler handed to `set_result`, as its caller gets it."""
+        """The value of `set_result`, as the caller gets it."""
         return decode_result(self._result)
 
     def then(self, *events: DomainEvent) -> A:
-        """Claims that exactly these events were decided, in order; returns the aggregate.
+        """Asserts that exactly these events were recorded, in order; returns the aggregate.
 
         Raises:
-            AssertionError: something else was.
+            AssertionError: other events were.
         """
         if self._error is not None:
             raise AssertionError(f"expected {_listed(events)}, but got {self._error!r}") from (
@@ -175,18 +175,18 @@ class Outcome(Generic[A]):
         return self._aggregate
 
     def then_nothing(self) -> A:
-        """Claims that nothing was decided; returns the aggregate.
+        """Asserts that no event was recorded; returns the aggregate.
 
         Raises:
-            AssertionError: something was.
+            AssertionError: one was.
         """
         return self.then()
 
     def then_raises(self, error_type: type[E]) -> E:
-        """Claims that a rule said no, and that nothing was decided; returns the error.
+        """Asserts that a rule said no and that no event was recorded; returns the error.
 
         Raises:
-            AssertionError: no rule did, or another one, or an event was recorded before.
+            AssertionError: no rule said no, or another rule did, or an event was recorded before.
         """
         if not isinstance(self._error, error_type):
             got = _listed(self._aggregate.recorded) if self._error is None else repr(self._error)

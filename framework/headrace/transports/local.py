@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.clock import Clock, SystemClock, Timer
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
@@ -93,11 +93,15 @@ class LocalTransport:
 
     Args:
         clock: tells how long it is until a scheduled message is due.
+        call_later: waits until then, as the event loop's `call_later`; None: that one does.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, call_later: Callable[..., Timer] | None = None
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        self._call_later = call_later
+        self._waiting: dict[int, Timer] = {}
         self._scheduled = 0
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, _Group] = {}
@@ -159,9 +163,8 @@ class LocalTransport:
         delay_s = max(0.0, delay.total_seconds())
         self._scheduled += 1
         number = self._scheduled
-        self._waiting[number] = asyncio.get_running_loop().call_later(
-            delay_s, self._deliver, number, message
-        )
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        self._waiting[number] = call_later(delay_s, self._deliver, number, message)
 
     async def subscribe(
         self, group: str, topics: Sequence[str], *, offsets: OffsetLoader | None = None
@@ -236,6 +239,17 @@ class LocalTransport:
         for group in list(self._groups.values()):
             for member in list(group.members):
                 await member.aclose()
+
+    def is_quiet(self, topics: Collection[str] = ()) -> bool:
+        """Whether every message is acknowledged by every group, and each group has a member.
+
+        Args:
+            topics: have to have a group; without one they are not quiet.
+        """
+        members = [each for group in self._groups.values() for each in group.members]
+        read = {topic for each in members for topic in each.topics}
+        staffed = all(group.members for group in self._groups.values())
+        return staffed and read.issuperset(topics) and not any(each.is_busy for each in members)
 
     # What subscriptions ask for.
 
@@ -417,6 +431,14 @@ class LocalSubscription:
         self._positions.clear()
         self._news.set()
         self._transport.leave(self._group, self)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages are to be read or acknowledged."""
+        places = self._positions.values()
+        return bool(self._unplaced) or any(
+            each.delivered or each.next < each.queue.end for each in places
+        )
 
     def notice(self, topic: str) -> None:
         """Wakes a waiting poll when one of the topics has something new."""

@@ -7,6 +7,7 @@ Used by `App`, which makes it, and by the running application.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from headrace._runtime.clock import Clock
 from headrace.events.belief import Belief
 from headrace.events.publisher import event_topic
 from headrace.handlers.progress import HandlerProgress
@@ -45,6 +46,7 @@ class Watch:
         commands: the commands that are parked; None: they are not looked at.
         belief: has counted foreign messages in the topic; None: they are not counted.
         lineage: knows whether the topic's readers stand still; None: it is not known.
+        clock: tells the time.
     """
 
     def __init__(  # noqa: PLR0913 - the parts it is put together from, all by name
@@ -61,6 +63,7 @@ class Watch:
         commands: CommandLetterStore | None = None,
         belief: Belief | None = None,
         lineage: LineageCheck | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self.lags = Lags(
@@ -68,6 +71,7 @@ class Watch:
             projections=projections,
             read_models=read_models,
             transport=transport,
+            clock=clock,
         )
         self.alarms = Alarms(
             projections=[
@@ -85,6 +89,7 @@ class Watch:
             commands=commands,
             transport=transport if lineage is None else lineage,
             versions={name: each.version for name, each in projections.items()},
+            clock=clock,
         )
         self._heart = Heart(
             app_name=app_name,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from headrace_mq._net.certificates import subject_of
 from headrace_mq._net.ledger import Budgets
 from headrace_mq.errors import BrokerError
 from headrace_mq.protocol.frame import (
@@ -160,6 +161,11 @@ class Connection(asyncio.Protocol):
         """The client's address without a port, as the socket tells it; empty if it does not."""
         name = self._transport.get_extra_info("peername")
         return name[0] if isinstance(name, tuple) else ""
+
+    @property
+    def principal(self) -> str:
+        """The subject of the client's certificate, `CN=reports,O=Bank`; empty where it showed none."""
+        return subject_of(self._transport.get_extra_info("peercert"))
 
     @property
     def descriptor(self) -> int:

@@ -11,13 +11,16 @@ knows the handshake.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
+from headrace_mq._net.address import BrokerAddress, reasons_of, unreachable
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
+from headrace_mq._net.certificates import client_context
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.keepalive import VANISHED_MS
+from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     BrokerError,
@@ -25,6 +28,7 @@ from headrace_mq.errors import (
     ConnectionLost,
     MessageQueueError,
     RequestTimeout,
+    TlsFailed,
 )
 from headrace_mq.protocol.bodies import Body, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -38,10 +42,6 @@ __all__ = [
     "Link",
     "LinkSettings",
     "hello_for",
-    "parse_address",
-    "parse_addresses",
-    "reasons_of",
-    "unreachable",
 ]
 
 # Connecting and shaking hands; a broker that needs longer is as good as absent.
@@ -74,46 +74,6 @@ class LinkSettings(NamedTuple):
         return cls(pauses, settings.vanished_ms_max, settings.busy_poll_us)
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    number = int(port) if port.isascii() and port.isdigit() else -1
-    # With a slash it is a URL, and no name of a host.
-    if not host or "/" in host or not 0 <= number <= 65_535:
-        raise ValueError(f"a broker address looks like 127.0.0.1:9876, not {address!r}")
-    return host, number
-
-
-def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """Splits one address, or several with commas between, under which one broker may be found.
-
-    A broker is one process; several addresses are for one that moved. Clients use the first that answers.
-
-    Raises:
-        ValueError: one of them is no address; shows an example.
-    """
-    return [parse_address(each.strip()) for each in text.split(",")]
-
-
-def reasons_of(failures: Mapping[tuple[str, int], Exception]) -> str:
-    """Says why no address answered; the address stands with its reason where there are several."""
-    if len(failures) == 1:
-        return str(next(iter(failures.values())))
-    named = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}": each
-             for (host, port), each in failures.items()}  # fmt: skip
-    return "; ".join(f"{name}: {error or type(error).__name__}" for name, error in named.items())
-
-
-def unreachable(address: str, reason: BaseException | str | None) -> ConnectionLost:
-    """The error for a broker that does not answer, saying what to check."""
-    because = f" ({reason})" if reason is not None and str(reason) else ""
-    return ConnectionLost(
-        f"no broker answers at {address}{because}: check that it is running, that address and port"
-        " are right, and that no firewall stands between"
-    )
-
-
 def hello_for(client_id: str) -> Hello:
     """The first body of a connection."""
     return Hello(
@@ -144,7 +104,7 @@ class Link:
     """A connection to one broker that reconnects until it is closed.
 
     Args:
-        address: the broker's `host:port`, or several with commas between; see `parse_addresses`.
+        address: of the broker; see `BrokerAddress`.
         client_id: the name in the handshake, the same on every reconnection.
         settings: how it keeps its connection.
         on_push: takes every frame that the broker sends unasked.
@@ -167,7 +127,8 @@ class Link:
     ) -> None:
         self._settings = settings
         self._busy_poll: BusyPoll | None = None
-        self._places = parse_addresses(address)
+        parsed = BrokerAddress.parse(address)
+        self._places, self._tls = list(parsed.places), parsed.tls
         self.address = address
         self.client_id = client_id
         self._on_push = on_push
@@ -292,6 +253,8 @@ class Link:
         while True:
             try:
                 return await self._exchange(code, *parts)
+            except TlsFailed:
+                raise
             except ConnectionLost:
                 continue
             except BrokerError as error:
@@ -372,24 +335,27 @@ class Link:
 
     async def _connect_to(self, host: str, port: int) -> ClientConnection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: ClientConnection(
-                self._on_push,
-                self._on_ready,
-                self._ended,
-                self._settings.vanished_ms,
-                self._busy_poll,
-            ),
-            host,
-            port,
+        connection = ClientConnection(
+            self._on_push,
+            self._on_ready,
+            self._ended,
+            self._settings.vanished_ms,
+            self._busy_poll,
         )
+        tls = None
+        if self._tls is not None:
+            # Read for each connection: new files count from the next one on.
+            tls = TlsStream.of_client(connection, client_context(self._tls), host)
+        await loop.create_connection(lambda: tls or connection, host, port)
         try:
             hello = encode(hello_for(self.client_id))
             connection.ready(
                 decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
             )
-        except BaseException:
+        except BaseException as error:
             connection.end("the handshake failed")
+            if tls is not None and tls.failure is not None:
+                raise tls.failure from error
             raise
         return connection
 
@@ -415,7 +381,8 @@ class Link:
     def _failed(self, error: Exception) -> None:
         self._last_error = error
         # A refusal will not pass by waiting: those who wait now get it.
-        if isinstance(error, BrokerError) and not error.retriable and self._next is not None:
-            refused, self._next = self._next, asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            refused.exception()
+        refused = isinstance(error, BrokerError) and not error.retriable
+        if (refused or isinstance(error, TlsFailed)) and self._next is not None:
+            waiting, self._next = self._next, asyncio.get_running_loop().create_future()
+            waiting.set_exception(error)
+            waiting.exception()

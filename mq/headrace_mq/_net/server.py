@@ -13,9 +13,11 @@ from collections import deque
 from contextlib import suppress
 
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
+from headrace_mq._net.certificates import ServerCertificates
 from headrace_mq._net.connection import TURN_MS, Connection, FrameHandler, ServerLimits
 from headrace_mq._net.keepalive import notice_vanished
 from headrace_mq._net.ledger import Ledger
+from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
@@ -24,13 +26,20 @@ from headrace_mq.errors import (
     Overloaded,
     TooManyConnections,
 )
+from headrace_mq.protocol.bodies import ErrorAnswer, Hello, decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FLAG_ANSWER, FrameReader, encode_frame
 
-__all__ = ["REFUSED_MAX", "Connection", "FrameHandler", "FrameServer", "ServerLimits"]
+__all__ = ["REFUSED_MAX", "SUPERVISOR", "Connection", "FrameHandler", "FrameServer", "ServerLimits"]
 
 # Connections the kernel completes while the loop is busy; usual for servers on Linux.
 _BACKLOG = 1_024
 # Connections that were turned away and are still told why; above it the oldest is cut off.
 REFUSED_MAX = 64
+# How soon new certificate files are found: they are renewed days before the old ones expire.
+CERTIFICATES_LOOK_MS = 10_000
+# The client id of who asks only whether the broker is alive, for which a refusal will do.
+SUPERVISOR = "supervisor"
 _NO_DESCRIPTORS = (
     "as many files and connections are open as the system grants this broker, but for those kept for its"
     " own files; close some, or raise the limit (LimitNOFILE, ulimit -n)"
@@ -75,11 +84,20 @@ class FrameServer:
         self._listener: asyncio.Server | None = None
         self._arriving: dict[Connection, int] = {}
         self._looker: asyncio.TimerHandle | None = None
+        self._certificates: ServerCertificates | None = None
+        self._certificates_looker: asyncio.TimerHandle | None = None
         self._all_lost = asyncio.Event()
         self._all_lost.set()
 
-    async def listen(self, host: str, port: int) -> str:
+    async def listen(
+        self, host: str, port: int, certificates: ServerCertificates | None = None
+    ) -> str:
         """Begins to accept connections; returns the address it is bound to.
+
+        Args:
+            host: an address of this machine.
+            port: 0 takes a free one.
+            certificates: with which it speaks TLS; None: it does not.
 
         Raises:
             MessageQueueError: the address cannot be bound.
@@ -88,7 +106,7 @@ class FrameServer:
         self.busy_poll = busy_poll_of(self.loop, self.limits.busy_poll_us)
         try:
             self._listener = await self.loop.create_server(
-                lambda: Connection(self),
+                self._make_secure if certificates is not None else lambda: Connection(self),
                 host,
                 port,
                 family=socket.AF_INET6 if ":" in host else socket.AF_INET,
@@ -101,6 +119,9 @@ class FrameServer:
         for listener in self._listener.sockets:
             notice_vanished(listener, self.limits.vanished_ms)
         self._look_soon()
+        self._certificates = certificates
+        if certificates is not None:
+            self._look_at_certificates_soon(certificates)
         bound_host, bound_port = self._listener.sockets[0].getsockname()[:2]
         return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
 
@@ -112,6 +133,26 @@ class FrameServer:
         if self._looker is not None:
             self._looker.cancel()
             self._looker = None
+        if self._certificates_looker is not None:
+            self._certificates_looker.cancel()
+            self._certificates_looker = None
+
+    def renew_certificates(self) -> None:
+        """Reads the files of the certificates now; connections that stand stay as they are."""
+        if self._certificates is not None:
+            self._certificates.look(always=True)
+
+    def _make_secure(self) -> TlsStream:
+        assert self._certificates is not None
+        connection = Connection(self)
+        return TlsStream.of_server(connection, self._certificates.context, _refusal_of_plain)
+
+    def _look_at_certificates_soon(self, certificates: ServerCertificates) -> None:
+        def look() -> None:
+            certificates.look()
+            self._look_at_certificates_soon(certificates)
+
+        self._certificates_looker = self.loop.call_later(CERTIFICATES_LOOK_MS / 1_000, look)
 
     async def aclose(self, grace_ms: int) -> None:
         """Sends what is queued and closes all connections, by force after `grace_ms`."""
@@ -251,6 +292,22 @@ class FrameServer:
         if not self.connections:
             self._all_lost.set()
         self.handler.on_lost(connection)
+
+
+def _refusal_of_plain(data: bytes) -> bytes:
+    """What a client gets that does not speak TLS here; its first request is answered where it came whole."""
+    sentence = "this broker speaks TLS alone; write its address as tls://HOST:PORT?ca=FILE, or set HEADRACE_TLS_CA"
+    correlation, client = 0, ""
+    with suppress(MessageQueueError):
+        for frame in FrameReader(len(data)).feed(data):
+            correlation = frame.correlation
+            if frame.code == RequestCode.HELLO:
+                client = decode(Hello, frame.body).client_id
+            break
+    if client != SUPERVISOR:
+        _log.warning("connection refused", client=client, reason="it does not speak TLS")
+    code = MalformedRequest.code
+    return encode_frame(code, correlation, encode(ErrorAnswer(sentence)), flags=FLAG_ANSWER)
 
 
 def _reason(error: OSError) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "require",
     "require_busy_poll",
     "require_pauses",
+    "require_secure",
     "require_types",
     "require_vanished",
 ]
@@ -74,6 +75,16 @@ def require_types(settings: msgspec.Struct) -> None:
 def require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
     """Raises ValueError unless pauses can grow from the first to the longest, both in ms."""
     require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
+
+
+def require_secure(host: str, *, secured: bool, insecure: bool) -> None:
+    """Raises ValueError for an address that other machines reach, unless it has TLS or needs none."""
+    require(
+        secured or insecure or is_loopback(host),
+        f"other machines reach {host}, and everyone on the way could read and change everything: set"
+        " tls_certificate and tls_key (--tls-certificate, --tls-key; `headrace certificates make DIR` makes some"
+        " to try it out), or insecure=true (--insecure) where the network itself is safe",
+    )
 
 
 def require_vanished(vanished_ms: int) -> None:

@@ -14,7 +14,12 @@ from typing import Protocol
 
 from headrace_mq._runtime.system_calls import OPEN_FLAGS, control_module, system_calls, take_lock
 
-__all__ = ["Files", "SystemFiles", "write_all"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "Files", "SystemFiles", "write_all"]
+
+# Messages are for the user whose process keeps them. Given when a file is made, so that there is no moment
+# in which another user could open it; the umask of the process can only take away from it.
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
 
 # Linux refuses more parts than this in one vectored write (IOV_MAX).
 PARTS_MAX = 1_024
@@ -32,7 +37,7 @@ class Files(Protocol):
     """
 
     def make_directory(self, path: Path) -> None:
-        """Makes a directory if it is missing; durable after `sync_directory` of its parent."""
+        """Makes a directory if it is missing, for this user alone; durable after `sync_directory` of its parent."""
         ...
 
     def exists(self, path: Path) -> bool:
@@ -46,7 +51,7 @@ class Files(Protocol):
     def open(self, path: Path, *, create: bool = False) -> int:
         """Opens a file for reading and writing; with `create`, makes it or empties it.
 
-        Where nothing can be written, a file that is there is opened for reading alone.
+        A new file is for this user alone. Where nothing can be written, a file that is there is opened for reading alone.
         """
         ...
 
@@ -115,7 +120,7 @@ class SystemFiles:
 
     def make_directory(self, path: Path) -> None:
         """Makes a directory if it is missing."""
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or a directory of that name."""
@@ -129,7 +134,7 @@ class SystemFiles:
         """Opens a file for reading and writing, on a read-only file system for reading alone."""
         flags = os.O_RDWR | OPEN_FLAGS | (os.O_CREAT | os.O_TRUNC if create else 0)
         try:
-            return os.open(path, flags, 0o640)
+            return os.open(path, flags, FILE_MODE)
         except OSError as error:
             if create or error.errno != errno.EROFS:
                 raise

@@ -33,8 +33,8 @@ class AdminClient(
 
     Args:
         address: the broker's `host:port`.
-        timeout_ms: bound of connecting and of each call.
-        connect_ms: bound of connecting, where it is another one.
+        timeout_ms: limit for connecting and for each call.
+        connect_ms: limit for connecting, if it differs.
     """
 
     async def scheduled(self) -> ScheduleDescription:
@@ -42,5 +42,5 @@ class AdminClient(
         return await self._ask(ScheduleDescription, RequestCode.DESCRIBE_SCHEDULE)
 
     async def transactions(self) -> TransactionsDescription:
-        """How many transactions are undecided, and which are the oldest of them."""
+        """How many transactions are undecided, and which of them are the oldest."""
         return await self._ask(TransactionsDescription, RequestCode.DESCRIBE_TRANSACTIONS)

@@ -121,8 +121,8 @@ class ResendRate:
 class DeadLetter(NamedTuple):
     """One record that a group gave up; `id` is its offset among the group's dead letters.
 
-    `resent_at_ms` is when it was last sent again, in ms since 1970 UTC: None for never, 0 for a time
-    that is not known because a version before did it.
+    `resent_at_ms` is when it was last sent again, in ms since 1970 UTC: None for never, 0 if an older
+    version did it at an unknown time.
     """
 
     id: int
@@ -132,7 +132,7 @@ class DeadLetter(NamedTuple):
 
 
 class Resent(NamedTuple):
-    """What became of one letter that was to be sent again: where it stands, or why it does not."""
+    """The result of sending one letter again: the new place, or why it was not sent."""
 
     id: int
     sent: SendResult | None
@@ -145,16 +145,16 @@ class DeadLetterAdministration(AdminConnection):
     async def dead_letters(
         self, group: str, *, start: int = 0, limit: int = 100, unsent: bool = False
     ) -> list[DeadLetter]:
-        """The dead letters of a group in the order of their ids, but for those that were purged.
+        """The dead letters of a group in the order of their ids, without purged ones.
 
         Args:
-            group: whose.
-            start: the first id to be told.
+            group: the group.
+            start: the first id to return.
             limit: how many at most, up to 1,000.
-            unsent: leave out those that were sent again.
+            unsent: leave out letters that were sent again.
 
         Raises:
-            InvalidArgument: the limit is out of its range.
+            InvalidArgument: the limit is out of range.
         """
         if not 1 <= limit <= LETTERS_MAX:
             raise InvalidArgument(f"the limit is 1 to {LETTERS_MAX}, not {limit}")
@@ -172,11 +172,11 @@ class DeadLetterAdministration(AdminConnection):
         ]
 
     async def resend(self, group: str, ids: Sequence[int]) -> list[Resent]:
-        """Sends dead letters again, whether that was done before or not; each is reported.
+        """Sends dead letters again, even if they were sent again before; reports each.
 
         Raises:
-            InvalidArgument: too many at a time, or an id that is no dead letter's; nothing was sent.
-            SendTimeout, ConnectionLost: some were sent again and may not be marked so.
+            InvalidArgument: too many at a time, or no dead letter has an id; nothing was sent.
+            SendTimeout, ConnectionLost: some letters were sent again, perhaps without their mark.
         """
         if len(ids) > LETTERS_MAX:
             raise InvalidArgument(f"at most {LETTERS_MAX} letters at a time, not {len(ids)}")
@@ -201,14 +201,14 @@ class DeadLetterAdministration(AdminConnection):
         settings: ResendSettings | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Resent]:
-        """Sends every dead letter again that was not, in the order of their ids; each is reported.
+        """Sends every unsent dead letter again, in the order of their ids; reports each.
 
-        Interrupted, it goes on behind the letters that it marked; a crash may send those twice that
-        were not marked yet (`together_max`), and skips none. It goes on behind letters that cannot be
-        sent, and ends where of those that are sent at a time none could.
+        After an interruption, call it again: it goes on after the letters that it marked. A crash may
+        send up to `together_max` unmarked letters twice, and skips none. It skips letters that
+        cannot be sent, and ends when it can send none of a portion.
 
         Args:
-            group: whose; one call at a time, two would send the same letters.
+            group: the group; run one call at a time, because two would send the same letters.
             settings: how fast.
             progress: called now and then with the number of letters so far.
 
@@ -247,20 +247,20 @@ class DeadLetterAdministration(AdminConnection):
         before_ms: int | None = None,
         dry_run: bool = False,
     ) -> int:
-        """Takes letters off the list for good; durable. Returns how many.
+        """Takes letters off the list for good, durably. Returns how many.
 
-        The records stay in their log, as long as that is kept: but no command shows them, or sends
-        them again. Letters must meet every condition that is given.
+        The records stay in their log as long as it is kept, but no command shows them, or sends
+        them again. Letters must meet every condition that you give.
 
         Args:
-            group: whose.
-            ids: these.
-            resent: those that were sent again.
-            before_ms: those that were given up before that time, in ms since 1970 UTC.
+            group: the group.
+            ids: only these letters.
+            resent: only letters that were sent again.
+            before_ms: only letters that were given up before this time, in ms since 1970 UTC.
             dry_run: only count them.
 
         Raises:
-            InvalidArgument: no condition is given, or an id is no dead letter's; none was purged.
+            InvalidArgument: there is no condition, or no dead letter has an id; none was purged.
         """
         if ids is None and not resent and before_ms is None:
             raise InvalidArgument("name the letters: by id, those sent again, or before a time")

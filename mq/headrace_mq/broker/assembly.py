@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
 
+from headrace_mq._net.certificates import ServerCertificates, ServerFiles
 from headrace_mq._net.ledger import Budgets
 from headrace_mq._net.server import FrameServer, ServerLimits
+from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.descriptors import in_use
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import Archive
@@ -25,9 +27,17 @@ from headrace_mq.broker.topics.deletion import Deletion
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
+from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import SegmentInfo
 
-__all__ = ["connect", "delete_archived", "deletion_of", "spare"]
+__all__ = [
+    "certificates_of",
+    "connect",
+    "delete_archived",
+    "deletion_of",
+    "spare",
+    "warn_of_reach",
+]
 
 # The log in which the schedule and the transactions keep their journals.
 _JOURNALS = "transient"
@@ -69,6 +79,36 @@ def connect(state: BrokerState, workers: FilterWorkers | None) -> None:
         state.ahead = ReadAhead(state.store, workers, state.long_poll.wake)
     state.apply_limits()
     state.store.on_visible = partial(_visible, state)
+
+
+def certificates_of(settings: BrokerSettings) -> ServerCertificates | None:
+    """Reads the certificates with which a broker speaks TLS; None: it does not.
+
+    Raises:
+        MessageQueueError: a file cannot be used.
+    """
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    files = ServerFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    return ServerCertificates(files)
+
+
+def warn_of_reach(settings: BrokerSettings, address: str) -> None:
+    """Says once who may do everything here, where other machines may."""
+    if is_loopback(settings.host) or settings.tls_client_ca is not None:
+        return
+    if settings.insecure and settings.tls_certificate is None:
+        _log.warning(
+            "other machines reach this broker without TLS, and it has no login: they may read, send and"
+            " delete everything, and so may everyone on the way; let a firewall decide who gets here",
+            address=address,
+        )
+    else:
+        _log.warning(
+            "this broker has no login: each client that reaches it may read, send and delete everything;"
+            " ask for client certificates with tls_client_ca, or let a firewall decide who gets here",
+            address=address,
+        )
 
 
 def _warn_of_few_descriptors(state: BrokerState) -> None:

@@ -21,12 +21,17 @@ from pathlib import Path
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime import event_loop
-from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.acknowledgements import Acknowledgements
-from headrace_mq.broker.assembly import connect, delete_archived, deletion_of
+from headrace_mq.broker.assembly import (
+    certificates_of,
+    connect,
+    delete_archived,
+    deletion_of,
+    warn_of_reach,
+)
 from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.groups.locks import Locks
 from headrace_mq.broker.groups.members import Groups
@@ -173,7 +178,8 @@ class Broker:
         try:
             await self._storage.open_archive()
             state = self._load(store)
-            state.address = await state.server.listen(self._settings.host, self._port)
+            certificates = certificates_of(self._settings)
+            state.address = await state.server.listen(self._settings.host, self._port, certificates)
         except BaseException:
             await self._storage.aclose()
             raise
@@ -206,12 +212,12 @@ class Broker:
                 self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
             ]
         _log.info("broker started", address=state.address, epoch=state.epoch)
-        if not is_loopback(self._settings.host):
-            _log.warning(
-                "other machines reach this broker, and it has no login: they may read, send and delete"
-                " everything; listen on 127.0.0.1, or let a firewall decide who gets here",
-                address=state.address,
-            )
+        warn_of_reach(self._settings, state.address)
+
+    def renew_certificates(self) -> None:
+        """Takes new certificates from the files now; connections that stand stay as they are."""
+        if self._state is not None:
+            self._state.server.renew_certificates()
 
     async def aclose(self) -> None:
         """Stops in order; returns when everything is on disk and closed. Safe to call twice."""
@@ -453,6 +459,8 @@ class Broker:
 async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
     """Runs a broker until the process gets SIGTERM or SIGINT, then stops it in order.
 
+    With TLS, SIGHUP has it read its certificates again.
+
     Args:
         settings: of the broker.
         ready: called with the bound address once clients can connect.
@@ -460,17 +468,19 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
     Raises:
         MessageQueueError: the broker cannot start; the sentence says how to go on.
     """
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    broker = Broker(settings)
+    loop, stop, broker = asyncio.get_running_loop(), asyncio.Event(), Broker(settings)
+    handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set}
+    if settings.tls_certificate is not None:  # without it the end of a terminal is the broker's too
+        handlers[signal.SIGHUP] = broker.renew_certificates
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         await broker.start()
         ready(broker.address)
         await stop.wait()
     finally:
         await broker.aclose()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 

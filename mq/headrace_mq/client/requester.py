@@ -46,7 +46,7 @@ class ReplyAddress(NamedTuple):
 class Requester:
     """Sends requests and waits for their replies.
 
-    Safe to use from many tasks of one event loop. It takes all replies to its producer: one
+    Safe to use from many tasks of one event loop. It takes all replies to its producer, so use one
     requester for each producer.
 
     Args:
@@ -73,10 +73,10 @@ class Requester:
 
         Args:
             message: with at most 62 headers.
-            timeout_ms: over everything: a place, sending, handling, and the way back.
+            timeout_ms: covers everything: waiting for a place, sending, handling, and the way back.
 
         Raises:
-            RequestTimeout: no reply in time; the request may have been handled or not.
+            RequestTimeout: no reply in time; the request may or may not have been handled.
             ValueError, TypeError, SendTimeout, BrokerError: it was not sent, as with `send`.
             Closed: the requester or its producer is closed.
         """
@@ -120,7 +120,7 @@ class Requester:
 
 
 def address_of(record: Record) -> ReplyAddress | None:
-    """Returns the address for a reply; None for a record that is no request."""
+    """Returns the address for a reply; None for a record that is not a request."""
     client_id = record.headers.get(CLIENT_HEADER)
     correlation = record.headers.get(CORRELATION_HEADER)
     if not client_id or not correlation:
@@ -129,10 +129,10 @@ def address_of(record: Record) -> ReplyAddress | None:
 
 
 async def reply_to(producer: Producer, record: Record, body: bytes) -> bool:
-    """Replies to a request; False where its requester is not connected (any more).
+    """Replies to a request; False if its requester is not connected (any more).
 
     Raises:
-        ValueError: the record is no request.
+        ValueError: the record is not a request.
         ConnectionLost, RequestTimeout: it is unknown whether the reply was passed on.
     """
     address = address_of(record)
@@ -154,9 +154,9 @@ def answering(
 ) -> Callable[[Record], Awaitable[None]]:
     """Returns a handler for `Consumer.run` that replies with what `handler` returns.
 
-    A record that is no request is handled too, and its result dropped. A handler that raises is
-    called again, as always; requesters get no reply until it succeeds. So do those whose reply was
-    lost: `handler` must bear to be called twice.
+    A record that is not a request is handled too, and its result is dropped. A handler that raises
+    is called again, as always; the requester gets no reply until it succeeds. A requester whose reply
+    was lost may ask again, so `handler` must be safe to call twice.
     """
 
     async def answer(record: Record) -> None:

@@ -38,13 +38,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """What a failed record was.
 
     Attributes:
-        topic, queue_id, offset: its id, where it stood first.
+        topic, queue_id, offset: its id, the place where it was first.
         born_at_ms: when its producer took it, in ms since 1970 UTC.
         attempt: how many attempts have failed.
         reason: what the last attempt failed with.
-        back_to: the topic that it is sent to when it is to be tried again.
-        apart: what carries this is no copy: one would not fit, and body and headers stand at the
-            first place alone.
+        back_to: the topic that it is sent to for another attempt.
+        apart: the letter is not a copy, because a copy would not fit; body and headers are only at
+            the first place.
     """
 
     topic: str

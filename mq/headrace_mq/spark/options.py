@@ -21,7 +21,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace_mq._net.link import parse_addresses
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq.message import check_topic
 from headrace_mq.spark.offsets import Bound, parse_bound, parse_moment
 
@@ -123,9 +123,9 @@ class SourceOptions:
 
 def _address(text: str) -> str:
     try:
-        parse_addresses(text)
+        BrokerAddress.parse(text)
     except ValueError as error:
-        raise ValueError(f"broker is HOST:PORT, say 127.0.0.1:9876, not {text!r}") from error
+        raise ValueError(f"option 'broker': {error}") from error
     return text
 
 

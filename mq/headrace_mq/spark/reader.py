@@ -10,13 +10,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.client.sync.reader import BlockingReader
+from headrace_mq.client.sync.reader import BlockingReader, Part, TopicReader
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
@@ -26,7 +26,7 @@ from headrace_mq.errors import (
     RequestTimeout,
 )
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import BatchHeader, Columns
+from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.columns import ARROW_SCHEMA, Gathered
 from headrace_mq.spark.offsets import QueueSlice
@@ -49,7 +49,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Part = tuple[BatchHeader, Columns, int, int]
 
 _log = get_logger(__name__)
 
@@ -85,28 +84,6 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     def pause_s(self, failures: int) -> float:
         """Returns the pause in seconds after `failures` failures in a row."""
         return min(self.pause_ms_min << (failures - 1), self.pause_ms_max) / 1_000
-
-
-class TopicReader(Protocol):
-    """The calls of `BlockingReader` that this module uses; tests pass one without sockets."""
-
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
-        """The ranges of all queues of the topics."""
-        ...
-
-    def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
-        """The first offset of every queue of the topics that was stored at a time or later."""
-        ...
-
-    def is_settled(self, topic: str) -> bool:
-        """Whether each key of a topic is known to have had one queue."""
-        ...
-
-    def read(
-        self, queue: QueueRef, start: int, end: int, *, bytes_max: int = ...
-    ) -> Iterator[Part]:
-        """Batches, each with the range of its columns that lies inside [start, end)."""
-        ...
 
 
 Connect = Callable[[str, int], AbstractContextManager[TopicReader]]
@@ -228,7 +205,7 @@ def fetch_offsets_at(
     }
 
 
-def fetch_settled(address: str, topic: str) -> bool:
+def fetch_settled(address: str, topic: str, *, connect: Connect = connect) -> bool:
     """Asks the broker whether each key has had one queue since the topic was made.
 
     What is true was true of all ranges that were asked for before. Of a topic that a broker of an older
@@ -238,7 +215,7 @@ def fetch_settled(address: str, topic: str) -> bool:
         TopicNotFound: the topic does not exist.
         ConnectionLost: the broker cannot be reached from this machine.
     """
-    return ask(address, lambda reader: reader.is_settled(topic), patient=True)
+    return ask(address, lambda reader: reader.is_settled(topic), patient=True, connect=connect)
 
 
 def message_bytes(

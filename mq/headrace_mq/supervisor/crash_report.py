@@ -4,12 +4,13 @@ Crash reports: one text file about each unwanted end of the broker.
 Used by `supervisor`, which knows why the broker ended.
 """
 
-import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from headrace_mq._runtime.files import SystemFiles, write_all
 
 __all__ = ["CrashReport", "how_it_ended", "keep"]
 
@@ -76,13 +77,17 @@ def keep(report: CrashReport, directory: Path, *, reports_max: int) -> Path:
     Raises:
         OSError: it could not be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    files = SystemFiles()
+    for folder in reversed([each for each in (directory, *directory.parents) if not each.exists()]):
+        files.make_directory(folder)
     path = directory / report.name
     unfinished = path.with_suffix(".tmp")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(report.text())
-        file.flush()
-        os.fsync(file.fileno())
+    fd = files.open(unfinished, create=True)
+    try:
+        write_all(files, fd, 0, [report.text().encode()])
+        files.sync(fd)
+    finally:
+        files.close(fd)
     unfinished.replace(path)
     for old in sorted(directory.glob(_NAMES))[:-reports_max]:
         old.unlink(missing_ok=True)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headrace_mq._net.link import hello_for, parse_address
+from headrace_mq._net.address import parse_address
+from headrace_mq._net.link import hello_for
+from headrace_mq._net.server import SUPERVISOR
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.protocol.bodies import encode
@@ -256,7 +258,7 @@ async def is_answered(address: str, *, timeout_ms: int) -> bool:
         async with asyncio.timeout(timeout_ms / 1_000):
             reader, writer = await asyncio.open_connection(*parse_address(address))
             try:
-                writer.write(encode_frame(RequestCode.HELLO, 1, encode(hello_for("supervisor"))))
+                writer.write(encode_frame(RequestCode.HELLO, 1, encode(hello_for(SUPERVISOR))))
                 await reader.read(1)
             except ConnectionError:
                 # The kernel alone accepts; only the process ends a connection.

@@ -46,6 +46,7 @@ class SimulatedBroker:
         self._sim = sim
         self._settings = settings or BrokerSettings(
             host=HOST,
+            insecure=True,
             store=StoreSettings(directory=Path("/data"), segment_bytes=SEGMENT_BYTES),
         )
         self._died = died

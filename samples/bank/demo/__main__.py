@@ -1,10 +1,10 @@
 """
 The bank sample end to end, on real processes; `headrace demo` and `make demo` run it.
 
-    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--fresh]
+    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker kafka] [--fresh]
 
 Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
-same. 1: something differs, or a process failed. 2: the file or folder cannot be used. 3: the same
+same. 1: something differs, or a process failed. 2: the file, the folder or Kafka cannot be used. 3: the same
 as 0, but Spark could not run because it or Java is missing.
 """
 
@@ -28,6 +28,7 @@ from samples.bank.demo.processes import ChildFailed
 from samples.bank.demo.run import run
 from samples.bank.demo.spark import SPARK_HINT
 from samples.bank.demo.summary import Outcome, show
+from samples.kafka import KafkaMissing
 
 ROOT: Final = Path(__file__).parents[3]
 OK, DIFFERS, UNUSABLE, NO_SPARK = 0, 1, 2, 3
@@ -43,24 +44,30 @@ def main() -> int:
             if options.transactions
             else read_bank(ROOT / "seeds" / "bank")
         )
-        folder = Folder(options.data or Path("var") / "demo" / data.name)
+        kafka = options.broker == "kafka"
+        # Events of one queue and a database that knows another one do not belong together.
+        name = f"{data.name}-kafka" if kafka else data.name
+        folder = Folder(options.data or Path("var") / "demo" / name)
         with (
             folder.open(data.name, fresh=options.fresh),
             (folder.logs / "demo.log").open("a", encoding="utf-8") as log,
         ):
             _log_to(log)
-            return _demo(data, folder, console)
+            return _demo(data, folder, console, kafka=kafka)
     except (MalformedRow, FolderUnusable, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return UNUSABLE
 
 
-def _demo(data: DataSet, folder: Folder, console: Console) -> int:
+def _demo(data: DataSet, folder: Folder, console: Console, *, kafka: bool) -> int:
     begin = time.perf_counter()
     outcome = Outcome(accounts=len(data.accounts))
     try:
-        asyncio.run(_interruptible(data, folder, outcome, console))
+        asyncio.run(_interruptible(data, folder, outcome, console, kafka=kafka))
     except ExceptionGroup as group:
+        for missing in _leaves(group.subgroup(KafkaMissing)):
+            print(f"demo: {missing}", file=sys.stderr)
+            return UNUSABLE
         # If a process died, the other errors are its consequences.
         told = (HeadraceError, MessageQueueError)
         failures = _leaves(group.subgroup(ChildFailed)) or _leaves(group.subgroup(told))
@@ -98,13 +105,15 @@ def _leaves(error: Exception | None) -> list[Exception]:
     return [] if error is None else [error]
 
 
-async def _interruptible(data: DataSet, folder: Folder, outcome: Outcome, console: Console) -> None:
+async def _interruptible(
+    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, kafka: bool
+) -> None:
     """Lets SIGTERM and a closed terminal stop the children in order, as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await run(data, folder, outcome, console)
+    await run(data, folder, outcome, console, kafka=kafka)
 
 
 def _options() -> argparse.Namespace:
@@ -116,6 +125,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="where broker and databases keep their files"
+    )
+    parser.add_argument(
+        "--broker", choices=["headrace", "kafka"], default="headrace", help="which queue it starts"
     )
     parser.add_argument(
         "--fresh", action="store_true", help="forget what earlier demos stored in that folder"

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from rich.console import Console
@@ -19,7 +20,8 @@ from headrace import Projection, Settings
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores import open_event_store
 from headrace.stores.base import EventStore
-from headrace_mq.admin.client import AdminClient
+from headrace.transports.base import QueueId
+from headrace.transports.topic_reader import open_topic_reader
 from samples.bank import app
 from samples.bank.demo import sending
 from samples.bank.demo.comparing import (
@@ -37,6 +39,7 @@ from samples.bank.demo.spark import missing_spark
 from samples.bank.demo.summary import Outcome
 from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 from samples.bank.transfers import TransferCancelled, TransferCompleted
+from samples.kafka import VERSION, KafkaBrokers, fetch
 
 __all__ = ["Journal", "run"]
 
@@ -102,14 +105,25 @@ class Bank:
     console: Console
 
 
-async def run(data: DataSet, folder: Folder, outcome: Outcome, console: Console) -> None:
+async def run(
+    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, kafka: bool = False
+) -> None:
     """Runs every step and writes what it finds into `outcome`.
 
+    Args:
+        data: what is sent.
+        folder: of everything.
+        outcome: what is found.
+        console: hears how far it is.
+        kafka: a Kafka broker is the queue.
+
     Raises:
-        ExceptionGroup: of `ChildFailed`, if broker or service ended by itself.
+        ExceptionGroup: of `ChildFailed`, if broker or service ended by itself; of `KafkaMissing`, if Kafka
+            cannot be had.
     """
     ledger = expect(data)
-    async with asyncio.TaskGroup() as group, _bank(folder, group, console) as bank:
+    opened = partial(_bank, folder, console=console, kafka=kafka)
+    async with asyncio.TaskGroup() as group, opened(group) as bank:
         await bank.journal.advance()
         events_before = bank.journal.events
         await _send(data, bank, outcome)
@@ -126,21 +140,18 @@ async def run(data: DataSet, folder: Folder, outcome: Outcome, console: Console)
 
 
 @asynccontextmanager
-async def _bank(folder: Folder, group: asyncio.TaskGroup, console: Console) -> AsyncIterator[Bank]:
-    """Starts broker and service, and stops them in the reverse order."""
-    broker = Child(
-        "broker",
-        *("broker", "--data", str(folder.broker), "--port", "0", "--log-format", "json"),
-        log=folder.logs / "broker.log",
-        group=group,
-    )
-    async with running(broker) as line:
-        address = line.rpartition(" ")[2]
+async def _bank(
+    folder: Folder, group: asyncio.TaskGroup, console: Console, *, kafka: bool
+) -> AsyncIterator[Bank]:
+    """Starts queue and service, and stops them in the reverse order."""
+    async with _queue(folder, group, console, kafka=kafka) as address:
         service = Child(
             "command service",
             *("run", "samples.bank:app", "--broker", address),
             *("--event-store", folder.event_store, "--read-models", folder.read_models),
             *("--log-format", "json"),
+            # Under its name it gets its queues back at once; the built-in queue sees that it has died.
+            *(("--name", "service") if kafka else ()),
             log=folder.logs / "service.log",
             group=group,
         )
@@ -160,6 +171,35 @@ async def _bank(folder: Folder, group: asyncio.TaskGroup, console: Console) -> A
             finally:
                 await read_models.aclose()
                 await store.aclose()
+
+
+@asynccontextmanager
+async def _queue(
+    folder: Folder, group: asyncio.TaskGroup, console: Console, *, kafka: bool
+) -> AsyncIterator[str]:
+    """Runs a broker, or a Kafka broker, until the block ends; yields its address."""
+    if not kafka:
+        broker = Child(
+            "broker",
+            *("broker", "--data", str(folder.broker), "--port", "0", "--log-format", "json"),
+            log=folder.logs / "broker.log",
+            group=group,
+        )
+        async with running(broker) as line:
+            yield line.rpartition(" ")[2]
+        return
+    with _step(console, f"Kafka {VERSION}"):
+        jars = await asyncio.to_thread(fetch)
+        brokers = KafkaBrokers(folder.path / "kafka", jars=jars)
+        try:
+            await asyncio.to_thread(brokers.start)
+        except BaseException:
+            brokers.close()
+            raise
+    try:
+        yield brokers.address
+    finally:
+        await asyncio.to_thread(brokers.close)
 
 
 async def _send(data: DataSet, bank: Bank, outcome: Outcome) -> None:
@@ -261,14 +301,17 @@ async def _catch_up(ledger: Ledger, bank: Bank) -> None:
         for projection in (balances, statement):
             for account_id in ledger.accounts.keys() & bank.journal.versions.keys():
                 group.create_task(account(projection, account_id))
-    async with AdminClient(bank.broker) as admin:
-        ends = {
-            (one.topic, one.queue_id): one.end for one in await admin.ranges([f"{app.name}.events"])
-        }
+    ends = await asyncio.to_thread(_ends, bank.broker)
     for projection in PROJECTIONS:
         await bank.read_models.wait_for_offsets(
             projection, ends, timeout_ms=CATCH_UP_SECONDS_MAX * 1_000
         )
+
+
+def _ends(broker: str) -> dict[QueueId, int]:
+    with open_topic_reader(broker) as reader:
+        held = reader.ranges([f"{app.name}.events"])
+    return {(one.topic, one.queue_id): one.end for one in held}
 
 
 async def _rows(bank: Bank) -> Rows:

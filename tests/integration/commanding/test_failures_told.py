@@ -144,6 +144,9 @@ async def test_a_failure_tells_its_line_in_the_log_and_in_what_is_parked(
         assert result.ok is (define is not _command)
         async with asyncio.timeout(60):
             told = await parked_traceback(running, define)
+            # It is logged after it was parked.
+            while "the_line_at_fault" not in caplog.text:
+                await asyncio.sleep(0)
     for text in (told, caplog.text):
         assert "in the_line_at_fault" in text
         assert 'return prices["nope"]' in text

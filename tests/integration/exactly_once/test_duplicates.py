@@ -111,8 +111,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     open_transport: Callable[..., Any] = app_module.open_transport
 
     @asynccontextmanager
-    async def open_twice(broker: str | None, *, name: str) -> AsyncIterator[Any]:
-        async with open_transport(broker, name=name) as inner:
+    async def open_twice(broker: str | None, **choices: Any) -> AsyncIterator[Any]:
+        async with open_transport(broker, **choices) as inner:
             yield TwiceTransport(inner, counts)
 
     monkeypatch.setattr(app_module, "open_transport", open_twice)

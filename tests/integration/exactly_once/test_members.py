@@ -120,8 +120,8 @@ async def test_two_members_by_mistake_on_every_queue_do_everything_once(
     open_transport: Callable[..., Any] = app_module.open_transport
 
     @asynccontextmanager
-    async def open_twin(broker: str | None, *, name: str) -> AsyncIterator[Any]:
-        async with open_transport(broker, name=name) as inner:
+    async def open_twin(broker: str | None, **choices: Any) -> AsyncIterator[Any]:
+        async with open_transport(broker, **choices) as inner:
             yield TwinTransport(inner)
 
     async with live(world.app, settings) as running:

@@ -1,6 +1,6 @@
 """The bank's events, both databases, and the parts of a live projection put together."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,6 @@ from headrace.projections.runner import ProjectionRunner
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.database.schema import upgrade
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.transports.base import Outgoing, QueueId
 from headrace.transports.local import LocalTransport
@@ -170,8 +169,10 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def read_models(database_url: str) -> AsyncIterator[ReadModels]:
-    await upgrade(database_url)
+async def read_models(
+    database_url: str, give_schema: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[ReadModels]:
+    await give_schema(database_url)
     models = ReadModels(database_url)
     yield models
     await models.aclose()

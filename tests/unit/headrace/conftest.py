@@ -1,7 +1,7 @@
 """A small ledger: aggregates, events and two projections, for the rebuilds of either engine."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,6 @@ from headrace.domain.message import DomainEvent, EventContext
 from headrace.domain.stream import EventStream, Rejection
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.database.schema import upgrade
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TOPIC = "ledger.events"
@@ -187,9 +186,11 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def read_models(database_url: str, ledger: SimpleNamespace) -> AsyncIterator[ReadModels]:
+async def read_models(
+    database_url: str, ledger: SimpleNamespace, give_schema: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[ReadModels]:
     """Read models with generation 1 of the accounts, and generation 2 as a shadow."""
-    await upgrade(database_url)
+    await give_schema(database_url)
     opened = ReadModels(database_url)
     await opened.ensure(ledger.accounts)
     assert await opened.begin_shadow(ledger.accounts, "the test") == 2

@@ -1,7 +1,15 @@
 """A small domain, databases and a scripted transport for the tests of the event side."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +30,6 @@ from headrace.projections.letters import Letters
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.stores.database.schema import upgrade
 from headrace.testing.history import FakeClock
 from headrace.transports.base import Incoming, OffsetLoader, Outgoing, QueueId
 
@@ -170,8 +177,10 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-async def read_models(database_url: str) -> AsyncIterator[ReadModels]:
-    await upgrade(database_url)
+async def read_models(
+    database_url: str, give_schema: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[ReadModels]:
+    await give_schema(database_url)
     models = ReadModels(database_url)
     yield models
     await models.aclose()

@@ -30,6 +30,9 @@ def demo(
         ),
     ] = None,
     *,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="On a Kafka broker, which it fetches and starts.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier demos stored in that folder.")
     ] = False,
@@ -41,7 +44,12 @@ def demo(
     root = shipped_folder("_shipped", "", mark="samples/bank/__init__.py")
     options = {"--transactions": transactions, "--data": data}
     given = [part for name, path in options.items() if path for part in (name, os.fspath(path))]
-    sys.argv = ["headrace demo", *given, *(["--fresh"] if fresh else [])]
+    sys.argv = [
+        "headrace demo",
+        *given,
+        *(["--fresh"] if fresh else []),
+        *(["--broker", "kafka"] if kafka else []),
+    ]
     # First of all: a folder `samples` where the command is called is another one.
     sys.path.insert(0, str(root))
     runpy.run_module("samples.bank.demo", run_name="__main__", alter_sys=False)

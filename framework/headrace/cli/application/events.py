@@ -8,9 +8,9 @@ import typer
 
 from headrace.cli.options import (
     AppPath,
-    BrokerAddress,
     EventStoreUrl,
     LogFormat,
+    QueueAddress,
     ReadModelsUrl,
     Unsealed,
     vouching_store,
@@ -35,7 +35,7 @@ def _events() -> None:
 def republish(
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     replace: Annotated[
@@ -116,12 +116,18 @@ async def _delete(broker: str, topic: str) -> None:
     """Deletes a topic; its consumer groups start from the beginning of the next topic of that name.
 
     Raises:
-        HeadraceError: a member of a group reads it.
+        HeadraceError: a member of a group reads it; or the queue is a Kafka cluster.
     """
     from headrace.errors import HeadraceError
+    from headrace.transports.kafka.address import is_kafka
     from headrace_mq.admin.client import AdminClient
     from headrace_mq.errors import GroupNotEmpty, TopicInUse, TopicNotFound
 
+    if is_kafka(broker):
+        raise HeadraceError(
+            f"--replace is for the built-in queue; delete topic {topic} with kafka-topics --delete, and"
+            " start the service: it publishes what the topic lacks"
+        )
     async with AdminClient(broker) as admin:
         try:
             await admin.freeze(topic, writing=True, reading=True)
@@ -147,7 +153,7 @@ def export(
     *,
     app_path: AppPath,
     to: Annotated[str, typer.Option("--to", help="The format: 'parquet'.")] = "parquet",
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     held_only: Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
     from collections.abc import Callable
@@ -187,20 +188,23 @@ def list_(folder: Folder, *, json: AsJson = False) -> None:
     from headrace.spark.history.overview import overview
 
     parts = overview(folder)
-    for part in parts:
-        if json:
+    if json:
+        for part in parts:
             typer.echo(part.to_json())
-        else:
-            state = f"sealed {part.sealed_at:%Y-%m-%d %H:%M:%S}" if part.sealed_at else "not sealed"
-            offsets = " ".join(
-                f"{queue}:{part.start[queue]}-{end}" for queue, end in sorted(part.end.items())
-            )
-            typer.echo(
-                f"{part.part}  {part.messages:,} messages  {part.events:,} events"
-                f"  {part.bytes:,} bytes  {state}  {offsets}"
-            )
-    if not parts and not json:
+    elif not parts:
         typer.echo(f"{folder} holds no parts")
+    else:
+        print_table(
+            ("part", "messages", "events", "bytes", "sealed (UTC)", "offsets"),
+            (
+                (
+                    part.part, part.messages, part.events, part.bytes,
+                    f"{part.sealed_at:%Y-%m-%d %H:%M:%S}" if part.sealed_at else None,
+                    " ".join(f"{q}:{part.start[q]}-{end}" for q, end in sorted(part.end.items())),
+                )
+                for part in parts
+            ),
+        )  # fmt: skip
 
 
 @commands.command()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, ReadModelsUrl
+from headrace.cli.options import AppPath, EventStoreUrl, QueueAddress, ReadModelsUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.parked import Parked, ParkedEntry
@@ -108,7 +109,7 @@ def retry(
     aggregate: Aggregate = None,
     command_id: CommandId = None,
     app_path: AppPath,
-    broker: BrokerAddress = _DEFAULT_BROKER,
+    broker: QueueAddress = _DEFAULT_BROKER,
     event_store: EventStoreUrl = _DEFAULT_STORE,
     read_models: ReadModelsUrl = _DEFAULT_MODELS,
     timeout_ms: Annotated[int, typer.Option(min=1, help="Longest wait for each command.")] = 30_000,
@@ -141,7 +142,7 @@ def skip(
     aggregate: Aggregate = None,
     command_id: CommandId = None,
     app_path: AppPath,
-    broker: BrokerAddress = _DEFAULT_BROKER,
+    broker: QueueAddress = _DEFAULT_BROKER,
     event_store: EventStoreUrl = _DEFAULT_STORE,
     read_models: ReadModelsUrl = _DEFAULT_MODELS,
     as_json: AsJson = False,
@@ -250,25 +251,26 @@ def _show(found: "list[ParkedEntry]", *, as_json: bool) -> None:
     if not found:
         typer.echo("nothing is parked")
         return
-    from rich.console import Console
-    from rich.table import Table
+    print_table(
+        (
+            "processor", "aggregate", "command", "state", "waiting", "since (UTC)", "attempts",
+            "error",
+        ),
+        (
+            (
+                one.processor, one.aggregate_id, f"{one.name} {one.command_id}".strip(),
+                one.state.value, one.waiting, f"{one.parked_at:%Y-%m-%d %H:%M:%S}", one.attempts,
+                _why(one),
+            )
+            for one in found
+        ),
+    )  # fmt: skip
 
-    table = Table("processor", "aggregate", "command", "state", "waiting", box=None)
-    for name in ("since", "attempts", "error"):
-        table.add_column(name)
-    for entry in found:
-        error = f"{entry.error}: {entry.sentence}" if entry.error else entry.sentence
-        table.add_row(
-            entry.processor,
-            entry.aggregate_id,
-            f"{entry.name} {entry.command_id}".strip(),
-            entry.state.value,
-            str(entry.waiting),
-            f"{entry.parked_at:%Y-%m-%d %H:%M:%S}",
-            str(entry.attempts),
-            error if entry.state != "held" else "",
-        )
-    Console().print(table)
+
+def _why(entry: "ParkedEntry") -> str:
+    if entry.state == "held":
+        return ""
+    return f"{entry.error}: {entry.sentence}" if entry.error else entry.sentence
 
 
 def _plain(entry: "ParkedEntry") -> dict[str, object]:

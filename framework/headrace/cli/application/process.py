@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.cli.options import ReadModelsUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # a database is loaded by the functions that need it
     from headrace.processes.overview import Processes, ProcessInstance
@@ -45,20 +46,16 @@ def list_instances(
     if not found:
         typer.echo("no such instances")
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("process", "instance", "last event", "since", "pending", "stuck", box=None)
-    for one in found:
-        table.add_row(
-            one.process,
-            one.key,
-            one.last_event,
-            _moment(one.changed_at),
-            str(len(one.pending)),
-            "ended" if one.ended else ", ".join(each.kind for each in one.stuck),
-        )
-    Console().print(table)
+    print_table(
+        ("process", "instance", "last event", "since (UTC)", "pending", "stuck"),
+        (
+            (
+                one.process, one.key, one.last_event, _moment(one.changed_at), len(one.pending),
+                "ended" if one.ended else ", ".join(each.kind for each in one.stuck),
+            )
+            for one in found
+        ),
+    )  # fmt: skip
 
 
 @commands.command()

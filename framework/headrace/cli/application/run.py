@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from headrace.cli.options import (
-    BrokerAddress,
     EventStoreUrl,
     LogFormat,
     LogLevel,
+    QueueAddress,
     ReadModelsUrl,
 )
 from headrace.cli.settings import ConfigFile, SetPairs, gather, parts_given
@@ -61,6 +61,15 @@ HttpOrigins = Annotated[
     ),
 ]
 
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="HEADRACE_INSECURE",
+        help="Serve HTTP to other machines without TLS, behind a proxy that has it.",
+    ),
+]
+
 
 def _name(text: str) -> str:
     from headrace_mq.settings import ConsumerSettings  # the help text must not wait for the queue
@@ -93,6 +102,7 @@ _SETTINGS: Final = (
     ("commands", "run", "command_topics"),
     ("http_hosts", "http", "hosts"),
     ("http_origins", "http", "origins"),
+    ("insecure", "http", "insecure"),
 )
 _LISTS: Final = frozenset({"command_topics", "hosts", "origins"})
 
@@ -103,12 +113,13 @@ def run(
         str, typer.Argument(metavar="APP", help="Application as MODULE:ATTRIBUTE.")
     ],
     *,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     http: HttpAddress = "",
     http_hosts: HttpHosts = "",
     http_origins: HttpOrigins = "",
+    insecure: Insecure = False,
     after_parked: Annotated[
         str,
         typer.Option(
@@ -155,6 +166,7 @@ def run(
         "commands": commands,
         "http_hosts": http_hosts,
         "http_origins": http_origins,
+        "insecure": insecure,
     }
     given = {option for option in options if _is_given(context, option)}
     settings, gateway = _settings(options, given, http, file=config, pairs=set_)
@@ -162,7 +174,7 @@ def run(
 
 
 def _settings(
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
     given: Collection[str],
     http: str,
     *,
@@ -239,7 +251,7 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
         gc.set_threshold(*_GC_THRESHOLDS)
         gc.collect()
         gc.freeze()
-        where = f" on http://{serving.address}" if serving else ""
+        where = f" on {serving.scheme}://{serving.address}" if serving else ""
         print(f"headrace run ready{where}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
         failures = {asyncio.create_task(running.failed(), name="failure")}
@@ -285,10 +297,9 @@ def _checks(settings: "Settings", check_ms: int) -> Mapping[str, "Check"]:
     from headrace.stores.database.schema import check as check_schema
 
     async def broker() -> None:
-        from headrace_mq.admin.client import AdminClient
+        from headrace.transports.open import require_broker
 
-        async with AdminClient(settings.broker or "", timeout_ms=check_ms) as admin:
-            await admin.topics()
+        await require_broker(settings.broker or "", within_ms=check_ms)
 
     async def event_store() -> None:
         await check_schema(settings.event_store)

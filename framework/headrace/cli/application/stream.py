@@ -1,12 +1,13 @@
 """`headrace stream`: shows and checks what the event store holds, of one aggregate or of all."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import typer
 
 from headrace.cli.options import WHOLE_MAX, AppPath, EventStoreUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
     from headrace.errors import DamagedStream
@@ -206,55 +207,35 @@ def _print_lines(
 
 
 def _show_events(found: Sequence[_Entry]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("version", "recorded", "command", "event", "fields", box=None)
-    for entry in found:
-        if isinstance(entry, Exception):
-            why = escape(_in_a_line(entry.why))
-            table.add_row(f"{entry.version:,}", "", entry.command_id, "cannot be read", why)
-            continue
-        for event, context in entry.stream.contexts():
-            first = context.sequence == 1
-            table.add_row(
-                f"{context.version:,}" if first else "",
-                f"{context.recorded_at:%Y-%m-%d %H:%M:%S}" if first else "",
-                context.command_id if first else "",
-                event.message_name,
-                event.model_dump_json(),
-            )
     if found:
-        Console().print(table)
+        columns = ("version", "recorded (UTC)", "command", "event", "fields")
+        print_table(columns, (cells for entry in found for cells in _event_cells(entry)))
+
+
+def _event_cells(entry: _Entry) -> Iterator[tuple[object, ...]]:
+    if isinstance(entry, Exception):
+        yield entry.version, None, entry.command_id, "cannot be read", _in_a_line(entry.why)
+        return
+    for event, context in entry.stream.contexts():
+        recorded = f"{context.recorded_at:%Y-%m-%d %H:%M:%S}"
+        message = (event.message_name, event.model_dump_json())
+        yield context.version, recorded, context.command_id, *message
 
 
 def _show_streams(found: Sequence[_Entry]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    columns = ("position", "recorded (UTC)", "type", "aggregate", "version", "what")
+    print_table(columns, map(_stream_cells, found))
 
-    table = Table("position", "recorded", "type", "aggregate", "version", "what", box=None)
-    for entry in found:
-        version = "" if _version_of(entry) is None else f"{_version_of(entry):,}"
-        if isinstance(entry, Exception):
-            why = escape(_in_a_line(entry.why))
-            table.add_row(
-                f"{entry.position:,}", "", "", entry.aggregate_id, version, f"cannot be read: {why}"
-            )
-            continue
-        stream = entry.stream
-        table.add_row(
-            f"{entry.position:,}",
-            f"{stream.recorded_at:%Y-%m-%d %H:%M:%S}",
-            stream.aggregate_type,
-            stream.aggregate_id,
-            version,
-            (
-                ", ".join(each.message_name for each in (*stream.events, *stream.messages))
-                or "nothing"
-            )
-            if stream.rejection is None
-            else f"{stream.rejection.command_name} rejected: {stream.rejection.error}",
-        )
-    Console().print(table)
+
+def _stream_cells(entry: _Entry) -> tuple[object, ...]:
+    version = _version_of(entry)
+    if isinstance(entry, Exception):
+        why = f"cannot be read: {_in_a_line(entry.why)}"
+        return entry.position, None, None, entry.aggregate_id, version, why
+    stream = entry.stream
+    what = ", ".join(each.message_name for each in (*stream.events, *stream.messages)) or "nothing"
+    if stream.rejection is not None:
+        what = f"{stream.rejection.command_name} rejected: {stream.rejection.error}"
+    recorded = f"{stream.recorded_at:%Y-%m-%d %H:%M:%S}"
+    place = (entry.position, recorded, stream.aggregate_type, stream.aggregate_id)
+    return *place, version, what

@@ -14,9 +14,9 @@ from headrace.cli.queue.administration import (
     ask,
     milliseconds,
     print_json,
-    print_table,
     when,
 )
+from headrace.cli.tables import print_table
 
 __all__ = ["dead", "purge", "resend"]
 

@@ -24,11 +24,11 @@ from headrace.cli.queue.administration import (
     ask,
     milliseconds,
     print_json,
-    print_table,
     quiet,
     when,
 )
 from headrace.cli.queue.group import DryRun, show_moves
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace_mq.message import Record

@@ -8,9 +8,9 @@ import typer
 
 from headrace.cli.options import (
     AppPath,
-    BrokerAddress,
     EventStoreUrl,
     NoBroker,
+    QueueAddress,
     ReadModelsUrl,
     Unsealed,
     vouching_store,
@@ -70,7 +70,7 @@ def reset(
     name: Name,
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
@@ -119,7 +119,7 @@ def switch(
     name: Name,
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     no_broker: NoBroker = False,

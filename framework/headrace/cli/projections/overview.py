@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.options import AppPath, ReadModelsUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,9 +27,6 @@ def list_projections(
     json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
 ) -> None:
     """List an application's projections: live and other generations, rows, and aggregates parked."""
-    from rich.console import Console
-    from rich.table import Table
-
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
     from headrace.projections.tables.generation_tables import find_all
@@ -64,16 +62,21 @@ def list_projections(
         for row in found:
             typer.echo(dumps(row))
         return
-    table = Table("projection", "generation", "version", "rows", "parked", "state", box=None)
-    for row in found:
-        others = [each for each in row.pop("generations") if each["is"] != "live"]
-        table.add_row(*(f"{each:,}" if isinstance(each, int) else each for each in row.values()))
-        for each in others:
-            use = each["is"]
-            if "behind" in each:
-                use = f"{use}, {each['behind']:,} messages behind the live one"
-            table.add_row("", str(each["generation"]), str(each["version"]), "", "", use)
-    Console().print(table)
+    columns = ("projection", "generation", "version", "rows", "parked", "state")
+    print_table(columns, (cells for row in found for cells in _cells(row)))
+
+
+def _cells(row: dict[str, Any]) -> "Iterator[tuple[object, ...]]":
+    """Returns the rows of the table for a projection: the live generation, then the others."""
+    *live, generations = row.values()
+    yield tuple(live)
+    for other in generations:
+        if other["is"] == "live":
+            continue
+        use = other["is"]
+        if "behind" in other:
+            use = f"{use}, {other['behind']:,} messages behind the live one"
+        yield row["projection"], other["generation"], other["version"], None, None, use
 
 
 def _state_of(

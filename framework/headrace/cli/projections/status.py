@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, ReadModelsUrl
+from headrace.cli.options import AppPath, QueueAddress, ReadModelsUrl
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # a database is loaded by the function that needs it
+    from collections.abc import Iterator
+
     from headrace.watch.lag import ProjectionLag
 
 __all__ = ["status"]
@@ -26,7 +29,7 @@ def status(
     ] = None,
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
     behind_max: Annotated[
         int | None,
@@ -65,49 +68,31 @@ async def _measure(
 
 
 def _show(lags: "list[ProjectionLag]") -> None:
-    from rich.console import Console
-    from rich.table import Table
+    columns = ("projection", "queue", "next", "end", "behind", "for", "state")
+    print_table(columns, (cells for lag in lags for cells in _cells(lag)))
 
-    table = Table("projection", "queue", "next", "end", "behind", "for", "state", box=None)
-    for lag in lags:
-        waits = "paused" if lag.paused_at is not None else lag.obstacle and f"waits: {lag.obstacle}"
-        state = lag.elsewhere or waits or "live"
-        if lag.group_paused is not None:
-            group = shlex.quote(lag.group_paused)
-            state = f"{state}, paused by an operator: headrace group set {group} --consume on"
-        for queue in lag.queues:
-            table.add_row(
-                lag.projection,
-                str(queue.queue[1]),
-                f"{queue.next_offset:,}",
-                f"{queue.end:,}",
-                f"{queue.messages:,}",
-                _span(queue.age_ms),
-                state,
-            )
-        for each in lag.other_versions:
-            stands = "goes live by command" if each.by_command else "is built next to the live one"
-            table.add_row(
-                lag.projection,
-                "all",
-                "",
-                "",
-                f"{each.messages:,}",
-                "",
-                f"generation {each.generation} of version {each.version}: {stands},"
-                f" {each.behind_live:,} messages behind it",
-            )
-        for key in lag.parked:
-            table.add_row(
-                lag.projection,
-                key.aggregate_id,
-                "",
-                "",
-                f"{key.messages:,}",
-                _span(key.age_ms),
-                "parked",
-            )
-    Console().print(table)
+
+def _cells(lag: "ProjectionLag") -> "Iterator[tuple[object, ...]]":
+    """Returns the rows of the table for a projection: its queues, other versions, parked aggregates."""
+    waits = "paused" if lag.paused_at is not None else lag.obstacle and f"waits: {lag.obstacle}"
+    state = lag.elsewhere or waits or "live"
+    if lag.group_paused is not None:
+        group = shlex.quote(lag.group_paused)
+        state = f"{state}, paused by an operator: headrace group set {group} --consume on"
+    for queue in lag.queues:
+        age = _span(queue.age_ms)
+        places = (str(queue.queue[1]), queue.next_offset, queue.end, queue.messages)
+        yield lag.projection, *places, age, state
+    for each in lag.other_versions:
+        stands = "goes live by command" if each.by_command else "is built next to the live one"
+        use = (
+            f"generation {each.generation} of version {each.version}: {stands},"
+            f" {each.behind_live:,} messages behind it"
+        )
+        yield lag.projection, "all", None, None, each.messages, None, use
+    for key in lag.parked:
+        age = _span(key.age_ms)
+        yield lag.projection, key.aggregate_id, None, None, key.messages, age, "parked"
 
 
 def _span(age_ms: int) -> str:

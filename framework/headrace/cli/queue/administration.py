@@ -1,13 +1,13 @@
 """
-What the administrative commands share: how they ask a broker, and how they print the answer.
+What the administrative commands share: how they ask a broker, and how they write what it answers.
 
-The commands ask through `AdminClient`. They print tables for people, or with `--json` one JSON value with
-stable names for programs.
+The commands ask through `AdminClient`. They print tables for people (`tables`), or with
+`--json` one JSON value with stable names for programs.
 """
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -23,7 +23,6 @@ __all__ = [
     "milliseconds",
     "per_second",
     "print_json",
-    "print_table",
     "quiet",
     "when",
 ]
@@ -33,8 +32,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for 
 # A broker that has just been started needs a moment to listen. If there is none, you should not wait
 # longer than this at a terminal.
 _CONNECT_MS = 3_000
-# Characters of a line that is not for a terminal; longer than any row.
-_PIPE_WIDTH = 10_000
 
 T = TypeVar("T")
 
@@ -65,28 +62,6 @@ def print_json(value: Any) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(_named(value)), indent=2).decode())
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; numbers are grouped by thousands and stand to the right."""
-    from rich.console import Console
-    from rich.table import Table
-
-    held = list(rows)
-    table = Table(box=None)
-    for number, name in enumerate(columns):
-        numeric = any(isinstance(row[number], int) for row in held)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in held:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else _one_line(cell) for cell in row))
-    # What reads a pipe wants a row in one line.
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(highlight=False, markup=False, width=width).print(table)
-
-
-def _one_line(cell: object) -> str:
-    """A cell in one line: a name with a line feed in it must not look like another row."""
-    return str(cell).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def milliseconds(time: str, option: str) -> int:

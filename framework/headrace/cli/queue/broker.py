@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
-from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, print_table, when
+from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, when
 from headrace.cli.queue.broker_options import BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
 from headrace.cli.settings import ConfigFile, SetPairs, gather
+from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue

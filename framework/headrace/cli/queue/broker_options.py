@@ -43,6 +43,14 @@ OPTIONS: Final = (
     OptionRow("--data", "store.directory", "Folder for the broker's files; required.", "HEADRACE_DATA"),
     OptionRow("--host", "broker.host", "Address to listen on.", "HEADRACE_HOST"),
     OptionRow("--port", "broker.port", "Port to listen on; 0 takes a free one.", "HEADRACE_PORT"),
+    OptionRow("--tls-certificate", "broker.tls_certificate",
+        "Speak TLS with this certificate and those that lead to its authority (PEM)."),
+    OptionRow("--tls-key", "broker.tls_key", "The key of that certificate, which no other user may read (PEM)."),
+    OptionRow("--tls-client-ca", "broker.tls_client_ca",
+        "Let in only clients with a certificate that one of these authorities signed (PEM)."),
+    OptionRow("--insecure", "broker.insecure",
+        "Listen to other machines without TLS: everyone on the way reads and changes everything.",
+        "HEADRACE_INSECURE"),
     OptionRow("--busy-poll", "broker.busy_poll_us", "Busy-poll this long after each message (0 = never)."),
     OptionRow("--filter-processes", "broker.filter_processes_max",
         "Worker processes that filter old messages for selective consumers (0 = off)."),
@@ -157,12 +165,12 @@ def _default(settings: Any, name: str) -> Any:
 
 def _parameter(row: OptionRow, name: str, wanted: Any, default: Any) -> Parameter:
     unit = unit_of(name)
-    kind = next((one for one in (int, Path) if one in {wanted, *get_args(wanted)}), str)
+    kind = next((one for one in (bool, int, Path) if one in {wanted, *get_args(wanted)}), str)
     shown = default if unit is None else unit.write(default)
     option = typer.Option(
         row.option, envvar=row.variable, help=row.help,
         parser=unit and unit.read, metavar=unit and unit.kind,
-        show_default=False if default is None else str(shown),
+        show_default=False if default is None or default is False else str(shown),
     )  # fmt: skip
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]  # known when it runs
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

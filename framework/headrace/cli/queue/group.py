@@ -12,9 +12,9 @@ from headrace.cli.queue.administration import (
     milliseconds,
     per_second,
     print_json,
-    print_table,
     when,
 )
+from headrace.cli.tables import print_table
 
 __all__ = ["DryRun", "commands", "show_moves"]
 

@@ -3,7 +3,8 @@
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, print_json, print_table, when
+from headrace.cli.queue.administration import AsJson, ask, print_json, when
+from headrace.cli.tables import print_table
 
 __all__ = ["commands"]
 

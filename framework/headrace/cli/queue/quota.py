@@ -6,7 +6,8 @@ import typer
 
 from headrace.cli.amounts import size_bytes
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, print_json, print_table
+from headrace.cli.queue.administration import AsJson, ask, print_json
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.protocol.limits import Rates

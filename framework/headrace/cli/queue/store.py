@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace._runtime.private_files import open_new
+from headrace.cli.tables import print_table
+
 if TYPE_CHECKING:
     # For annotations alone: the commands load the queue when they are called.
     from headrace_mq.store.check.inspection import Report
@@ -67,7 +70,7 @@ def repair(
     exported = None
     if export is not None:
         # Mode x: never overwrites a file.
-        with export.open("xb") as target:
+        with open_new(export, "xb") as target:
             exported = export_batches(directory, target)
     done = repair_store(directory, metadata=METADATA, apply=apply)
     if as_json:
@@ -123,25 +126,29 @@ def _print_json(status: str, report: Any, **more: object) -> None:
 
 
 def _show_report(report: "Report") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    files = Table("file", "kind", "bytes", "batches", "records", box=None)
-    for one in report.files:
-        counts = (f"{one.batches:,}", f"{one.records:,}") if one.kind == "segment" else ("", "")
-        files.add_row(one.file, one.kind, f"{one.bytes:,}", *counts)
-    console.print(files)
+    print_table(
+        ("file", "kind", "bytes", "batches", "records"),
+        (
+            (
+                one.file, one.kind, one.bytes,
+                *((one.batches, one.records) if one.kind == "segment" else (None, None)),
+            )
+            for one in report.files
+        ),
+    )  # fmt: skip
     if report.findings:
-        found = Table("found in", "what", "where", "which messages", "why", box=None)
-        for one_found in report.findings:
-            where = f"{one_found.position:,} +{one_found.length:,}"
-            which = f"{one_found.queue} from {one_found.base_offset:,}: {one_found.records:,}"
-            found.add_row(
-                one_found.file, one_found.kind, where if one_found.position >= 0 else "",
-                which if one_found.queue else "", one_found.reason,
-            )  # fmt: skip
-        console.print(found)
+        print_table(
+            ("found in", "what", "where", "which messages", "why"),
+            (
+                (
+                    one.file, one.kind,
+                    f"{one.position:,} +{one.length:,}" if one.position >= 0 else None,
+                    f"{one.queue} from {one.base_offset:,}: {one.records:,}" if one.queue else None,
+                    one.reason,
+                )
+                for one in report.findings
+            ),
+        )  # fmt: skip
     typer.echo(f"{report.directory} is {_sentence(report)}")
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, print_table, when
+from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, when
+from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.protocol.administration import Traffic

@@ -83,9 +83,9 @@ _NUMBERS: Final = frozenset({ColumnKind.INTEGER, ColumnKind.FLOAT, ColumnKind.DE
 
 
 class Term:
-    """Something that is computed from an event and its context.
+    """A value that is computed from an event and its context.
 
-    Operators make new terms, `==` too, so that terms are compared by their `repr`.
+    Operators make new terms, even `==`; to compare two terms, compare their `repr`.
     """
 
     __slots__ = ()
@@ -129,20 +129,20 @@ class Term:
     __hash__ = object.__hash__
 
     def is_in(self, *values: Value) -> "Term":
-        """Whether it is one of these values."""
+        """A condition: the term is one of these values."""
         found = literal(value=False)
         for value in values:
             found = found | (self == value)
         return found
 
     def is_none(self) -> "Term":
-        """Whether it is None."""
+        """A condition: the term is None."""
         return Missing(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field(Term):
-    """A field of the event, or with `context.` before it one of its context."""
+    """A field of the event; with the prefix `context.`, a field of its context."""
 
     path: str
 
@@ -208,7 +208,7 @@ class KeyText(Term):
 
 
 def field(path: str) -> Term:
-    """Returns a field of the event; `context.` before its name means its context's."""
+    """Returns a field of the event; with the prefix `context.`, a field of its context."""
     return Field(path)
 
 

@@ -86,7 +86,7 @@ class Touch(NamedTuple):
 def fold_streams(
     projection: Projection[R], rows: Mapping[str, R | None], streams: Iterable[EventStream]
 ) -> dict[str, R | None]:
-    """Returns what the streams make of the rows: the new row of each key touched.
+    """Folds streams into rows, and returns the new row of each touched key.
 
     Args:
         projection: whose rules run.
@@ -95,7 +95,7 @@ def fold_streams(
             rejections touch nothing.
 
     Returns:
-        A row to write for each key touched, or None where the row is to be deleted.
+        The row to write for each touched key; None: delete the row.
 
     Raises:
         ProjectionError: a fold or key function raised, or made an unusable row; names the event.
@@ -114,7 +114,7 @@ def fold_facts(
     facts: Iterable[Fact],
     steps: Steps | None = None,
 ) -> dict[str, R | None]:
-    """Returns what events make of the rows; see `fold_streams`.
+    """Folds events into rows; see `fold_streams`.
 
     Raises:
         ProjectionError: as `fold_streams`.

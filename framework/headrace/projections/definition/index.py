@@ -1,5 +1,5 @@
 """
-`Index`: fields of a row model by which people look for rows, or which no two rows may share.
+`Index`: fields of a row model that you search by, or that no two rows may share.
 
     Index("owner")                              rows by owner are found without reading the table
     Index("owner", "opened_on", unique=True)    no two rows have the same owner and day
@@ -29,7 +29,7 @@ class Index:
 
     Args:
         fields: their names; an index serves conditions on the first one, the first two and so on.
-        unique: no two rows may have the same values; rows without a value in one of them may.
+        unique: no two rows may have the same values, unless one of the values is None.
     """
 
     fields: tuple[str, ...]

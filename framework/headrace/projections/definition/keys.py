@@ -1,8 +1,8 @@
 """
-Keys: which rows an event touches. There are five ways to say it.
+Keys: which rows an event touches. You can define a key in five ways.
 
     nothing                         the aggregate's id
-    "partner", an expression        a field of the event, or what is computed from it; None: no row
+    "partner", an expression        a field of the event, or a value computed from it; None: no row
     ("account_id", day(…))          one for each field of the key
     lambda event: …                 a key, or several; none is no row
     lambda event, context: …        the same

@@ -48,24 +48,24 @@ class Projection(Generic[R]):
 
     Args:
         name: the table's name: lower-case letters, digits and single `_`, at most 40 characters.
-        row: a pydantic model; its fields become the columns (str, int, float, bool, Decimal,
-            date, datetime, UUID, bytes, Literal, Enum; as JSON list, dict and models; and optional
-            ones of these).
+        row: a pydantic model; its fields become the columns. A column holds str, int, float, bool,
+            Decimal, date, datetime, UUID, bytes, Literal or Enum; list, dict and models are stored
+            as JSON; each may be optional.
         key: the field that is the primary key, or a tuple of several; each a str, int or UUID.
-        key_of: which rows an event touches, where a fold does not say otherwise: a field of the
-            event by name, a term such as `day("context.recorded_at")`, or a function of the event,
-            or of event and context, that returns a key or a list of several. Of a key of several
-            fields a tuple of fields and terms, or a function that returns tuples. The aggregate's
-            id by default.
-        indexes: besides that of the key; a rebuild, or `headrace projection index`, makes new ones.
-        version: raise it when a fold is corrected: rows of one version are never folded by another,
-            and stay readable until a rebuild has put the new ones in place. 1 to 999.
+        key_of: which rows an event touches, unless a fold says otherwise; by default the row of the
+            aggregate's id. It is a field of the event by name, a term such as
+            `day("context.recorded_at")`, or a function of the event, or of event and context, that
+            returns a key or a list of keys. For a key of several fields: a tuple of fields and
+            terms, or a function that returns tuples.
+        indexes: in addition to the key's; a rebuild, or `headrace projection index`, makes new ones.
+        version: raise it when you correct a fold: one version never folds the rows of another, and
+            the old rows stay readable until the new ones take their place. 1 to 999.
 
     Attributes:
         key: the names of the key's fields, joined by commas.
-        key_form: what keys look like.
-        indexes: that each table has.
-        fingerprint: the same as long as version and columns are; 64 characters at most.
+        key_form: the form of its keys.
+        indexes: the indexes of each table.
+        fingerprint: stays the same while version and columns do; 64 characters at most.
 
     Raises:
         DefinitionError: the version, name, key or row model is unusable; the sentence says why.
@@ -125,18 +125,18 @@ class Projection(Generic[R]):
         where: Term | None = None,
         **columns: Summary,
     ) -> None:
-        """Declares what columns keep of events, which a rebuild computes without their models.
+        """Declares what columns keep of events; a rebuild computes it without the events' models.
 
             balances.on(Deposited, balance=sum_("amount"), deposits=count())
             balances.on(Withdrawn, balance=sum_(-field("amount")))
 
-        The first event of a key makes its row, with the row model's defaults; numbers without one
-        begin at 0. Further calls for the same event add to what it does.
+        The first event of a key makes its row, with the row model's defaults; numbers without a
+        default begin at 0. You can call `on` several times for the same event.
 
         Args:
-            event_types: of these, or of subclasses that have nothing of their own.
+            event_types: the events; subclasses count too, unless they have rules of their own.
             key: which rows these events touch, instead of the projection's `key_of`.
-            where: leaves out the events for which it does not hold.
+            where: a condition; events for which it does not hold are left out.
             columns: what each of the row's columns keeps.
 
         Raises:
@@ -169,18 +169,18 @@ class Projection(Generic[R]):
             def deposited(row: Balance | None, event: Deposited, context: EventContext) -> Balance:
                 ...
 
-        It gets the key's row (None: there is none) and returns the new row (None: delete it). It
-        must depend on its arguments alone, because a rebuild runs it again. `A | B` registers it
-        for both; a base class for its subclasses too, unless they have folds of their own.
+        The fold gets the key's row (None: there is none) and returns the new row (None: delete it).
+        It must depend on its arguments alone, because a rebuild runs it again. `A | B` registers it
+        for both events; a base class also for its subclasses, unless they have folds of their own.
 
             @balances.fold(key=lambda event: [event.source, event.target])
             def moved(row: Balance | None, event: Moved, context: EventContext, key: str) -> Balance:
                 ...
 
-        is called once per key, which it may ask for as a fourth argument.
+        This fold is called once per key. The key is its fourth argument, which you may leave out.
 
         Raises:
-            DefinitionError: the arguments are others, or the event type has a fold for this key.
+            DefinitionError: the arguments are wrong, or the event type already has a fold for this key.
         """
 
         def register(fold: Fold) -> Fold:
@@ -199,18 +199,18 @@ class Projection(Generic[R]):
         return register if function is None else register(function)
 
     def with_session(self, handler: Fold) -> Fold:
-        """Registers a handler that writes to tables of your own, in the transaction of the rows.
+        """Registers a handler that writes to your own tables, in the transaction of the rows.
 
             @balances.with_session
             def noted(session: Session, event: Deposited, context: EventContext) -> None:
                 session.execute(insert(notes).values(event=context.event_id))
 
-        It is called for each event in order, after the rows of its batch are written, and neither
-        commits nor rolls back. Such a projection is not rebuilt: there is no way to tell what its
-        handlers have written before.
+        The handler is called for each event in order, after the rows of its batch are written. It must
+        not commit or roll back. You cannot rebuild such a projection, because a rebuild cannot know
+        what its handlers have written before.
 
         Raises:
-            DefinitionError: the arguments are others.
+            DefinitionError: the arguments are wrong.
         """
         for event_type in event_types_of(self.name, "handler", handler, _HANDLER_ARGUMENTS):
             self._handlers.setdefault(event_type, []).append(handler)
@@ -223,12 +223,12 @@ class Projection(Generic[R]):
 
     @property
     def event_types(self) -> frozenset[type[DomainEvent]]:
-        """The event types that it was given something for; of a base class, no subclasses."""
+        """The event types that have rules or handlers; a base class stands for its subclasses."""
         return frozenset(self._rules.keys() | self._handlers.keys())
 
     @property
     def keyed_by_aggregate(self) -> bool:
-        """Whether all events of a row are of one aggregate."""
+        """Whether all events of a row belong to one aggregate."""
         return all(rule.key is AGGREGATE_KEY for rules in self._rules.values() for rule in rules)
 
     @property
@@ -261,7 +261,7 @@ class Projection(Generic[R]):
         """Compiles what an event type does.
 
         Raises:
-            DefinitionError: it has no such field, or one of another type.
+            DefinitionError: the event has no such field, or the field has another type.
         """
         self.rules_for(event_type)
 
@@ -293,7 +293,7 @@ class Projection(Generic[R]):
 
     @property
     def has_handlers(self) -> bool:
-        """Whether anything was given to `with_session`."""
+        """Whether the projection has handlers of `with_session`."""
         return bool(self._handlers)
 
     def handlers_for(self, event_type: type[DomainEvent]) -> Sequence[Callable[..., None]]:
@@ -339,7 +339,7 @@ def version_of(fingerprint: str) -> int:
 def projection_group(app_name: str, name: str, version: int = 1) -> str:
     """The consumer group in which the runners of a projection's version share the event topic.
 
-    Those of another version are in one of their own: they wait, and must hold no queue meanwhile.
+    Each version has its own group, because runners of a version that waits must hold no queue.
     """
     group = f"{app_name}.projection.{name}"
     return group if version == 1 else f"{group}.v{version}"

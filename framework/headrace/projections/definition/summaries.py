@@ -88,7 +88,7 @@ def first(what: str | Term) -> Summary:
 
 
 def last(what: str | Term) -> Summary:
-    """Keeps the latest event's value, None included."""
+    """Keeps the latest event's value, even None."""
     return Summary(operation=Operation.LAST, term=as_term(what))
 
 

@@ -24,12 +24,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql import column
 
 from headrace._runtime.file_lock import take_file_lock
+from headrace._runtime.private_files import FILE_MODE
 from headrace.stores.database.engines import autocommit, is_in_memory
 
 __all__ = ["RebuildLocks"]
 
-# For the owner of the database, and its group to read, as the database itself is.
-_FILE_MODE: Final = 0o640
 # Of the session that holds locks: a host that is away has lost them after a minute, instead of the two
 # hours of most systems; and the server does not end the session because it is silent.
 _SESSION: Final = {
@@ -67,7 +66,7 @@ class RebuildLocks:
         if is_in_memory(self._url):
             self._held[owner] = None
         elif self._url.get_backend_name() == "sqlite":
-            file = os.open(self._file(owner), os.O_CREAT | os.O_RDWR, _FILE_MODE)
+            file = os.open(self._file(owner), os.O_CREAT | os.O_RDWR, FILE_MODE)
             take_file_lock(file)  # no other one has this name
             self._held[owner] = file
         else:

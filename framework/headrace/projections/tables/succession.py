@@ -27,7 +27,16 @@ from headrace.projections.tables.row_tables import build_table, fits, physical_n
 from headrace.stores.database.tables import parked_rows, projection_versions
 from headrace.transports.base import QueueId
 
-__all__ = ["ahead_of", "find_own", "further", "lacks", "may_go_live", "take_own", "why_none"]
+__all__ = [
+    "ahead_of",
+    "count_further",
+    "find_own",
+    "further",
+    "lacks",
+    "may_go_live",
+    "take_own",
+    "why_none",
+]
 
 # Versions newer than the live one that have a generation: the one that is deployed, and the next one. A
 # further one waits, because each costs as much as the live one.
@@ -179,3 +188,26 @@ def further(
         letters.aggregate_id == own.c.aggregate_id,
     )
     return found.where(~letter.exists())
+
+
+async def count_further(
+    connection: AsyncConnection, name: str, generation: int, other: int
+) -> tuple[int, int]:
+    """Returns how many aggregates a generation has more of than another, and the other way round.
+
+    Versions of the two are brought together once for both numbers, as a projection may be locked meanwhile.
+    """
+    own, its = projection_versions.alias("own"), projection_versions.alias("its")
+    theirs = and_(its.c.name == name, its.c.generation == other)
+    counts = (
+        select(
+            func.count().filter(own.c.version > func.coalesce(its.c.version, 0)),
+            func.count().filter(its.c.version > own.c.version),
+            func.count().filter(its.c.version > 0),
+        )
+        .select_from(own.outerjoin(its, and_(theirs, its.c.aggregate_id == own.c.aggregate_id)))
+        .where(own.c.name == name, own.c.generation == generation)
+    )
+    more, less, shared = (await connection.execute(counts)).one()
+    there = await connection.scalar(select(func.count()).where(theirs, its.c.version > 0)) or 0
+    return more, less + there - shared

@@ -140,12 +140,18 @@ class Part:
             self._laid = await base(self._read_models, self._shadow)
 
     async def stand(
-        self, ranges: Mapping[QueueId, tuple[int, int]], *, messages_max: int, kept_max: int
+        self,
+        ranges: Mapping[QueueId, tuple[int, int]],
+        *,
+        starts: Mapping[QueueId, int],
+        messages_max: int,
+        kept_max: int,
     ) -> None:
         """Finds where it stands, and makes ready to fold from there to the ends of the queues.
 
         Args:
             ranges: the first offset held and the next readable one of every queue.
+            starts: the offset of a queue's first message ever, if above 0.
             messages_max: messages per transaction.
             kept_max: rows, and versions, that memory holds.
 
@@ -153,7 +159,7 @@ class Part:
             ProjectionError: a queue begins behind where it stands, or ends before.
         """
         offsets = await self._read_models.offsets(self.name, self._shadow.generation)
-        self._next = {queue: offsets.get(queue, 0) for queue in ranges}
+        self._next = {queue: max(offsets.get(queue, 0), starts.get(queue, 0)) for queue in ranges}
         self._start = self._next | {
             queue: start for queue, start in self._laid.start.items() if queue in ranges
         }

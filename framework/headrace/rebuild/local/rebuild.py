@@ -393,7 +393,12 @@ async def _fold_ranges(
     kept_max = max(1, KEPT_MAX // len(parts))
     for part in parts:
         async with part.attempt():
-            await part.stand(ranges, messages_max=messages_max, kept_max=kept_max)
+            await part.stand(
+                ranges,
+                starts=await events.starts(),
+                messages_max=messages_max,
+                kept_max=kept_max,
+            )
     decoder = Decoder(
         serializer,
         lambda event: any(part.reacts_to(event) for part in parts),

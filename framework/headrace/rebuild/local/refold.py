@@ -73,10 +73,10 @@ async def refold(
 
 
 async def _check_held(topic: EventTopic, target: Target[Any], ends: Mapping[QueueId, int]) -> None:
-    held = await topic.ranges()
+    held, starts = await topic.ranges(), await topic.starts()
     for queue, end in ends.items():
         first, last = held.get(queue, (0, 0))
-        if first > 0 or end > last:
+        if first > starts.get(queue, 0) or end > last:
             raise ProjectionError(
                 f"projection {target.projection.name}: {queue[0]}/{queue[1]} holds offsets {first}"
                 f" to {last}, but rebuilding single rows needs every offset before {end}; rebuild all rows,"

@@ -4,8 +4,8 @@ Events as typed DataFrames: one per event type, its fields as columns next to th
     events = read_events(spark, "samples.bank:app", broker="127.0.0.1:9876")
     events.of(Deposited).groupBy("context.aggregate_id").sum("amount")
 
-Each version of an aggregate comes once and in order of its queue, old versions through their
-upcasters, models' rules kept. Columns are what the model says:
+Each version of an aggregate comes once and in the order of its queue. Upcasters bring old versions
+up to date, and the models' rules hold. The model decides the types of columns:
 
     str, int, float, bool        string, bigint, double, boolean
     Decimal                      decimal(38,18)
@@ -16,7 +16,7 @@ Used by notebooks and jobs, which bring a session; uses `executor.event_reader`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -25,11 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.app import load_app
 from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError, ProjectionError
-from headrace.events.publisher import event_topic
 from headrace.projections.definition.shape import ColumnKind
 from headrace.spark.archive import check_whole
 from headrace.spark.executor.decode import DECIMAL_PLACES_MAX, fields_of
-from headrace.spark.executor.doubts import seal_of
 from headrace.spark.executor.event_reader import (
     EVENT,
     UNKNOWN,
@@ -40,14 +38,15 @@ from headrace.spark.executor.event_reader import (
     read_typed,
 )
 from headrace.spark.executor.fold import MISSING, RECORD_SCHEMA, TALLY, UNREAD, Batches
-from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
 from headrace.spark.session import described
-from headrace.spark.tasks import by_key, divide_plan
+from headrace.spark.tasks import by_key, divide_plan, plan_events
 from headrace_mq.errors import MessageQueueError
-from headrace_mq.spark.offsets import plan_slices
-from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
+from headrace_mq.protocol.bodies import QueueRange
+from headrace_mq.spark.offsets import QueueSlice, plan_slices
+from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = ["EventReport", "TypedEvents", "chosen_type", "read_events", "typed_columns"]
 
@@ -60,17 +59,17 @@ _CONVERSIONS: Final[Mapping[ColumnKind | None, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventReport:
-    """What stood in the topic.
+    """What a reader found in the topic.
 
     Attributes:
         events: events in the streams that were read, each once.
-        duplicates: streams that stood there again.
-        gaps: places where a version stood before an earlier one.
+        duplicates: streams that were in the topic again.
+        gaps: places where a version came before an earlier one.
         filled: streams that the topic lacked and the event store had.
-        missing: aggregates with versions that are nowhere; what comes after them is left out.
-        unknown: how many events there are of each name and version that the application lacks.
-        left_out: of each aggregate with a stream that does not decode, what is the matter; what comes
-            after it is left out.
+        missing: aggregates with versions that are nowhere; their later events are left out.
+        unknown: the number of events of each name and version that the application lacks.
+        left_out: aggregates with a stream that does not decode, each with the reason; their later
+            events are left out.
     """
 
     events: int = 0
@@ -114,7 +113,7 @@ class TypedEvents:
         return frame.where(wanted).selectExpr(*columns)
 
     def report(self) -> EventReport:
-        """Reads everything once and tells what was met, whichever type it is of."""
+        """Reads events of all types once, and reports what it found."""
         kinds = (TALLY, MISSING, UNKNOWN, UNREAD)
         types = load_app(self._plan.app).serializer.events.types.values()
         reading = Reading(
@@ -168,32 +167,21 @@ def read_events(
         spark: a session of any kind.
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         broker: `host:port`, as this process and every executor reach it.
-        event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
-            stands in the topic is believed.
-        incomplete: "fail": an event that the application does not know, a stream that does not decode,
-            or versions that are nowhere, fail the job; "report": they are left out, and `report` tells
-            of them.
+        event_store_url: fills gaps of the event topic, and recognises foreign messages; without it every
+            message of the topic is trusted.
+        incomplete: "fail": the job fails at an event that the application does not know, a stream that
+            does not decode, or versions that are nowhere; "report": these are left out, and `report`
+            names them.
 
     Raises:
         ProjectionError: the broker is away, or has no such topic; or the topic was trimmed.
     """
-    application = load_app(app)
-    topic = event_topic(application.name)
-    try:
-        held = fetch_ranges(broker, [topic])
+
+    def whole(held: Sequence[QueueRange]) -> Sequence[QueueSlice]:
         check_whole(held)
-        slices = plan_slices(held, starting={})
-    except (MessageQueueError, ValueError) as error:
-        raise ProjectionError(f"the events of {app}: {error}") from error
-    plan = FoldPlan(
-        app=app,
-        folder=module_folder(app),
-        projection="",
-        broker=broker,
-        event_store=event_store_url,
-        slices=tuple(slices),
-        seal=seal_of(event_store_url, application.serializer),
-    )
+        return plan_slices(held, starting={})
+
+    plan = plan_events(app, whole, broker=broker, event_store_url=event_store_url)
     try:
         with described(spark, f"headrace read_events {app}: look for keys in several queues"):
             plan = divide_plan(spark, plan)

@@ -3,8 +3,8 @@ Events of the event topic into Parquet: messages as they are, and events as type
 
     broker ─▶ messages/*.parquet ─▶ gate, decode ─▶ events/TYPE/*.parquet ─▶ one rename
 
-Runs in this process, without a Spark session; what it writes is for Spark and everything else that
-reads Parquet. Used by the command line and notebooks; uses `archive`, which keeps the parts.
+Runs in this process, without a Spark session; the files are for Spark and any other reader of
+Parquet. Used by the command line and notebooks; uses `archive`, which keeps the parts.
 """
 
 from collections import Counter
@@ -48,11 +48,12 @@ from headrace.spark.executor.event_reader import (
 )
 from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION, read_messages
 from headrace.spark.executor.plan import FoldPlan
+from headrace.spark.topic import fetch_ranges, read_record_batches
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
-from headrace_mq.spark.reader import fetch_ranges, rarely_collecting, read_record_batches
+from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = ["ORDER", "PLACES", "export_events"]
 
@@ -79,21 +80,21 @@ def export_events(
     held_only: bool = False,
     clock: Clock | None = None,
 ) -> ExportedPart:
-    """Writes what an event topic holds beyond earlier exports into a folder, as one part.
+    """Writes the messages of an event topic since the last export into a folder, as one part.
 
-    A part is there whole or not at all, and holds each message once, even if the export is killed.
+    A part is there as a whole or not at all, and holds each message once, even if the export is killed.
 
     Args:
         app: the application's import path, such as `samples.bank:app`.
-        folder: where the parts are; made if it is not there.
+        folder: where the parts are; it is made if it does not exist.
         broker: `host:port`.
-        event_store_url: fills gaps of the event topic, and knows foreign messages, which become no
-            typed events; without it all that stands in the topic is believed.
-        held_only: the first part begins with what the topic holds, also where it was trimmed.
+        event_store_url: fills gaps of the event topic, and recognises foreign messages, which do not become
+            typed events; without it every message of the topic is trusted.
+        held_only: the first part begins with the oldest message left, even if the topic was trimmed.
         clock: measures.
 
     Returns:
-        What was written; with number 0 where there was nothing new.
+        The new part; with number 0 if there was nothing new.
 
     Raises:
         ProjectionError: the broker is away, messages were deleted before they were exported, versions

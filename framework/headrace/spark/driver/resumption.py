@@ -23,7 +23,7 @@ from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import Folded, read_result
 from headrace.spark.result.copy import Copying, told_in
 from headrace.spark.result.parts import FETCHED, FETCHED_ARROW_SCHEMA, Spool
-from headrace_mq.admin.client import AdminClient
+from headrace.transports.topic_reader import topic_identity
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
@@ -233,7 +233,6 @@ async def _identity_of(plan: FoldPlan) -> str:
     """Returns the UUID that the topic got when it was made; empty: the broker does not know."""
     broker, topic = plan.broker, plan.slices[0].queue.topic
     try:
-        async with AdminClient(broker) as admin:
-            return (await admin.lineage(topic))[0]
+        return await topic_identity(broker, topic)
     except MessageQueueError as error:
         raise ProjectionError(f"projection {plan.projection}: {error}") from error

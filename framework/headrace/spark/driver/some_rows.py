@@ -58,10 +58,12 @@ async def _refold(work: RebuildWork, keys: frozenset[str], ends: Mapping[QueueId
     held = await work.held()
     # The rows of a few keys are folded from the first event on.
     check_begins(work.projection.name, held, {})
-    queues = [QueueRef(one.topic, one.queue_id) for one in held]
-    slices = work.slices(
-        held, ending={queue: ends.get((queue.topic, queue.queue_id), 0) for queue in queues}
-    )
+    # Of a queue that began behind what was read, nothing was.
+    ending = {
+        QueueRef(one.topic, one.queue_id): max(one.first, ends.get((one.topic, one.queue_id), 0))
+        for one in held
+    }
+    slices = work.slices(held, ending=ending)
     # Of few rows the events are few: what they take in Python is less than compiling a query.
     plan = replace(work.plan, slices=tuple(slices), only=keys)
     folded = await fold(work, plan, tag=new_owner(), base=None, native=None)

@@ -32,12 +32,13 @@ from headrace.spark.executor.positions import share_slices
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.tasks import TASK_BYTES_MIN
+from headrace.spark.topic import fetch_ranges, read_columns
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
-from headrace_mq.spark.reader import Part, fetch_ranges, read_columns
+from headrace_mq.spark.reader import Part
 
 __all__ = ["RebuildWork", "Wishes", "open_work", "read_topic"]
 
@@ -127,9 +128,13 @@ class RebuildWork:
         self.phases.begin("capture")
         if self.events.origin is not None:
             return share_slices(self.plan.shares, await self.events.origin.store.end())
-        starting = {QueueRef(*queue): offset for queue, offset in begin.items()}
         held = await self.held()
         check_begins(self.projection.name, held, begin)
+        firsts = {(one.topic, one.queue_id): one.first for one in held}
+        # A queue that began behind that offset has nothing before its first one.
+        starting = {
+            QueueRef(*queue): max(offset, firsts.get(queue, 0)) for queue, offset in begin.items()
+        }
         return self.slices(held, starting=starting)
 
     async def held(self) -> list[QueueRange]:

@@ -31,9 +31,9 @@ from headrace.spark.executor.plan import FoldPlan, load_application, projection_
 from headrace.spark.executor.positions import read_share
 from headrace.spark.executor.touches import FoldedStream, KeyRows, Touches
 from headrace.spark.rows import RowCodec
+from headrace.spark.topic import read_columns
 from headrace.subscriptions.foreign import stream_or_none
 from headrace_mq.spark.offsets import QueueSlice
-from headrace_mq.spark.reader import read_columns
 
 __all__ = [
     "BASE",

@@ -6,7 +6,7 @@ perhaps on another machine. An application travels as the path to import it by.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class FoldPlan:
         app: where to import the application from, such as `samples.bank:app`.
         folder: the folder that holds its top-level module here; tried where it is not installed.
         projection: the projection's name.
-        broker: `host:port`, as executors reach it.
+        broker: its address, as executors reach it; not shown, that of a Kafka cluster may have secrets in it.
         event_store: URL of the store that fills gaps; None: a gap fails the rebuild.
         seal: what the messages of that store carry; None: all that stands in the topic is believed.
         slices: what to read.
@@ -46,7 +46,7 @@ class FoldPlan:
     app: str
     folder: str
     projection: str
-    broker: str
+    broker: str = field(repr=False)
     event_store: str | None
     slices: tuple[QueueSlice, ...]
     groups: tuple[tuple[int, ...], ...] = ()

@@ -9,7 +9,7 @@ each queue were read by one task. Used by jobs that read typed events; uses `eve
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from headrace.spark.executor.decode import LightStream
 from headrace.spark.executor.event_reader import Reading, TypedSlice, open_reading
-from headrace.spark.executor.fold import VERSION, Batches, EventPlace, TopicMessage
+from headrace.spark.executor.fold import Batches, EventPlace, TopicMessage
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.streams import streams_beside, whole_aggregates
 
@@ -44,11 +44,7 @@ class _TypedStreams(TypedSlice):
             self._moment = message.place.moment
             super().take(topic, [message])
 
-    def learn(self, versions: Mapping[str, int]) -> None:
-        """Takes in at which versions aggregates stand whose streams are yet to come."""
-        self._gate.learn(versions)
-
-    def learn_bases(self, records: pa.RecordBatch) -> None:
+    def learn(self, records: pa.RecordBatch) -> None:
         """Takes in the last versions from before the topic that streams came with; zero: there is none."""
         if not pc.any(pc.not_equal(records["number"], 0)).as_py():
             return
@@ -72,8 +68,7 @@ class _TypedStreams(TypedSlice):
 def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
     """Yields events, versions and tallies of sorted streams, and what reading queues took.
 
-    The last version of an aggregate before the topic's part that is read comes as a version before its streams, or
-    as the `number` of each of them.
+    The last version of an aggregate before the topic's part that is read comes as the `number` of its streams.
 
     Raises:
         ProjectionError: as `read_typed`.
@@ -86,19 +81,16 @@ def type_streams(plan: FoldPlan, reading: Reading, batches: Batches) -> Batches:
         measured: Counter[str] = Counter()
 
         def take_others(others: pa.RecordBatch) -> None:
-            columns = (others[name].to_pylist() for name in ("kind", "key", "number"))
-            for kind, name, number in zip(*columns, strict=True):
-                if kind == VERSION:
-                    typed.learn({name: number})
-                else:
-                    measured[name] += number
+            columns = (others[name].to_pylist() for name in ("key", "number"))
+            for name, number in zip(*columns, strict=True):
+                measured[name] += number
 
         topic = plan.slices[0].queue.topic
         for some in whole_aggregates(streams_beside(batches, take_others)):
             if some is None:
                 typed.settle()
             else:
-                typed.learn_bases(some)
+                typed.learn(some)
                 typed.take(topic, _messages(some))
             if typed.full:
                 yield from typed.flush()

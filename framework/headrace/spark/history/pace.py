@@ -15,9 +15,9 @@ from headrace._runtime.clock import Clock
 from headrace._runtime.log import get_logger
 from headrace.spark.archive import ExportedPart, ends_of, exported_parts
 from headrace.spark.history.seal import Sealing
+from headrace.spark.topic import fetch_ranges
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.protocol.bodies import QueueRange
-from headrace_mq.spark.reader import fetch_ranges
 
 __all__ = ["LOOK_MS", "PART_BYTES_DEFAULT", "is_away", "keep_sealed", "waiting_bytes", "waiting_in"]
 

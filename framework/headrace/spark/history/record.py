@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from headrace._runtime.private_files import open_new
 from headrace.errors import ProjectionError
 from headrace.spark.archive import (
     ExportedPart,
@@ -87,7 +88,8 @@ def write_record(folder: Path, record: SealedRecord) -> None:
     """Notes that a part is sealed; durable on return."""
     place = part_folder(folder, record.part)
     writing = place / _WRITING
-    writing.write_bytes(msgspec.json.encode(record))
+    with open_new(writing, "wb") as file:
+        file.write(msgspec.json.encode(record))
     flush(writing)
     writing.rename(place / _RECORD)
     flush(place)

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from headrace._runtime.clock import Clock, SystemClock
+from headrace._runtime.private_files import make_folder, open_new
 from headrace.app import load_app
 from headrace.errors import ProjectionError
 from headrace.events.publisher import event_topic
@@ -87,8 +88,8 @@ def sealing(folder: Path) -> Iterator[None]:
     Raises:
         ProjectionError: another process seals it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("w") as lock:
+    make_folder(folder)
+    with open_new(folder / _LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -11,7 +11,7 @@ are given. What is not complete fails the job. Used by `events`, which keeps wha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -24,9 +24,7 @@ from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError, ProjectionError
 from headrace.events.publisher import event_topic
 from headrace.spark.analysis.events import typed_columns
-from headrace.spark.archive import check_follows
 from headrace.spark.executor.decode import fields_of
-from headrace.spark.executor.doubts import seal_of
 from headrace.spark.executor.event_reader import (
     EVENT,
     UNKNOWN,
@@ -35,17 +33,18 @@ from headrace.spark.executor.event_reader import (
     context_column,
     read_typed,
 )
-from headrace.spark.executor.fold import MISSING, UNREAD, VERSION, Batches
-from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.executor.fold import MISSING, UNREAD, Batches
+from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
-from headrace.spark.job import map_records
-from headrace.spark.tasks import by_key, divide_plan
+from headrace.spark.held_offsets import next_offsets
+from headrace.spark.job import map_records, onto_versions
+from headrace.spark.tasks import by_key, divide_plan, plan_events
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
-from headrace_mq.spark.offsets import plan_slices
-from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
+from headrace_mq.spark.offsets import QueueSlice, plan_slices
+from headrace_mq.spark.reader import rarely_collecting
 
 __all__ = [
     "PARTITIONS",
@@ -105,47 +104,23 @@ def plan_increment(
     Raises:
         ProjectionError: the broker is away or has no such topic, or it does not hold these offsets.
     """
-    application = load_app(app)
-    topic = event_topic(application.name)
-    try:
-        held = fetch_ranges(broker, [topic])
-        begin = _begin(held, start(topic, [one.queue_id for one in held]))
-        slices = plan_slices(held, starting=begin)
-    except (MessageQueueError, ValueError) as error:
-        raise ProjectionError(f"the events of {app}: {error}") from error
-    plan = FoldPlan(
-        app=app,
-        folder=module_folder(app),
-        projection=projection,
-        broker=broker,
-        event_store=event_store_url,
-        slices=tuple(slices),
-        seal=seal_of(event_store_url, application.serializer),
+    begin: dict[QueueRef, int] = {}
+
+    def beyond(held: Sequence[QueueRange]) -> Sequence[QueueSlice]:
+        begin.update(next_offsets(held, start(topic, [one.queue_id for one in held])))
+        return plan_slices(held, starting=begin)
+
+    topic = event_topic(load_app(app).name)
+    plan = plan_events(
+        app, beyond, broker=broker, event_store_url=event_store_url, projection=projection
     )
     first = {queue.queue_id: offset for queue, offset in begin.items()}
     return Increment(
         plan=plan,
         topic=topic,
         start=first,
-        end=first | {piece.queue.queue_id: piece.end for piece in slices},
+        end=first | {piece.queue.queue_id: piece.end for piece in plan.slices},
     )
-
-
-def _begin(held: list[QueueRange], known: Mapping[int, int]) -> dict[QueueRef, int]:
-    """Returns where each queue is to be read from.
-
-    Raises:
-        ProjectionError: messages are gone that were not exported, or a queue or its end.
-    """
-    gone = sorted(set(known) - {one.queue_id for one in held})
-    if gone:
-        raise ProjectionError(f"{held[0].topic} has no queue {gone[0]} any more")
-    begin: dict[QueueRef, int] = {}
-    for one in held:
-        offset = known.get(one.queue_id, one.first)
-        check_follows(one, offset)
-        begin[QueueRef(one.topic, one.queue_id)] = offset
-    return begin
 
 
 def divided(spark: SparkSession, plan: FoldPlan, *, onto: bool) -> FoldPlan:
@@ -201,7 +176,9 @@ def typed_increment(
     # Read twice, once for the aggregates there are.
     streams.persist(StorageLevel.DISK_ONLY)
     try:
-        brought = by_key(streams.union(_versions_of(streams, known)), count)
+        versions = known.selectExpr("aggregate_id as key", "version as number")
+        touched = versions.join(streams.select("key").distinct(), "key", "left_semi")
+        brought = by_key(onto_versions(streams, touched), count)
         yield _complete(brought.mapInArrow(type_brought, reading.schema), types)
     finally:
         streams.unpersist()
@@ -213,21 +190,6 @@ def _complete(frame: DataFrame, types: list[type[DomainEvent]]) -> DataFrame:
     refused = "cast(raise_error(concat('the events are not complete: ', key)) as boolean)"
     wanted = frame.where(f"case when {lacking} then {refused} else kind = '{EVENT}' end")
     return wanted.selectExpr(*_columns(types))
-
-
-def _versions_of(streams: DataFrame, known: DataFrame) -> DataFrame:
-    touched = streams.select("key").distinct().withColumnRenamed("key", "aggregate_id")
-    last = known.join(touched, "aggregate_id", "left_semi").groupBy("aggregate_id")
-    return last.agg({"version": "max"}).selectExpr(
-        f"'{VERSION}' as kind",
-        "aggregate_id as key",
-        "cast(-1 as bigint) as moment",
-        "0 as queue",
-        "cast(0 as bigint) as offset",
-        "cast(0 as bigint) as turn",
-        "`max(version)` as number",
-        "cast(null as binary) as data",
-    )
 
 
 def type_columns(types: list[type[DomainEvent]]) -> list[str]:

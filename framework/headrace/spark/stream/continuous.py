@@ -52,11 +52,11 @@ from headrace.spark.stream.sink import (
     ProjectionSink,
     Stopped,
 )
+from headrace.spark.topic import fetch_ranges
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice
-from headrace_mq.spark.reader import fetch_ranges
 from headrace_mq.spark.source import FollowedTopics
 
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]

@@ -9,21 +9,18 @@ over micro-batches and restarts, because the last version of each aggregate is i
 notebooks and jobs, which bring a session. It writes nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.app import load_app
 from headrace.domain.message import DomainEvent
-from headrace.errors import ProjectionError
-from headrace.events.publisher import event_topic
 from headrace.spark.analysis.events import chosen_type, typed_columns
 from headrace.spark.archive import check_whole
-from headrace.spark.executor.doubts import drop_strangers, seal_of
+from headrace.spark.executor.doubts import drop_strangers
 from headrace.spark.executor.event_reader import EVENT, Reading
 from headrace.spark.executor.fold import Batches
-from headrace.spark.executor.plan import FoldPlan, module_folder
+from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import map_records
 from headrace.spark.stream.batch import MicroBatch
 from headrace.spark.stream.version_state import (
@@ -32,10 +29,11 @@ from headrace.spark.stream.version_state import (
     gate_versions,
     type_passed,
 )
-from headrace_mq.errors import MessageQueueError
+from headrace.spark.tasks import plan_events
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
-from headrace_mq.spark.reader import fetch_ranges, rarely_collecting
+from headrace_mq.spark.reader import rarely_collecting
 from headrace_mq.spark.source import FollowedTopics
 from headrace_mq.spark.stream import TopicsStream
 
@@ -138,22 +136,13 @@ def read_event_stream(
     Raises:
         ProjectionError: the broker is away, or has no such topic.
     """
-    application = load_app(app)
-    topic = event_topic(application.name)
-    try:
-        held = fetch_ranges(broker, [topic])
-    except MessageQueueError as error:
-        raise ProjectionError(f"the events of {app}: {error}") from error
-    plan = FoldPlan(
-        app=app,
-        folder=module_folder(app),
-        projection="",
-        broker=broker,
-        event_store=event_store_url,
-        slices=tuple(
+
+    def held_now(held: Sequence[QueueRange]) -> Sequence[QueueSlice]:
+        # The source asks for itself; of an empty queue, too, this has the name of its topic.
+        return [
             QueueSlice(queue=QueueRef(one.topic, one.queue_id), start=one.first, end=one.end)
             for one in held
-        ),
-        seal=seal_of(event_store_url, application.serializer),
-    )
+        ]
+
+    plan = plan_events(app, held_now, broker=broker, event_store_url=event_store_url)
     return TypedEventStream(spark, plan, batch_max=batch_max)

@@ -13,6 +13,7 @@ database of read models, which lives on an event loop. It must not know a broker
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -275,8 +276,12 @@ class ProjectionSink:
                 outcome = run(self._apply(rest.messages(), place))
             if isinstance(outcome, Applied):
                 offsets = dict(place.offsets) | {span.queue: span.end for span in new}
-                _, parked = ask(partial(_find_place, target=place.target)) if here else ({}, 0)
                 rows += outcome.rows
+                parked = 0
+                if here:
+                    # What was applied is reported, also when the job is stopped by now.
+                    with suppress(Stopped):
+                        _, parked = ask(partial(_find_place, target=place.target))
                 return AppliedBatch(
                     messages=count, rows=rows, here=here, offsets=offsets, parked=parked
                 )

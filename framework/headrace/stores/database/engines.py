@@ -7,6 +7,8 @@ acknowledged data is set here for each connection, never left to the server's co
 
 import asyncio
 import os
+import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +28,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from headrace._runtime.private_files import FILE_MODE
 from headrace.errors import DefinitionError, ExtraMissing
 from headrace.stores.database.read_only import ReadOnlyFile, why_read_only
 from headrace.stores.database.tls import TLS_OPTIONS, tls_arguments
@@ -63,10 +66,6 @@ _POSTGRES_OPTIONS = TLS_OPTIONS | {
     "prepared_statement_cache_size",
     "target_session_attrs",
 }
-
-# Of a new SQLite file: for its owner, and for the group to read, as the broker's files are. Its log and
-# its index get the same from SQLite.
-_FILE_MODE = 0o640
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +248,7 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {limits.busy_timeout_ms}")
         if _READ_ONLY not in record.info:
-            cursor.execute("PRAGMA journal_mode = WAL")
-            mode = cursor.fetchone()[0]
+            mode = _write_ahead(cursor, limits)
             cursor.execute("PRAGMA synchronous = FULL")
             if mode != "wal" and not is_in_memory(url):
                 raise DefinitionError(
@@ -276,6 +274,28 @@ def _prepare_connections(engine: Engine, url: URL, limits: EngineLimits) -> None
     event.listen(engine, "begin", on_begin)
 
 
+def _write_ahead(cursor: Any, limits: EngineLimits) -> str:
+    """Switches a file to the write-ahead log, and returns the journal mode that it has then.
+
+    While another process writes to a file that has none yet, SQLite refuses the switch at once,
+    without its busy timeout: so two that open a new file at one time. The begin of a transaction
+    waits for the other's end.
+
+    Raises:
+        sqlite3.OperationalError: the file is still locked after the busy timeout.
+    """
+    until = time.monotonic() + limits.busy_timeout_ms / 1_000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return str(cursor.fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            cursor.execute("BEGIN IMMEDIATE")
+            cursor.execute("COMMIT")
+
+
 def _prepare_file(engine: Engine, file: Path) -> None:
     """Makes a new file with our modes, and opens one that takes no writes for reading."""
 
@@ -284,7 +304,8 @@ def _prepare_file(engine: Engine, file: Path) -> None:
     ) -> None:
         record.info.pop(_READ_ONLY, None)
         if file.parent.is_dir() and not file.exists():
-            os.close(os.open(file, os.O_CREAT | os.O_RDWR, _FILE_MODE))
+            # The log and the index of the database get the same mode from SQLite.
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR, FILE_MODE))
         elif why_read_only(file) is not None:
             record.info[_READ_ONLY] = read_only = ReadOnlyFile.of(file)
             names[0] = read_only.uri

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import Connection, Engine, Table, event, func, inspect, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from headrace._runtime.private_files import make_folder
 from headrace._runtime.shipped import shipped_folder
 from headrace.errors import DefinitionError, SchemaOutOfDate
 from headrace.stores.database.engines import (
@@ -55,9 +56,6 @@ class Tree(NamedTuple):
 _EVENTS = Tree("", VERSION_TABLE, "headrace db upgrade")
 # The archive of the queue; PostgreSQL's alone.
 ARCHIVE = Tree("queue", "headrace_archive_schema", "headrace archive upgrade")
-
-# Of the folder of a new SQLite file: for its owner, and for the group to read.
-_FOLDER_MODE = 0o750
 
 # The advisory lock under which one process at a time migrates a PostgreSQL database.
 _MIGRATING = int.from_bytes(b"hrschema")
@@ -168,8 +166,7 @@ def _make_folder(engine: AsyncEngine) -> None:
         file = Path(engine.url.database or "")
         if file.is_dir():
             raise DefinitionError(f"{file} is a folder; name a file in it: {_shown(engine)}/FILE")
-        for folder in reversed([each for each in file.parents if not each.exists()]):
-            folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        make_folder(file.parent)
 
 
 async def _is_empty(engine: AsyncEngine) -> bool:

@@ -17,6 +17,7 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     process_journal      what each instance has seen, in order
     process_commands     what each instance has sent, or is about to
     processes            a row to lock for each process
+    scheduled_messages   messages for later, where the queue is a Kafka cluster
 
 Used by the code that reads and writes the tables. A test compares this module with the sum of the
 migrations.
@@ -59,6 +60,7 @@ __all__ = [
     "projection_versions",
     "projections",
     "reader_marks",
+    "scheduled_messages",
     "snapshots",
     "store_identity",
     "topic_damages",
@@ -327,4 +329,19 @@ process_versions = Table(
     Column("aggregate_id", String(255), nullable=False),
     Column("version", BigInteger, nullable=False),
     PrimaryKeyConstraint("process", "aggregate_id"),
+)
+
+scheduled_messages = Table(
+    "scheduled_messages",
+    metadata,
+    Column(
+        "number",
+        BigInteger().with_variant(Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("due", UtcDateTime, nullable=False),
+    Column("topic", String(249), nullable=False),  # as long as Kafka lets a topic's name be
+    Column("message", LargeBinary, nullable=False),  # all of it, as it goes out
+    Index("ix_scheduled_messages_due", "due", "number"),
 )

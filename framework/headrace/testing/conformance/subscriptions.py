@@ -166,6 +166,7 @@ class SubscriptionConformance:
         topic, group = await new_topic(transport, queues=4), fresh("g")
         members = [await one.subscribe(group, [topic]) for one in (transport, twin)]
         got: list[list[Incoming]] = [[], []]
+        sent, news = 0, asyncio.Event()
 
         async def follow(number: int) -> None:
             while True:
@@ -174,14 +175,17 @@ class SubscriptionConformance:
                 for each in found:
                     members[number].ack(each)
                     got[number].append(each)
+                news.set()
 
         following = [asyncio.create_task(follow(number)) for number in range(2)]
-        sent = 0
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while not (all(got) and sum(map(len, got)) >= sent >= 100):
+                while not (all(got) and sent >= 100):
                     await transport.publish(outgoing(topic, sent, f"k-{sent % 20}"))
                     sent += 1
+                while len({each.body for some in got for each in some}) < sent:
+                    news.clear()
+                    await news.wait()
         except TimeoutError:
             raise AssertionError(f"of {sent} messages {[len(one) for one in got]} came") from None
         finally:
@@ -190,7 +194,10 @@ class SubscriptionConformance:
             await asyncio.gather(*following, return_exceptions=True)
             for member in members:
                 await member.aclose()
-        assert sorted(numbers(got[0] + got[1])) == list(range(sent))
+        arrived = numbers(got[0] + got[1])
+        assert sorted(set(arrived)) == list(range(sent))
+        # When a queue moves, some of its messages may come again; all of them do not.
+        assert len(arrived) < sent + sent // 2
 
     async def test_a_member_that_leaves_hands_over_what_it_has_not_done(
         self, transport: Transport, twin: Transport

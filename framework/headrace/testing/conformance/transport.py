@@ -326,6 +326,8 @@ class DurableTransportConformance:
         for each in (await take(first, 10))[:4]:
             first.ack(each)
         after = await reopen()
+        # It is connected again, and would keep its queue.
+        await first.aclose()
         second = await after.subscribe(group, [topic])
         found: list[int] = []
         while not found or found[-1] < 9:
@@ -333,4 +335,3 @@ class DurableTransportConformance:
         assert found == list(range(found[0], 10))
         assert found[0] <= 4
         await second.aclose()
-        await first.aclose()

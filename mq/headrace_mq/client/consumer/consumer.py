@@ -65,31 +65,31 @@ class Consumer(AsyncBlock):
     """A member of a consumer group.
 
     Records are delivered at least once, in offset order per queue. The group's offset of a queue
-    is the lowest one not acknowledged. A queue that another member takes over is dropped: its
-    buffered records are not delivered any more and acknowledgements for it are ignored, except that
-    of the record that `run` is handling.
+    is the lowest one not acknowledged. When another member takes a queue over, this member
+    delivers no more of its buffered records and ignores acknowledgements for it, except for
+    the record that `run` is handling.
 
-    Unless `handling` is "parallel", a queue is read under a lock of the broker, so that one member
-    has it at a time: a new owner waits until the old one has finished, committed and unlocked, or
-    is gone. Where the consumer cannot be sure of its locks (the connection is lost, or the process
-    was stopped for a while) it begins nothing until it is, and the broker refuses its commits where
+    Unless `handling` is "parallel", a consumer reads a queue under a lock of the broker, so that one
+    member has it at a time: a new owner waits until the old one has finished, committed and unlocked,
+    or is gone. If the consumer cannot be sure of its locks (the connection is lost, or the process
+    was stopped for a while), it handles nothing new until it is. The broker refuses its commits if
     another member went on. A handler that is running at that moment runs to its end.
 
     Args:
         address: the broker's `host:port`.
         group: the group; its members share the queues.
-        topics: one or more; those that do not exist yet are waited for. A mapping says which
-            messages of each are wanted: `{"orders": "price > 10"}` (`filters.filter.Filter`).
+        topics: one or more; the consumer waits for topics that do not exist yet. A mapping gives a
+            condition for each topic: `{"orders": "price > 10"}` (`filters.filter.Filter`).
         settings: limits and times.
         load_offsets: given queues, returns where to begin; for applications that keep offsets
             with their own data. Nothing is then committed to the broker.
         strategy: how a topic's queues are divided, instead of `ConsumerSettings.allocation`; must
-            give all members of the group the same answer. What it raises is raised by `poll`.
+            give all members of the group the same answer. `poll` raises what it raises.
         clock: the time.
 
     Attributes:
-        contract: what all members do alike, told when the member joins.
-        rules: what an operator said of the group.
+        contract: what all members must do alike; sent when the member joins.
+        rules: the operator's settings of the group.
     """
 
     def __init__(
@@ -242,12 +242,12 @@ class Consumer(AsyncBlock):
 
     @property
     def assignment(self) -> frozenset[QueueRef]:
-        """The queues that are this member's now."""
+        """The queues that this member has now."""
         return self._shares.assigned
 
     @property
     def damage(self) -> DamageLog:
-        """What could not be read and was left out; `damage.listen` tells of it at once."""
+        """Messages that could not be read and were left out; `damage.listen` reports them at once."""
         return self._shares.damage
 
     async def poll(self) -> list[Record]:
@@ -255,8 +255,8 @@ class Consumer(AsyncBlock):
 
         Raises:
             Closed: the consumer was closed.
-            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once; others go on. Messages
-                that no reader can decode are left out instead: see `damage`.
+            DataCorrupt, FormatTooNew: a queue cannot be read any further; raised once, and other queues
+                go on. Messages that no reader can decode are left out instead: see `damage`.
             Exception: what `load_offsets` raised; it is called again.
         """
         return await self._delivering.poll()
@@ -269,15 +269,15 @@ class Consumer(AsyncBlock):
         return await self._delivering.poll_columns()
 
     def ack(self, record: Record) -> None:
-        """Says that a record is done, in any order; ignored where the queue was revoked."""
+        """Marks a record as done, in any order; ignored if the queue was revoked."""
         self.ack_offset(record.queue, record.offset)
 
     def ack_all(self, records: Iterable[Record]) -> None:
-        """Like `ack` for each of many records, at a fraction of its price."""
+        """Like `ack` for many records, at a fraction of the cost."""
         self._delivering.ack_all(records)
 
     def ack_columns(self, columns: RecordColumns) -> None:
-        """Like `ack` for all records of what `poll_columns` returned."""
+        """Like `ack`, for all records of a run from `poll_columns`."""
         self._delivering.ack_columns(columns)
 
     def ack_offset(self, queue: QueueRef, offset: int) -> None:
@@ -285,13 +285,13 @@ class Consumer(AsyncBlock):
         self._delivering.ack(queue, offset)
 
     def holds(self, record: Record) -> bool:
-        """Whether a delivered record is still this member's to acknowledge."""
+        """Whether this member may still acknowledge a delivered record."""
         return self._shares.holds(record.queue, record.offset)
 
     def seek(self, queue: QueueRef, offset: int) -> None:
-        """Goes on at an offset of an assigned queue, dropping what is buffered and in flight.
+        """Goes on at an offset of an assigned queue; drops records that are buffered or in flight.
 
-        Ignored where the queue was revoked. Does not move the group's offset back.
+        Ignored if the queue was revoked. Does not move the group's offset back.
         """
         if offset < 0:
             raise ValueError(f"an offset is 0 or more, not {offset}")
@@ -313,18 +313,18 @@ class Consumer(AsyncBlock):
     def pause(self, queues: Collection[QueueRef]) -> None:
         """Neither fetches nor delivers records of these queues until they are resumed.
 
-        What was delivered already is handled. A queue that is revoked is not paused any more.
+        Delivered records are still handled. Revoking a queue ends its pause.
         """
         self._shares.pause(queues)
 
     def resume(self, queues: Collection[QueueRef]) -> None:
-        """Goes on with paused queues where they stand."""
+        """Goes on with paused queues where they stopped."""
         self._shares.resume(queues)
         self._delivering.wake()
         self._pull_soon()
 
     async def commit(self) -> None:
-        """Reports finished offsets now; does nothing where the application keeps them.
+        """Reports finished offsets now; does nothing if the application keeps them.
 
         The broker has them on disk within a second (`offsets_flush_ms`), a broadcast consumer in its file.
 
@@ -338,10 +338,10 @@ class Consumer(AsyncBlock):
     async def run(self, handler: Handler, *, on_failure: FailurePolicy | None = None) -> None:
         """Handles records until the consumer is closed: in order per key, many keys at once.
 
-        What is in order, and how many run at a time, is for `ConsumerSettings.handling` and
-        `handlers_max` to say. A record is acknowledged when the handler returns. When it raises, or
-        takes longer than `handler_timeout_ms`, `on_failure` decides; without one the record is
-        handled again after a pause, and its key waits.
+        `ConsumerSettings.handling` says what is in order, and `handlers_max` how many run at a time.
+        A record is acknowledged when the handler returns. If the handler raises, or takes longer than
+        `handler_timeout_ms`, `on_failure` decides. Without `on_failure` the record is handled again
+        after a pause, and its key waits.
 
         Raises what `poll` raises, other than Closed.
         """
@@ -360,8 +360,8 @@ class Consumer(AsyncBlock):
 
         Args:
             handler: handles 1 to `records_max` records; returning means that all of them are done.
-            records_max: as soon as so many are there, the handler gets them.
-            wait_ms: how long it waits for so many before it gets fewer.
+            records_max: the handler gets a batch as soon as it has this many records.
+            wait_ms: after this time the handler gets a smaller batch.
             on_failure: decides on each record of a batch that failed.
         """
         policy = policy_for(self._tracer, on_failure, self._settings)

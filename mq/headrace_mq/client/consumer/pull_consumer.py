@@ -2,7 +2,7 @@
 Reads queues that you choose, from the offsets that you choose.
 
 For applications that do not want a group to divide the queues. With a group it begins at the offsets
-of the group and may commit; without a group it leaves no trace on the broker.
+of the group and may commit; without a group it stores nothing on the broker.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class PullConsumer(AsyncBlock):
 
     Args:
         address: the broker's `host:port`.
-        group: begin where this group stands, and commit for it; it must have no members. Empty:
-            begin where the settings say, commit nothing.
+        group: begin at this group's offsets, and commit for it; it must have no members. Empty:
+            begin where the settings say, and commit nothing.
         settings: limits and times.
-        filters: which messages of a topic are wanted, as `Consumer` takes them with its topics.
+        filters: a condition for each topic, as in the mapping that `Consumer` takes.
         clock: the time.
     """
 
@@ -96,14 +96,14 @@ class PullConsumer(AsyncBlock):
 
     @property
     def damage(self) -> DamageLog:
-        """What could not be read and was left out; `damage.listen` tells of it at once."""
+        """Messages that could not be read and were left out; `damage.listen` reports them at once."""
         return self._shares.damage
 
     async def assign(self, queues: Collection[QueueRef]) -> None:
-        """Reads these queues from now on; those it read before go on where they are.
+        """Reads these queues from now on; queues that it read before go on where they are.
 
         Raises:
-            TopicNotFound, QueueNotFound: one does not exist; the ones before are read as before.
+            TopicNotFound, QueueNotFound: one does not exist; the old assignment stays.
             ConnectionLost, RequestTimeout: the broker could not be asked.
             Closed: it is not open.
         """
@@ -128,12 +128,12 @@ class PullConsumer(AsyncBlock):
         """Returns records that were not returned yet, in offset order per queue.
 
         Args:
-            records_max: at most so many; queues take turns.
-            timeout_ms: how long to wait for the first of them; then the list is empty.
+            records_max: at most this many records; queues take turns.
+            timeout_ms: how long to wait for the first record; after that the list is empty.
 
         Raises:
-            DataCorrupt, FormatTooNew: a queue cannot be read on; raised once, and other queues go
-                on; this one when it is sought past the place.
+            DataCorrupt, FormatTooNew: a queue cannot be read any further; raised once, and other queues
+                go on. Call `seek` past the place to go on with this one.
             Closed: it is not open.
         """
         if records_max < 1 or timeout_ms < 0:
@@ -149,7 +149,7 @@ class PullConsumer(AsyncBlock):
         return records
 
     def position(self, queue: QueueRef) -> int:
-        """The offset of the next record that `fetch` returns of a queue, if it exists by then.
+        """The offset of the next record of a queue that `fetch` returns, if it exists by then.
 
         Raises:
             ValueError: the queue is not assigned.
@@ -162,7 +162,7 @@ class PullConsumer(AsyncBlock):
         return share.window.lowest_unfinished
 
     def seek(self, queue: QueueRef, offset: int) -> None:
-        """Goes on at an offset, forth or back. Raises ValueError: not assigned, or below 0."""
+        """Goes on at an offset, forward or back. Raises ValueError: not assigned, or below 0."""
         if offset < 0:
             raise ValueError(f"an offset is 0 or more, not {offset}")
         self.position(queue)
@@ -187,13 +187,13 @@ class PullConsumer(AsyncBlock):
         self._shares.pause(queues)
 
     def resume(self, queues: Collection[QueueRef]) -> None:
-        """Goes on with paused queues where they stand."""
+        """Goes on with paused queues where they stopped."""
         self._shares.resume(queues)
         self._delivering.wake()
         self._pull_soon()
 
     async def commit(self) -> None:
-        """Makes the positions of all queues the group's, also where they went back.
+        """Stores the positions of all queues as the group's offsets, even if they are lower.
 
         Raises:
             ValueError: there is no group.

@@ -23,20 +23,20 @@ __all__ = ["RetryingConsumer"]
 
 
 class RetryingConsumer(AsyncBlock):
-    """A consumer whose failed records come again later, and at last go to the dead letters.
+    """A consumer whose failed records come again later, and in the end go to the dead letters.
 
-    It reads the group's retry topic in addition to the topics it is given, and has a producer of its own.
-    Retried records are handed to the handler as they stood in their own topic; `origin_of` tells
-    which attempt it is.
+    It reads the group's retry topic in addition to your topics, and has its own producer.
+    The handler gets retried records as they were in their own topic; `origin_of` says which
+    attempt it is.
 
     Args:
         address: the broker's `host:port`.
-        group: the group; all its members have to retry in the same way.
-        topics: one or more, with or without conditions, as with `Consumer`; what is retried comes
-            again in any case.
+        group: the group; all its members must retry in the same way.
+        topics: one or more, with or without conditions, as with `Consumer`; retried records come
+            without regard to conditions.
         settings: of the consumer.
-        retry: delays, and how often; what an operator said of the group (`headrace group set`) counts
-            instead.
+        retry: delays, and how often; an operator's settings of the group (`headrace group set`)
+            override them.
         strategy: how queues are divided, as with `Consumer`.
         clock: the time.
     """
@@ -91,12 +91,12 @@ class RetryingConsumer(AsyncBlock):
 
     @property
     def assignment(self) -> frozenset[QueueRef]:
-        """The queues that are this member's now, those of the retry topic included."""
+        """The queues that this member has now, including those of the retry topic."""
         return self.consumer.assignment
 
     @property
     def damage(self) -> DamageLog:
-        """What could not be read and was left out, as `Consumer.damage`."""
+        """Messages that could not be read and were left out, as `Consumer.damage`."""
         return self.consumer.damage
 
     async def run(self, handler: Callable[[Record], Awaitable[None]]) -> None:

@@ -28,9 +28,9 @@ class Damaged(NamedTuple):
     """Messages that cannot be read.
 
     Attributes:
-        queue: where they stand, or stood.
+        queue: the queue they are in, or were in.
         first: the offset of the first of them.
-        next: the offset behind the last of them; reading goes on there.
+        next: the offset after the last of them; reading goes on there.
         reason: what is wrong, one sentence.
     """
 
@@ -56,10 +56,10 @@ class DamageLog:
 
     Attributes:
         batches: how often it met such messages.
-        marks: deliver one record with `DAMAGE_HEADER`, `FIRST_HEADER` and no body, at the last of
-            their offsets, in place of messages that cannot be read; for applications that keep offsets
-            of their own, which otherwise stay in front of such messages until another one comes, and
-            for those that must not go on before they have acted.
+        marks: deliver one record with `DAMAGE_HEADER`, `FIRST_HEADER` and no body in place of messages
+            that cannot be read, at the last of their offsets. For applications that keep their own
+            offsets, which otherwise stay before such messages until another one comes, and for
+            applications that must act before they go on.
     """
 
     def __init__(self) -> None:
@@ -76,9 +76,9 @@ class DamageLog:
         return dict(self._messages)
 
     def listen(self, heard: Callable[[Damaged], object]) -> None:
-        """Calls a function on the event loop for all that is left out from now on, once for each.
+        """Calls a function on the event loop once for each `Damaged` from now on.
 
-        What it raises is logged, and changes nothing.
+        If the function raises, that is logged and changes nothing.
         """
         self._listeners.append(heard)
 
@@ -103,7 +103,7 @@ class DamageLog:
 
 
 def marker_of(damaged: Damaged, *, at_ms: int) -> Record:
-    """What is delivered in place of messages, where the application wants that."""
+    """The record that is delivered in place of messages, if the application wants that."""
     return Record(
         queue=damaged.queue,
         offset=damaged.next - 1,

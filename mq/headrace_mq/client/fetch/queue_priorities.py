@@ -32,7 +32,7 @@ PRIORITY_HEADER: Final = "%priority"
 
 
 def prioritized(message: Message, level: int) -> Message:
-    """Returns the message as one of a level; 0 is the lowest and that of all others.
+    """Returns the message with a level; 0 is the lowest, and the level of all other messages.
 
     Raises:
         ValueError: the level is negative.
@@ -46,7 +46,7 @@ class Priorities:
     """The levels of a topic; `select` is the selector of its producers.
 
     Args:
-        levels: how many; consumers have to be told the same number.
+        levels: how many; consumers must use the same number.
 
     Raises:
         ValueError: fewer than two levels, or more than there may be.
@@ -60,7 +60,7 @@ class Priorities:
         self._turns: Counter[tuple[str, int]] = Counter()
 
     def select(self, message: Message, queues: int) -> int:
-        """Returns the queue for a message: by its key, or in turns, among those of its level.
+        """Returns the queue for a message: by its key, or in turns, among the queues of its level.
 
         Raises:
             ValueError: there is no such level, or a level without a queue.

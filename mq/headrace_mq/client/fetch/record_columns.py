@@ -22,14 +22,14 @@ class RecordColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Neighbouring records of one queue, as they were stored together.
 
     Args:
-        queue: the queue they stand in.
+        queue: the queue they are in.
         offset: of the first record; each further one has the next offset.
         bodies: one for each record.
-        keys: one for each record, or none where all are empty.
+        keys: one for each record, or none if all are empty.
         tags: the same.
         headers: the same.
         born_first_ms: when the producer took the first one, in milliseconds since 1970 UTC.
-        born_deltas: how many milliseconds later each was taken, or none where all are 0.
+        born_deltas: how many milliseconds later each was taken, or none if all are 0.
         stored_at_ms: when the broker appended them.
         producer_id: which producer sent them; 0 for none.
     """
@@ -73,7 +73,7 @@ class RecordColumns(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def records(self) -> list[Record]:
-        """The same as one object for each record."""
+        """The same records, as one object each."""
         count = len(self.bodies)
         nothing: dict[str, Any] = {}
         columns = zip(

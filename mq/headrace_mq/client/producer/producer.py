@@ -1,7 +1,7 @@
 """
 Sends messages, each acknowledged by the broker, in order per queue.
 
-Owns the connection, the routes of topics and the replies; what is on its way is in `send_buffer`.
+Owns the connection, the routes of topics and the replies; messages on their way are in `send_buffer`.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Producer(AsyncBlock):
     Args:
         address: the broker's `host:port`.
         settings: limits of batches, buffer and time.
-        clock: tells born times and deadlines.
+        clock: gives born times and deadlines.
         selector: given a message and the topic's queue count, returns a queue number; without it
             keys are hashed, and messages without a key go round robin.
     """
@@ -109,7 +109,7 @@ class Producer(AsyncBlock):
         return self._client_id
 
     async def start(self, *, within_ms: int | None = None) -> None:
-        """Connects; waits for the broker so many milliseconds at most, or the send timeout.
+        """Connects; waits for the broker for the given milliseconds at most, or for the send timeout.
 
         Raises:
             ConnectionLost: no broker answered in time; the sentence says what to check.
@@ -133,7 +133,7 @@ class Producer(AsyncBlock):
         self._open = self._buffer
 
     async def aclose(self) -> None:
-        """Sends what was handed over, waiting the send timeout at most, then closes."""
+        """Sends the messages that wait, for the send timeout at most, and then closes."""
         buffer, refresher, self._open = self._buffer, self._refresher, None
         if buffer is None or refresher is None:
             return
@@ -150,14 +150,14 @@ class Producer(AsyncBlock):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def send(self, message: Message) -> SendResult:
-        """Sends one message and returns where it stands once it is durable.
+        """Sends one message and returns its queue and offset once it is durable.
 
-        The message takes its place in the order of its queue before the first suspension. A
-        cancelled send does not take back a message that left the line for the buffer.
+        The message takes its place in the order of its queue before the first suspension. Cancelling
+        a send does not take back a message that has already reached the buffer.
 
         Raises:
             ValueError, TypeError: the message cannot be sent; the sentence says what to change.
-            SendTimeout: no acknowledgement in time; the message may be stored or not, unless the
+            SendTimeout: no acknowledgement in time; the message may or may not be stored, unless the
                 sentence says that it is not.
             TopicNotFound: no such topic, and the broker creates none.
             BrokerError: the broker refused it; it is not stored.
@@ -187,14 +187,14 @@ class Producer(AsyncBlock):
         return tuple.__new__(SendResult, (batch.queue, base_offset + number, batch.duplicate))
 
     def send_soon(self, message: Message) -> asyncio.Future[SendResult]:
-        """Like `send`, for callers that do not wait now: the future ends as `send` would.
+        """Like `send`, but returns a future at once; the future ends as `send` would.
 
         The message has its place in the order of its queue when this returns. Cancelling the future
         does not take it back.
 
         Raises:
             ValueError, TypeError, Closed: as `send`; nothing was sent.
-            BufferFull: `buffer_bytes_max` wait for their acknowledgement; await some futures first.
+            BufferFull: `buffer_bytes_max` bytes wait for acknowledgement; await some futures first.
         """
         buffer = self._open_buffer()
         buffer.check_room()
@@ -208,11 +208,11 @@ class Producer(AsyncBlock):
         return result
 
     async def send_oneway(self, message: Message) -> bool:
-        """Sends one message without an acknowledgement, for what may get lost.
+        """Sends one message without an acknowledgement, for messages that may get lost.
 
-        False: there is no connection now, or the broker reads too slowly; nothing was sent. After
-        True no answer follows: the message is lost when the connection ends or the broker
-        refuses it, and it may overtake or fall behind what `send` sends.
+        Returns False if there is no connection now, or the broker reads too slowly; nothing was sent.
+        After True the message is lost if the connection ends or the broker refuses it. It may
+        overtake messages of `send`, or fall behind them.
 
         Raises:
             ValueError, TypeError, TopicNotFound, Closed: as `send`.
@@ -235,7 +235,7 @@ class Producer(AsyncBlock):
     async def send_many(self, messages: Sequence[Message]) -> Sequence[SendResult]:
         """Sends messages, in order per queue, and returns their places in the same order.
 
-        Nothing is sent when one of them cannot be. Where batches fail, the first failure is raised;
+        If one of them cannot be sent, none is. If batches fail, the first failure is raised;
         the other messages may be stored.
 
         Raises:
@@ -257,7 +257,7 @@ class Producer(AsyncBlock):
         tags: Sequence[str] = (),
         headers: Sequence[Mapping[str, str]] = (),
     ) -> Sequence[SendResult]:
-        """Like `send_many`, for content that stands in columns: no `Message` is made of it.
+        """Like `send_many`, for content in columns: it makes no `Message` objects.
 
         `keys`, `tags` and `headers` are empty or have one entry for each body.
 
@@ -277,18 +277,18 @@ class Producer(AsyncBlock):
         delay_ms: int | None = None,
         level: str | None = None,
     ) -> Scheduled:
-        """Hands over a message that the broker delivers later, once; durable on return.
+        """Sends a message that the broker delivers later, once; durable on return.
 
-        Say when with one of the three. Its queue is chosen when it is due.
+        Give one of `at_ms`, `delay_ms` and `level`. The queue is chosen when the message is due.
 
         Args:
             message: with at most 62 headers.
-            at_ms: a time, in ms since 1970 UTC, at most 366 days ahead; a time that is past is now.
-            delay_ms: so long after the broker has stored it, by the broker's clock.
+            at_ms: a time, in ms since 1970 UTC, at most 366 days ahead; a past time means now.
+            delay_ms: a delay after the broker has stored the message, by the broker's clock.
             level: a delay by RocketMQ's names, from "1s" to "2h".
 
         Raises:
-            ScheduleFull: as many wait as the broker allows.
+            ScheduleFull: as many messages wait as the broker allows.
             ValueError, TypeError, SendTimeout, BrokerError, Closed: as `send`.
         """
         when = When.of(at_ms=at_ms, delay_ms=delay_ms, level=level)
@@ -299,7 +299,7 @@ class Producer(AsyncBlock):
         return Scheduled((await self.send(sealed)).offset, due_at_ms)
 
     async def cancel(self, scheduled_id: int) -> bool:
-        """Takes a scheduled message back, durably; False: it is delivered or was cancelled.
+        """Cancels a scheduled message, durably; False: it is delivered or was cancelled before.
 
         Raises:
             BrokerError: the broker refused; nothing was changed.
@@ -316,8 +316,8 @@ class Producer(AsyncBlock):
     async def create_topic(self, topic: str, queues: int = 0, retention: str = "transient") -> None:
         """Creates a topic, or confirms that it exists with at least these settings.
 
-        One that is not "transient" is asked for again over each new connection: a broker that lost
-        it with its directory would make one by itself, and that would delete its messages.
+        The producer repeats this over each new connection, unless the topic is "transient". A broker
+        that lost its directory would otherwise make the topic as a transient one, and delete messages.
 
         Args:
             topic: its name.
@@ -356,9 +356,9 @@ class Producer(AsyncBlock):
         )
 
     def reply_soon(self, client_id: str, correlation: str, body: bytes) -> bool:
-        """Like `reply`, without waiting for the answer: you do not learn whether it is lost.
+        """Like `reply`, without waiting for the answer: you do not learn whether the reply is lost.
 
-        Returns False when the connection cannot take it now; nothing was sent then.
+        Returns False if the connection cannot take it now; nothing was sent then.
         """
         self._open_buffer()
         request = Reply(client_id=client_id, correlation=correlation, body=body)

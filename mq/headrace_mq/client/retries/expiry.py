@@ -31,7 +31,7 @@ BatchHandler = Callable[[Sequence[Record]], Awaitable[None]]
 
 
 def expiring(message: Message, ttl_ms: int) -> Message:
-    """Returns the message as one that expires so long after it was handed to a producer.
+    """Returns the message with a time to live, which begins when a producer takes it.
 
     Raises:
         ValueError: the time is not positive.
@@ -42,7 +42,7 @@ def expiring(message: Message, ttl_ms: int) -> Message:
 
 
 def is_expired(record: Record, now_ms: int) -> bool:
-    """Whether a record's time is over; one without a time, or with none that can be read, lives on."""
+    """Whether a record has expired; a record without a readable time to live never does."""
     ttl = record.headers.get(TTL_HEADER, "") if record.headers else ""
     return ttl.isascii() and ttl.isdigit() and now_ms >= record.born_at_ms + int(ttl)
 
@@ -75,8 +75,8 @@ class Expiry:
     Args:
         expired: "drop" acknowledges them; "dead_letter" gives them up, so that a `RetryingConsumer`
             puts them among its dead letters.
-        clock: the time, which has to agree with the producers' as well as the times demand; set forth,
-            it counts after SETTLED_MS.
+        clock: the time; it must agree with the producers' clocks. If it jumps forward, the new time
+            counts after SETTLED_MS.
 
     Attributes:
         expired: how many records were kept from handlers.
@@ -106,7 +106,7 @@ class Expiry:
     def spare_batches(self, handler: BatchHandler) -> BatchHandler:
         """The same for `run_batches`; expired records are always dropped there.
 
-        A batch of which nothing is left is not handed over.
+        The handler does not get an empty batch.
         """
         check_async(handler)
 

@@ -1,8 +1,8 @@
 """
 Sends messages from programs without an event loop: scripts, threads, notebooks.
 
-A thread of its own runs the event loop and the producer in it; any number of threads may send at
-the same time, and what they send goes together in batches.
+A separate thread runs the event loop with the producer. Any number of threads may send at
+the same time, and their messages go together in batches.
 
 Used by applications; wraps a `Producer`. Knows nothing of the wire.
 """
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class BlockingProducer:
-    """A producer whose methods wait; use it in a `with` block, from any threads but an event loop's.
+    """A producer with blocking methods; use it in a `with` block, from any thread without an event loop.
 
     Args:
         address: the broker's `host:port`.
@@ -61,7 +61,7 @@ class BlockingProducer:
             raise
 
     def close(self) -> None:
-        """Sends what was handed over, waiting the send timeout at most, then closes."""
+        """Sends the messages that wait, for the send timeout at most, and then closes."""
         with self._closing:
             if self._closed:
                 return
@@ -83,7 +83,7 @@ class BlockingProducer:
         self.close()
 
     def send(self, message: Message) -> SendResult:
-        """Sends one message and returns where it stands once it is durable.
+        """Sends one message and returns its queue and offset once it is durable.
 
         Raises:
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as
@@ -103,13 +103,13 @@ class BlockingProducer:
     def send_soon(self, message: Message) -> Future[SendResult]:
         """Sends one message without waiting; the future ends as `send` would.
 
-        Messages of one thread keep their order. Raises Closed when the producer is not open; any
-        other failure is the future's.
+        Messages of one thread keep their order. Raises Closed if the producer is not open; the
+        future raises any other failure.
         """
         return self._submit(self._producer.send(message))
 
     def send_oneway(self, message: Message) -> bool:
-        """Sends one message without an acknowledgement; see `Producer.send_oneway` for what is lost.
+        """Sends one message without an acknowledgement; `Producer.send_oneway` says what may get lost.
 
         Raises:
             ValueError, TypeError, TopicNotFound, ConnectionLost, RequestTimeout, Closed: as there.

@@ -9,13 +9,16 @@ the committed offsets.
 """
 
 import socket
+import ssl
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from headrace_mq._net.address import BrokerAddress, reasons_of, unreachable
+from headrace_mq._net.certificates import broken_sentence, client_context
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
-from headrace_mq._net.link import hello_for, parse_addresses, reasons_of, unreachable
+from headrace_mq._net.link import hello_for
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
@@ -25,6 +28,7 @@ from headrace_mq.errors import (
     OffsetOutOfRange,
     RequestTimeout,
     ResponseCode,
+    TlsFailed,
     UndecodableBatch,
     error_for,
 )
@@ -61,9 +65,11 @@ from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.protocol.sparse import dense_runs, removed_before
 
-__all__ = ["BlockingReader"]
+__all__ = ["BlockingReader", "Part", "TopicReader"]
 
 RECEIVE_BYTES = 256 << 10
+# With TLS one call brings one record, which is no larger.
+_RECORD_BYTES = 16 << 10
 # Large enough that requests cost nothing compared with their content, small enough to hold twice.
 READ_BYTES = 2 << 20
 
@@ -74,12 +80,58 @@ _log = get_logger(__name__)
 _NOTHING = Columns([], [], [], [], [])
 
 
+# A batch, and which of its messages are meant: from one place to before another.
+Part = tuple[BatchHeader, Columns, int, int]
+
+
+class TopicReader(Protocol):
+    """Reads topics by offsets; `BlockingReader` does, and an adapter for another queue may."""
+
+    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+        """Returns what every queue of the topics holds.
+
+        Raises:
+            TopicNotFound: one of them does not exist.
+            ConnectionLost: the queue is away.
+        """
+        ...
+
+    def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
+        """Returns the first offset of every queue that was stored at a time (ms, UTC) or later.
+
+        Raises:
+            TopicNotFound, ConnectionLost: as `ranges`.
+        """
+        ...
+
+    def is_settled(self, topic: str) -> bool:
+        """Returns whether each key is known to have had one queue since the topic was made.
+
+        Raises:
+            TopicNotFound, ConnectionLost: as `ranges`.
+        """
+        ...
+
+    def read(
+        self, queue: QueueRef, start: int, end: int, *, bytes_max: int = READ_BYTES
+    ) -> Iterator[Part]:
+        """Yields the batches of a queue, each with the part of it that lies from one offset to before another.
+
+        A part without a message stands for offsets that no reader gets.
+
+        Raises:
+            OffsetOutOfRange: the queue does not hold all of them.
+            ConnectionLost: the queue is away.
+        """
+        ...
+
+
 class BlockingReader:
     """A connection that reads; use it in a `with` block, from one thread at a time.
 
     Args:
-        address: the broker's `host:port`, or several with commas between: the first that answers is
-            used.
+        address: the broker's `host:port`, or several separated by commas: it uses the first one that
+            answers; with TLS `tls://host:port?ca=FILE`.
         timeout_ms: the longest silence of the broker, while connecting and later.
 
     Raises:
@@ -95,6 +147,8 @@ class BlockingReader:
         self._expected: set[int] = set()
         self._arrived: dict[int, Frame] = {}
         self._socket: socket.socket | None = None
+        self._host = ""
+        self._receive_bytes = RECEIVE_BYTES
         self._connect()
         self._frames.frame_bytes_max = ANSWER_BYTES_MAX
 
@@ -130,7 +184,7 @@ class BlockingReader:
     def is_settled(self, topic: str) -> bool:
         """Whether the broker knows that each key has had one queue since the topic was made.
 
-        Ask it after `ranges`: what is true then was true of all that these tell of.
+        Ask after `ranges`: the answer then holds for all messages of these ranges.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -193,8 +247,8 @@ class BlockingReader:
             start: the first offset.
             end: the offset after the last one.
             bytes_max: how much to ask for at a time.
-            wanted: told a batch's header (times, tags, producer), says whether to decode it; the
-                others are passed over unread.
+            wanted: given a batch's header (times, tags, producer), says whether to decode it; other
+                batches are skipped.
 
         Yields:
             A batch's header and columns, and the range of indexes in the columns, from the first
@@ -254,7 +308,8 @@ class BlockingReader:
 
     def _connect(self) -> None:
         """Connects to the first address that answers; all together have the time of one."""
-        places = parse_addresses(self._address)
+        places, tls = BrokerAddress.parse(self._address)
+        context = None if tls is None else client_context(tls)
         timeout_s = self._timeout_ms / 1_000
         failures: dict[tuple[str, int], Exception] = {}
         for place in places:
@@ -264,6 +319,9 @@ class BlockingReader:
                 reached = True
                 self._socket.settimeout(timeout_s)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._host = place[0]
+                if context is not None:
+                    self._secure(context)
                 self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
             except (OSError, ConnectionLost, RequestTimeout) as error:
                 self.close()
@@ -277,6 +335,13 @@ class BlockingReader:
             else:
                 return
         raise unreachable(self._address, reasons_of(failures)) from next(iter(failures.values()))
+
+    def _secure(self, context: ssl.SSLContext) -> None:
+        try:
+            self._socket = context.wrap_socket(self._open_socket(), server_hostname=self._host)
+        except OSError as error:
+            raise self._lost(error) from error
+        self._receive_bytes = _RECORD_BYTES
 
     def _fetch(self, queue: QueueRef, offset: int, bytes_max: int) -> int:
         asked = Fetch(queues=[FetchFrom(*queue, offset)], bytes_max=bytes_max, wait_ms=0)
@@ -316,7 +381,7 @@ class BlockingReader:
     def _await(self, correlation: int) -> memoryview:
         while correlation not in self._arrived:
             try:
-                data = self._open_socket().recv(RECEIVE_BYTES)
+                data = self._open_socket().recv(self._receive_bytes)
             except OSError as error:
                 raise self._lost(error) from error
             if not data:
@@ -344,6 +409,8 @@ class BlockingReader:
         self.close()
         if isinstance(error, TimeoutError):
             return RequestTimeout(f"no answer from {self._address} within {self._timeout_ms} ms")
+        if isinstance(error, ssl.SSLError):
+            return TlsFailed(broken_sentence(error, self._host))
         return ConnectionLost(
             f"the connection to {self._address} ended: {error or 'closed by the broker'}"
         )

@@ -29,7 +29,7 @@ _log = get_logger(__name__)
 
 
 class Decision(Enum):
-    """What becomes of a transaction; UNKNOWN leaves it to be asked for again."""
+    """What becomes of a transaction; after UNKNOWN the broker asks again later."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -37,11 +37,11 @@ class Decision(Enum):
 
 
 class Undecided(NamedTuple):
-    """What a checker is asked.
+    """An undecided transaction, which a checker is asked about.
 
     Attributes:
         id: of the transaction.
-        attempt: how often it was asked for, from 1.
+        attempt: the number of this question, from 1.
         begun_at_ms: when the broker stored it, in ms since 1970 UTC.
     """
 

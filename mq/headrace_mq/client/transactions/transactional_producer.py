@@ -1,9 +1,9 @@
 """
 Sends messages that become visible only if the application's own transaction was committed.
 
-A message is prepared: durable at the broker, and no consumer sees it. Then the application does its
-work, and decides. If the producer dies in between, the broker asks it after its restart, or another
-producer of its group, and the checker looks whether the work was done.
+First a message is prepared: it is durable at the broker, and no consumer sees it. Then the application
+does its work, and decides. If the producer dies in between, the broker asks it after its restart, or
+another producer of its group, and the checker finds out whether the work was done.
 
 Used by applications. Wires `prepare_batcher`, `decision_batcher` and `checks` together.
 """
@@ -65,7 +65,7 @@ class Transaction(msgspec.Struct, eq=False, frozen=True):
     """A prepared transaction, to be committed or rolled back once.
 
     Attributes:
-        id: what a checker is asked for.
+        id: identifies the transaction for a checker.
         number, index: its place at the broker.
     """
 
@@ -75,16 +75,16 @@ class Transaction(msgspec.Struct, eq=False, frozen=True):
     _end: _End
 
     async def commit(self) -> None:
-        """Makes the messages visible; they are when it returns, durably. May be repeated.
+        """Makes the messages visible, durably on return. You may repeat it.
 
         Raises:
-            DecidedOtherwise: it had been rolled back, or given up after its last check.
+            DecidedOtherwise: the transaction was rolled back before, or given up after its last check.
             RequestTimeout, BrokerError: the outcome is unknown; the checker will be asked.
         """
         await self._end(self, commit=True)
 
     async def rollback(self) -> None:
-        """Drops the messages, durably. May be repeated. Raises like `commit`."""
+        """Drops the messages, durably on return. You may repeat it. Raises like `commit`."""
         await self._end(self, commit=False)
 
 
@@ -101,10 +101,10 @@ class TransactionalProducer(AsyncBlock):
         address: the broker's `host:port`.
         group: the producers that may answer for each other's transactions; their checkers look into
             the same database.
-        checker: asked what became of a transaction; `checker` may be used as a decorator instead.
+        checker: says what became of a transaction; you may use the decorator `checker` instead.
         settings: limits of batches, buffer and time.
         transactions: limits of bundles and checks.
-        clock: tells born times.
+        clock: gives born times.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TransactionalProducer(AsyncBlock):
         self._open = False
 
     def checker(self, checker: Checker) -> Checker:
-        """Sets the checker, as a decorator; before `start`."""
+        """Sets the checker, as a decorator; use it before `start`."""
         self._checker = checker
         return checker
 
@@ -194,7 +194,7 @@ class TransactionalProducer(AsyncBlock):
         self._open = True
 
     async def aclose(self) -> None:
-        """Brings to the broker what was decided, then closes; what is undecided stays prepared."""
+        """Sends the last decisions to the broker, then closes; undecided transactions stay prepared."""
         if not self._open:
             return
         self._open = False
@@ -213,20 +213,20 @@ class TransactionalProducer(AsyncBlock):
     ) -> Decision:
         """Prepares messages, does the application's work, and sends them if it says so.
 
-        When it returns COMMIT the messages are visible, durably; with ROLLBACK they are gone; with
-        UNKNOWN the checker will be asked. What `local` raises is raised here, and the checker will be
+        If it returns COMMIT, the messages are visible, durably. After ROLLBACK they are gone, and after
+        UNKNOWN the checker will be asked. It raises what `local` raises, and then the checker will be
         asked too, because a failed commit of a database may have happened.
 
         Args:
             messages: of any topics; all become visible, or none.
             local: does the work, once, when the messages are durable.
-            transaction_id: what the checker is asked for; without one a random one.
+            transaction_id: identifies the transaction for the checker; random by default.
 
         Raises:
             ValueError, TypeError: a message cannot be sent; nothing was done.
-            SendTimeout, BrokerError: the messages may be prepared or not; `local` did not run.
-            DecidedOtherwise: `local` took longer than the checks: what it decided came too late.
-            RequestTimeout: `local` ran; its decision may be known to the broker or not.
+            SendTimeout, BrokerError: the messages may or may not be prepared; `local` did not run.
+            DecidedOtherwise: `local` took longer than the checks, and its decision came too late.
+            RequestTimeout: `local` ran; the broker may or may not know its decision.
             Closed: the producer is not open.
         """
         if isinstance(messages, Message):
@@ -249,8 +249,8 @@ class TransactionalProducer(AsyncBlock):
     ) -> Transaction:
         """Prepares messages; you commit the transaction or roll it back.
 
-        While this process has not done so, its checker is not asked; when the process is gone,
-        another one's is. Raises what `send_in_transaction` raises.
+        Until you do, this process's checker is not asked; if the process is gone, another one's is.
+        Raises what `send_in_transaction` raises.
         """
         if isinstance(messages, Message):
             messages = (messages,)

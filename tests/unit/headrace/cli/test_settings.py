@@ -39,7 +39,7 @@ def every_setting() -> list[tuple[str, str, Any]]:
 
 
 def as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize(("part", "name", "value"), every_setting())

@@ -1,5 +1,6 @@
 """Conditions of a query: texts become the values that columns hold."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,6 @@ from headrace.domain.message import DomainEvent, EventContext
 from headrace.gateway.pages import Pages
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
-from headrace.stores.database.schema import upgrade
 
 
 class Sold(DomainEvent):
@@ -50,8 +50,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
 
 
 @pytest.fixture
-async def pages(url: str) -> Any:
-    await upgrade(url)
+async def pages(url: str, give_schema: Callable[[str], Awaitable[None]]) -> Any:
+    await give_schema(url)
     models = ReadModels(url)
     await models.ensure(sales)
     async with models.begin() as connection:

@@ -3,6 +3,8 @@
 import asyncio
 import signal
 import socket
+import ssl
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +31,19 @@ async def test_the_server_serves_on_the_address_it_prints_until_the_block_ends(b
         assert (await get(served.address, "/ready")).json()["parts"]["parts"] == "ready"
     with pytest.raises(httpx.ConnectError):
         await get(served.address, "/health")
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"), [("127.0.0.1", "Address already in use"), ("no.such.invalid", "Name")]
+)
+async def test_an_address_that_cannot_be_had_is_one_sentence(
+    bank: Any, host: str, reason: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = GatewaySettings(host=host, port=other.getsockname()[1], insecure=True)
+        with pytest.raises(HeadraceError, match=rf"cannot serve HTTP on {host}:\d+ \({reason}"):
+            async with serving(app, bank, taken):
+                pass
 
 
 async def test_signals_stay_with_the_owner_of_the_process(bank: Any) -> None:
@@ -102,18 +117,10 @@ async def test_a_projection_that_falls_behind_is_not_ready_and_an_alarm_is_shown
     ]
 
 
-async def test_an_address_in_use_is_an_error_at_once(bank: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = GatewaySettings(port=taken.getsockname()[1])
-        with pytest.raises(OSError, match="in use"):
-            async with serving(app, bank, settings):
-                pass
-
-
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
 async def test_an_open_address_is_warned_of(bank: Any, host: str, warned: bool) -> None:
     with capture_logs() as logs:
-        async with serving(app, bank, GatewaySettings(host=host, port=0)):
+        async with serving(app, bank, GatewaySettings(host=host, port=0, insecure=True)):
             pass
     assert any("no authentication" in line["event"] for line in logs) == warned
 
@@ -126,3 +133,30 @@ async def test_headers_beyond_the_limit_end_the_connection_and_not_the_server(ba
         assert (await reader.read(100)).startswith(b"HTTP/1.1 400")
         writer.close()
         assert (await get(served.address, "/health")).status_code == 200
+
+
+async def test_an_open_address_without_tls_is_refused(bank: Any) -> None:
+    with pytest.raises(HeadraceError, match=r"reach 0.0.0.0.*http.tls_certificate.*http.insecure"):
+        async with serving(app, bank, GatewaySettings(host="0.0.0.0", port=0)):
+            pass
+
+
+async def test_the_gateway_speaks_https_alone_with_a_certificate(
+    bank: Any, tmp_path: Path, authority: Any
+) -> None:
+    certificate, key = authority.issue(tmp_path, "127.0.0.1")
+    settings = GatewaySettings(host="0.0.0.0", port=0, tls_certificate=certificate, tls_key=key)
+    context = ssl.create_default_context(cafile=authority.write(tmp_path))
+    async with serving(app, bank, settings) as served:
+        address = served.address.replace("0.0.0.0", "127.0.0.1")
+        assert served.scheme == "https"
+        async with httpx.AsyncClient(verify=context) as client:
+            answer = await client.get(f"https://{address}/health")
+            assert answer.status_code == 200
+        with pytest.raises(httpx.TransportError):
+            await get(address, "/health")
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="go together"):
+        GatewaySettings(tls_certificate=tmp_path / "server.pem")

@@ -1,6 +1,6 @@
 """A broker in this process that holds the ledger's event topic."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from headrace.projections.batch_transaction import apply_batch, decode_batch
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.event_topic import EventTopic
 from headrace.stores.base import EventStore
-from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
@@ -68,10 +67,13 @@ def store_url(database_url: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def event_store(
-    store_url: str, ledger: Any, read_models: ReadModels
+    store_url: str,
+    ledger: Any,
+    read_models: ReadModels,
+    give_schema: Callable[[str], Awaitable[None]],
 ) -> AsyncIterator[EventStore]:
     """An event store; on PostgreSQL in the database of the read models."""
-    await upgrade(store_url)
+    await give_schema(store_url)
     store = await open_event_store(store_url, ledger.serializer)
     yield store
     await store.aclose()

@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import ProjectionError
 from headrace.rebuild.event_topic import EventTopic, Portion, versions_before
 from headrace.rebuild.shadow import open_truth
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
@@ -46,6 +47,27 @@ async def test_a_part_of_a_queue_is_read_exactly(event_broker: Any, ledger: Any)
     (messages,) = [some async for some in topic.read(queue, 3, 7)]
     assert [message.offset for message in messages] == [3, 4, 5, 6]
     assert [some async for some in topic.read(queue, 5, 5)] == []
+
+
+async def test_a_topic_that_was_made_again_is_read_from_where_its_queues_began(
+    event_broker: Any, ledger: Any
+) -> None:
+    streams = [ledger.stream("a", version, ledger.Ended()) for version in range(1, 6)]
+    await event_broker.publish(*streams)
+    async with AdminClient(event_broker.address) as admin:
+        await admin.freeze(ledger.topic_name, writing=True, reading=True)
+        await admin.delete_queues(ledger.topic_name)
+        await admin.create_topic(ledger.topic_name, queues=2, retention="forever")
+    await event_broker.publish(*streams[:3])
+    topic = EventTopic(event_broker.address, ledger.topic_name, messages_max=100)
+    (queue,) = [queue for queue, (first, end) in (await topic.ranges()).items() if first < end]
+    assert (await topic.starts())[queue] == 5
+    for start in (0, 3, 5):
+        (messages,) = [some async for some in topic.read(queue, start, 8)]
+        assert [message.offset for message in messages] == [5, 6, 7]
+        (portion,) = [portion async for portion in topic.bodies(queue, start, 8)]
+        assert list(portion.offsets) == [5, 6, 7]
+    assert [some async for some in topic.read(queue, 0, 3)] == []
 
 
 async def test_columns_are_those_of_the_messages(event_broker: Any, ledger: Any) -> None:
@@ -109,7 +131,7 @@ async def test_reading_ends_with_whoever_stops_early(event_broker: Any, ledger: 
                 assert len((await anext(portions)).bodies) == 2
 
 
-async def test_the_next_messages_are_read_when_they_are_asked_for() -> None:
+async def test_the_next_messages_are_read_when_they_are_asked_for(event_broker: Any) -> None:
     read: list[int] = []
 
     def batches(_broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Any]:
@@ -119,7 +141,7 @@ async def test_the_next_messages_are_read_when_they_are_asked_for() -> None:
             header = read_header(encode_batch(queue, sent, born_first_ms=1))
             yield header._replace(base_offset=offset), sent, 0, 2
 
-    topic = EventTopic("nobody:1", "ledger.events", messages_max=2, read=batches)
+    topic = EventTopic(event_broker.address, "ledger.events", messages_max=2, read=batches)
     async with aclosing(topic.bodies(("ledger.events", 0), 0, 6)) as portions:
         for seen in ([0], [0, 2], [0, 2, 4]):
             assert (await anext(portions)).offsets == [seen[-1], seen[-1] + 1]
@@ -140,12 +162,12 @@ async def test_what_the_broker_cannot_give_is_a_sentence(event_broker: Any, ledg
         await away.ranges()
 
 
-async def test_what_is_damaged_is_a_sentence_that_names_the_way_on() -> None:
+async def test_what_is_damaged_is_a_sentence_that_names_the_way_on(event_broker: Any) -> None:
     def damaged(_broker: str, queue: QueueRef, start: int, end: int) -> Iterator[Any]:
         raise DataCorrupt("the batch at 3 fails its checksum")
         yield
 
-    topic = EventTopic("nobody:1", "ledger.events", messages_max=2, read=damaged)
+    topic = EventTopic(event_broker.address, "ledger.events", messages_max=2, read=damaged)
     told = r"reading ledger\.events/0: the batch at 3 .*--from store"
     with pytest.raises(ProjectionError, match=told):
         _ = [some async for some in topic.read(("ledger.events", 0), 0, 5)]

@@ -1,6 +1,7 @@
 """From a finished shadow to the live generation, without Spark and without a broker."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
 from headrace.projections.batch_transaction import Applied, apply_batch, decode_batch
 from headrace.projections.definition.fold import fold_streams
+from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.projections.tables.survey import Survey
 from headrace.rebuild import left_out as left_out_module
@@ -114,6 +116,23 @@ async def test_a_level_shadow_is_compared_and_switched(
     assert outcome.offsets == {QUEUE: 6}
     state = await read_models.state("accounts")
     assert (state.generation, state.previous_generation, state.rebuild_owner) == (2, 1, None)
+
+
+async def test_a_queue_that_stands_where_it_began_has_not_been_read(
+    read_models: ReadModels, history: History, shadow: Shadow
+) -> None:
+    other = ("ledger.events", 1)
+
+    async def starts() -> dict[QueueId, int]:
+        return {other: 9}
+
+    for generation in (1, 2):
+        await history.apply(generation, 6)
+    async with read_models.begin() as connection:
+        await write_offsets(connection, read_models.target(shadow.projection, 2), {other: 9})
+    means = replace(history.means, starts=starts)
+    outcome = await bring_live(read_models, shadow, means, verify=True, switch=True)
+    assert (outcome.switched, outcome.compared, outcome.reason) == (True, 2, "")
 
 
 async def test_a_shadow_that_is_behind_catches_up_first(

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 
 from headrace.domain.stream import EventStream
 from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild import event_topic
 from headrace.serialization import JsonSerializer
 from headrace.spark import tasks as tasks_module
 from headrace.spark.archive import ArchiveFile
@@ -281,6 +283,8 @@ async def live(
         ]
 
     monkeypatch.setattr(work_module, "fetch_ranges", ranges)
+    reader = SimpleNamespace(ranges=lambda topics: ranges(BROKER, topics))
+    monkeypatch.setattr(event_topic, "open_topic_reader", lambda _broker: nullcontext(reader))
     url = f"sqlite:///{tmp_path / 'read.db'}"
     read_models = ReadModels(url)
     await read_models.ensure(ledger.accounts)

@@ -1,5 +1,6 @@
 """Readers of events are tested with a history: rows, commands, instances, calls."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -140,3 +141,57 @@ def test_a_fake_clock_stands_still_until_it_is_advanced() -> None:
 def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="does not go back"):
         FakeClock().advance(-1)
+
+
+async def test_a_clock_calls_what_is_due_in_order_at_its_own_time_and_not_what_was_cancelled() -> (
+    None
+):
+    clock, calls = FakeClock(), []
+
+    def note(name: str) -> None:
+        calls.append((name, clock.monotonic_ms()))
+
+    clock.call_later(2, note, "second")
+    clock.call_later(1, note, "first")
+    clock.call_later(2, note, "third")
+    clock.call_later(1, note, "never").cancel()
+    clock.call_later(1, lambda: clock.call_later(0.5, note, "made on the way"))
+    await clock.elapse(timedelta(milliseconds=1_999))
+    assert calls == [("first", 1_000), ("made on the way", 1_500)]
+    clock.advance(1_001)
+    assert calls[2:] == [("second", 2_000), ("third", 2_000)]
+    assert clock.monotonic_ms() == 3_000
+    with pytest.raises(ValueError, match="does not go back"):
+        await clock.elapse(timedelta(milliseconds=-1))
+
+
+async def test_a_clock_waits_for_applications_wherever_it_stops() -> None:
+    clock, stops = FakeClock(), list[tuple[int, int]]()
+
+    async def quiet() -> None:
+        await asyncio.sleep(0)
+        stops.append((clock.monotonic_ms(), clock.sleepers))
+
+    async def waits() -> None:
+        await clock.wait(1)
+        await clock.wait(1)
+
+    sleeping = asyncio.create_task(waits())
+    with clock.attended(quiet):
+        await clock.elapse(timedelta(seconds=5))
+    assert stops == [(0, 1), (1_000, 1), (2_000, 0), (5_000, 0)]
+    await sleeping
+    await clock.elapse(timedelta(seconds=5))
+    assert len(stops) == 4
+
+
+async def test_a_sleeper_that_is_cancelled_sleeps_no_more() -> None:
+    clock = FakeClock()
+    sleeping = asyncio.create_task(clock.wait(1))
+    await asyncio.sleep(0)
+    assert clock.sleepers == 1
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    assert clock.sleepers == 0
+    await clock.elapse(timedelta(seconds=2))

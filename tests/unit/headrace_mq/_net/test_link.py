@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX
-from headrace_mq._net.link import Link, LinkSettings, parse_address, parse_addresses
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.errors import (
     BrokerStopping,
     Closed,
@@ -128,33 +128,6 @@ async def watched(far: Far) -> AsyncIterator[Watched]:
 @pytest.fixture
 def link(watched: Watched) -> Link:
     return watched.link
-
-
-@pytest.mark.parametrize(
-    ("address", "parts"),
-    [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:1", ("::1", 1)), ("queue:0", ("queue", 0))],
-)
-def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
-    assert parse_address(address) == parts
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["", "queue", ":1", "queue:", "queue:x", "queue:65536", "q:-1", "http://queue:1"],
-)
-def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
-    with pytest.raises(ValueError, match=r"looks like 127\.0\.0\.1:9876"):
-        parse_address(address)
-
-
-def test_a_broker_that_moved_has_several_addresses() -> None:
-    assert parse_addresses("old:1, [::1]:2,127.0.0.1:3") == [
-        ("old", 1), ("::1", 2), ("127.0.0.1", 3)
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
-        parse_addresses("old:1,queue")
-    with pytest.raises(ValueError, match=r"looks like .*, not ''"):
-        parse_addresses("old:1,")
 
 
 async def test_the_first_address_that_answers_is_used_and_the_others_when_it_is_away(

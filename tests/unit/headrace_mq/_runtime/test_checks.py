@@ -5,7 +5,13 @@ from typing import Literal
 import msgspec
 import pytest
 
-from headrace_mq._runtime.checks import is_loopback, require, require_pauses, require_types
+from headrace_mq._runtime.checks import (
+    is_loopback,
+    require,
+    require_pauses,
+    require_secure,
+    require_types,
+)
 
 
 class Some(msgspec.Struct):
@@ -53,3 +59,21 @@ def test_pauses_grow() -> None:
 )  # fmt: skip
 def test_addresses_that_other_machines_reach_are_known(host: str, alone: bool) -> None:
     assert is_loopback(host) == alone
+
+
+@pytest.mark.parametrize(
+    ("host", "secured", "insecure", "fits"),
+    [
+        ("127.0.0.1", False, False, True), ("0.0.0.0", True, False, True),
+        ("0.0.0.0", False, True, True), ("0.0.0.0", False, False, False),
+        ("broker.example", False, False, False),
+    ],
+)  # fmt: skip
+def test_an_address_of_other_machines_needs_tls_or_to_be_called_insecure(
+    host: str, secured: bool, insecure: bool, fits: bool
+) -> None:
+    if fits:
+        require_secure(host, secured=secured, insecure=insecure)
+    else:
+        with pytest.raises(ValueError, match=f"reach {host}.*tls_certificate.*--insecure"):
+            require_secure(host, secured=secured, insecure=insecure)

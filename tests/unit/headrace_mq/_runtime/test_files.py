@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,25 @@ def test_a_file_that_is_there_is_never_asked_for_its_times(
         patched.setattr(os, "fstat", lambda _: pytest.fail("fstat was called"))
         assert not files.is_removed(fd)
     files.close(fd)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_new_files_are_for_the_user_alone_from_the_first_moment(
+    tmp_path: Path, files: SystemFiles, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        files.make_directory(tmp_path / "folder")
+        fd = files.open(tmp_path / "folder" / "file", create=True)
+    finally:
+        os.umask(before)
+    file = os.fstat(fd)
+    files.close(fd)
+    assert stat.S_IMODE(file.st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path, files: SystemFiles) -> None:
+    (tmp_path / "folder").mkdir(mode=0o750)
+    files.make_directory(tmp_path / "folder")
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o750

@@ -12,8 +12,11 @@ GOOD = {"broker": "127.0.0.1:9876", "topic": "orders"}
     ("options", "sentence"),
     [
         ({"topic": "orders"}, r"needs \.option\('broker', …\)"),
-        (GOOD | {"broker": "localhost"}, "broker is HOST:PORT, say .* not 'localhost'"),
-        (GOOD | {"broker": "host:http"}, "broker is HOST:PORT"),
+        (
+            GOOD | {"broker": "localhost"},
+            "option 'broker': a broker address looks like .* not 'localhost'",
+        ),
+        (GOOD | {"broker": "host:http"}, "option 'broker': a broker address looks like"),
         (GOOD | {"topic": "orders,bad topic"}, "topic 'bad topic': use letters"),
         (GOOD | {"startingOffset": "latest"}, "has no option 'startingOffset'; use broker"),
         (GOOD | {"startingOffsets": "newest"}, "startingOffsets: use"),

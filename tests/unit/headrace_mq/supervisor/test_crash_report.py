@@ -1,5 +1,7 @@
 """Crash reports: what they say, and how many are kept."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,13 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         keep(report(), tmp_path / "file" / "crashes", reports_max=1)
+
+
+def test_reports_and_their_folders_are_for_the_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = keep(report(), tmp_path / "a" / "crashes", reports_max=1)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, tmp_path / "a")]
+    assert modes == [0o600, 0o700, 0o700]

@@ -135,7 +135,7 @@ def test_a_broker_whose_sync_failed_takes_nothing_until_it_starts_again() -> Non
 def test_a_broker_that_cannot_start_says_so() -> None:
     sim = Simulation(0)
     store = StoreSettings(directory=Path("/data"))
-    settings = BrokerSettings(host="one", store=store)
+    settings = BrokerSettings(host="one", insecure=True, store=store)
 
     async def main() -> None:
         first, second = SimulatedBroker(sim, settings), SimulatedBroker(sim, settings)

@@ -55,7 +55,7 @@ def test_show_prints_each_event_of_an_aggregate(url: str) -> None:
     assert shown.exit_code == 0
     rows = shown.stdout.splitlines()
     assert len(rows) == 6
-    assert rows[0].split() == ["version", "recorded", "command", "event", "fields"]
+    assert rows[0].split() == ["version", "recorded", "(UTC)", "command", "event", "fields"]
     assert rows[1].split()[0] == "1"
     assert "open" in rows[1]
     assert "AccountOpened" in rows[1]

@@ -69,4 +69,4 @@ def test_a_newer_version_is_listed_with_what_the_live_one_has_more_of(
         "generation": 2, "version": 2, "is": "being built by services", "behind": 3,
     }  # fmt: skip
     words = " ".join(run(*asked).output.split())
-    assert "2 2 being built by services, 3 messages behind the live one" in words
+    assert "2 2 - - being built by services, 3 messages behind the live one" in words

@@ -3,7 +3,7 @@ import json
 import pytest
 import structlog
 
-from headrace.cli.queue.administration import ask, print_json, print_table, quiet, when
+from headrace.cli.queue.administration import ask, print_json, quiet, when
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import TopicDescription, TopicsAnswer
 
@@ -45,16 +45,6 @@ def test_bodies_are_printed_as_objects_with_names(capsys: pytest.CaptureFixture[
             ]
         },
     }  # fmt: skip
-
-
-def test_a_row_is_one_line_in_a_pipe_and_numbers_are_grouped(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_table(("name", "count"), [("x" * 300, 1_234_567), ("[red]y", 8)])
-    header, first, second = capsys.readouterr().out.splitlines()
-    assert header.split() == ["name", "count"]
-    assert first.split() == ["x" * 300, "1,234,567"]
-    assert second.split() == ["[red]y", "8"]
 
 
 @pytest.mark.parametrize(

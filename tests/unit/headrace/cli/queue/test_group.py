@@ -118,7 +118,7 @@ def test_groups_are_listed_with_their_lag(run, group) -> None:
     assert listed.rows[0] == [
         "group", "members", "queues", "lag", "messages/s", "bytes/s", "retries", "state",
     ]  # fmt: skip
-    assert [group, "0", "1", "2", "0", "0"] in listed.rows
+    assert [group, "0", "1", "2", "0", "0", "-", "-"] in listed.rows
     (one,) = [one for one in run("group", "list", "--json").json if one["group"] == group]
     assert one == {
         "group": group, "members": 0, "queues": 1, "lag": 2,
@@ -157,9 +157,9 @@ def test_a_group_is_shown_with_members_and_lag(run, group, topic, broker_address
         "topic", "queue", "member", "since (UTC)", "end", "offset", "lag", "oldest waits for",
         "messages/s",
     ]  # fmt: skip
-    assert shown.rows[1][:6] == [topic, "0", "none", "5", "3", "2"]
-    assert shown.rows[1][6].endswith(" s")
-    assert shown.rows[2] == [topic, "1", "none", "0", "none", "0", "0"]
+    assert shown.rows[1][:7] == [topic, "0", "none", "-", "5", "3", "2"]
+    assert shown.rows[1][7].endswith(" s")
+    assert shown.rows[2] == [topic, "1", "none", "-", "0", "none", "0", "-", "0"]
     assert shown.rows[3] == [f"group {group}: 0 members, 2 messages behind"]
 
     async def show_at_work() -> None:

@@ -13,7 +13,7 @@ def test_a_topic_is_created_listed_and_grown(run, topic) -> None:
     )
     listed = run("topic", "list")
     assert listed.rows[0] == ["topic", "queues", "kept", "messages", "in/s", "out/s", "frozen"]
-    assert [topic, "2", "forever", "0", "0", "0"] in listed.rows
+    assert [topic, "2", "forever", "0", "0", "0", "-"] in listed.rows
     assert run("topic", "add-queues", topic, "--to", "5").output == f"topic {topic} has 5 queues\n"
     (one,) = [one for one in run("topic", "list", "--json").json if one["topic"] == topic]
     assert one == {
@@ -27,8 +27,8 @@ def test_the_queues_of_a_topic_are_shown(run, topic) -> None:
     run("topic", "freeze", topic, "--queue", "1", "--writing", "--reading")
     shown = run("topic", "show", topic)
     assert shown.rows[1:] == [
-        ["0", "0", "0", "0", "0", "0"],
-        ["1", "0", "0", "0", "0", "0", "writing, reading"],
+        ["0", "0", "0", "0", "-", "-", "0", "0", "-"],
+        ["1", "0", "0", "0", "-", "-", "0", "0", "writing, reading"],
         [f"topic {topic} is kept transient"],
     ]
     told = run("topic", "show", topic, "--json").json

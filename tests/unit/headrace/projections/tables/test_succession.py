@@ -1,5 +1,6 @@
 """Versions side by side: which generation each folds into, and when a newer one may go live."""
 
+import random
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -24,7 +25,9 @@ from headrace.projections.tables.origins import (
 )
 from headrace.projections.tables.succession import (
     ahead_of,
+    count_further,
     find_own,
+    further,
     lacks,
     may_go_live,
     take_own,
@@ -188,3 +191,20 @@ async def test_a_generation_lacks_what_the_live_one_has_more_of(models: Any, tot
             await connection.run_sync(park)
             expected = "b" if generation == 2 else None
             assert await lacks(connection, "totals", 2, 1) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_counts_of_both_ways_are_those_of_the_aggregates_found(
+    models: Any, totals: Any, seed: int
+) -> None:
+    chance = random.Random(seed)
+    async with models.begin() as connection:
+        for generation in (1, 2, 3):
+            versions = {f"a{n}": chance.randint(0, 3) for n in chance.sample(range(20), 12)}
+            await write_versions(connection, models.target(totals, generation), versions)
+        for pair in ((1, 2), (2, 3), (3, 4), (4, 1)):
+            found = [
+                len((await connection.execute(further(totals.name, *way))).all())
+                for way in (pair, pair[::-1])
+            ]
+            assert [*await count_further(connection, totals.name, *pair)] == found

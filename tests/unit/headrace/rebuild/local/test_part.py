@@ -52,12 +52,12 @@ async def test_a_part_folds_what_lies_ahead_and_leaves_out_what_it_has_folded(
     make_part: Any, streams: list[Any], read_models: ReadModels, ledger: Any
 ) -> None:
     first = make_part()
-    await first.stand({Q0: (0, 3)}, messages_max=10, kept_max=10)
+    await first.stand({Q0: (0, 3)}, starts={}, messages_max=10, kept_max=10)
     assert (first.needs(Q0, 1), first.needs(Q0, 0)) == (True, False)
     await first.add(Q0, decoded(3, range(3), streams[:3]))
     await first.write()
     second = make_part()
-    await second.stand({Q0: (0, 7)}, messages_max=10, kept_max=10)
+    await second.stand({Q0: (0, 7)}, starts={}, messages_max=10, kept_max=10)
     assert (second.position(Q0), second.needs(Q0, 3), second.needs(Q0, 7)) == (3, False, True)
     await second.add(Q0, decoded(7, [1, 2, 5, 6], streams[1:]))
     await second.write()
@@ -69,13 +69,23 @@ async def test_a_part_folds_what_lies_ahead_and_leaves_out_what_it_has_folded(
     assert {row.account_id: row async for row in reader.rows()} == wanted
 
 
+async def test_a_part_begins_where_a_queue_began_unless_messages_from_there_on_are_gone(
+    make_part: Any,
+) -> None:
+    part = make_part()
+    await part.stand({Q0: (4, 9)}, starts={Q0: 4}, messages_max=10, kept_max=10)
+    assert (part.position(Q0), part.needs(Q0, 4), part.needs(Q0, 5)) == (4, False, True)
+    with pytest.raises(ProjectionError, match="events from 4 on are gone"):
+        await part.stand({Q0: (5, 9)}, starts={Q0: 4}, messages_max=10, kept_max=10)
+
+
 async def test_the_failure_of_a_part_is_kept_and_its_shadow_dropped(
     make_part: Any, read_models: ReadModels
 ) -> None:
     part = make_part()
     with capture_logs() as logs:
         async with part.attempt():
-            await part.stand({Q0: (4, 9)}, messages_max=10, kept_max=10)
+            await part.stand({Q0: (4, 9)}, starts={}, messages_max=10, kept_max=10)
     with pytest.raises(ProjectionError, match="events from 0 on are gone"):
         raise part.failure
     assert not part.needs(Q0, 9)

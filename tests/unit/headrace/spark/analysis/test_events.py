@@ -8,7 +8,7 @@ import pytest
 
 from headrace.domain.message import DomainEvent
 from headrace.errors import DefinitionError, ProjectionError
-from headrace.spark.analysis import events as events_module
+from headrace.spark import tasks
 from headrace.spark.analysis.events import read_events, typed_columns
 from headrace_mq.errors import ConnectionLost
 
@@ -46,7 +46,7 @@ def test_a_broker_that_is_away_is_said(ledger: Any, monkeypatch: pytest.MonkeyPa
     def away(*_: object) -> None:
         raise ConnectionLost("nobody listens")
 
-    monkeypatch.setattr(events_module, "fetch_ranges", away)
+    monkeypatch.setattr(tasks, "fetch_ranges", away)
     spark: Any = object()
     with pytest.raises(ProjectionError, match="the events of unit_ledger:app: nobody listens"):
         read_events(spark, ledger.path, broker="127.0.0.1:1")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headrace.errors import ProjectionError
@@ -14,11 +15,10 @@ from headrace.spark.executor.fold import (
     MISSING,
     QUEUE,
     RECORD_ARROW_SCHEMA,
+    STREAM,
     TALLY,
     UNREAD,
     VERSION,
-    Record,
-    records_to_arrow,
 )
 from headrace.spark.executor.streams import read_streams
 from headrace.spark.executor.typed_streams import type_streams
@@ -98,23 +98,28 @@ def test_missing_versions_come_from_the_event_store(
     assert numbers(found[TALLY])["filled"] == 1
 
 
-def test_streams_pass_onto_the_versions_that_come_before_them(
+def test_streams_pass_onto_the_versions_that_they_came_with(
     ledger: Any, topic: Any, make_plan: Any
 ) -> None:
     topic.publish(*(ledger.stream("a", v, ledger.Booked(partner="p", amount=v)) for v in (3, 4)), queue=0)  # fmt: skip
     plan = make_plan("accounts", topic.slices())
     tasks = iter([pa.RecordBatch.from_pydict({"id": list(range(len(plan.tasks)))})])
-    streams = list(read_streams(plan, tasks))
+    (streams,) = (
+        pa.Table.from_batches(read_streams(plan, tasks))
+        .filter(pc.equal(pc.field("kind"), STREAM))
+        .to_batches()
+    )
     reading = Reading(types=(BOOKED,), context=(), go_around=True)
+    place = streams.schema.names.index("number")
     for known, amounts in ((2, [3, 4]), (3, [4]), (4, [])):
-        version = records_to_arrow([Record.known(VERSION, "a", number=known)])
-        batches = type_streams(plan, reading, iter([version, *streams]))
+        based = streams.set_column(place, "number", pa.array([known] * len(streams)))
+        batches = type_streams(plan, reading, iter([based]))
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert [row["e_amount_integer"] for row in rows if row["kind"] == EVENT] == amounts
         assert not [row for row in rows if row["kind"] == MISSING]
 
 
-def test_streams_go_on_from_the_versions_that_they_came_with(
+def test_streams_of_several_batches_go_on_from_the_versions_that_they_came_with(
     ledger: Any, topic: Any, make_plan: Any
 ) -> None:
     versions = [3, 4, 5, 6, 7]

@@ -415,6 +415,28 @@ async def test_an_event_is_tried_again_before_its_aggregate_is_parked(
         assert "RuntimeError: this note cannot be folded" in told
 
 
+@pytest.mark.parametrize("here_max", [1_000, 0])
+async def test_a_batch_that_was_applied_when_the_stop_came_is_reported(
+    small: Any, here_max: int
+) -> None:
+    small.book(3)
+    stop = asyncio.Event()
+
+    class StoppedAfterwards(Failing):
+        async def transact(self, work: Any) -> Any:
+            done = await self._inner.transact(work)
+            if await small.offsets() == {QUEUE: 3}:
+                stop.set()
+            return done
+
+    sink = small.sink(
+        stop=stop, here_max=here_max, read_models=StoppedAfterwards(small.read_models, 0)
+    )
+    taken = await small.take(sink, small.batch())
+    assert stop.is_set()
+    assert (taken.messages, taken.rows, taken.offsets) == (3, 1, {QUEUE: 3})
+
+
 async def test_a_stop_ends_the_pause_of_an_outage(small: Any) -> None:
     small.book(1)
     stop = asyncio.Event()

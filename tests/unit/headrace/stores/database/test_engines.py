@@ -2,6 +2,7 @@ import asyncio
 import sqlite3
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,48 @@ async def test_the_wait_for_a_connection_is_bounded(tmp_path: Path) -> None:
         with pytest.raises(CheckoutTimeout):
             await engine.connect()
     await engine.dispose()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process that writes to a file without a write-ahead log."""
+    connection = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("CREATE TABLE other (x)")
+    yield connection
+    connection.close()
+
+
+def test_the_switch_to_a_write_ahead_log_waits_for_another_that_writes(
+    tmp_path: Path, writer: sqlite3.Connection
+) -> None:
+    statements: list[str] = []
+
+    class Meanwhile(sqlite3.Cursor):
+        def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+            statements.append(statement)
+            if statement == "BEGIN IMMEDIATE":  # where it waits, the other ends
+                writer.execute("COMMIT")
+            return super().execute(statement, *arguments)
+
+    opened = sqlite3.connect(tmp_path / "new.db", isolation_level=None, timeout=10)
+    assert engines._write_ahead(opened.cursor(Meanwhile), EngineLimits()) == "wal"
+    assert statements == [
+        "PRAGMA journal_mode = WAL",
+        "BEGIN IMMEDIATE",
+        "COMMIT",
+        "PRAGMA journal_mode = WAL",
+    ]
+    opened.close()
+
+
+def test_the_switch_to_a_write_ahead_log_does_not_wait_for_ever(
+    tmp_path: Path, writer: sqlite3.Connection
+) -> None:
+    opened = sqlite3.connect(tmp_path / "new.db", isolation_level=None, timeout=0.05)
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        engines._write_ahead(opened.cursor(), EngineLimits(busy_timeout_ms=50))
+    opened.close()
 
 
 def test_a_place_without_a_write_ahead_log_is_refused(tmp_path: Path) -> None:

@@ -189,13 +189,13 @@ async def test_a_new_file_and_its_folders_are_no_business_of_others(tmp_path: Pa
     finally:
         os.umask(before)
     assert modes == {
-        "a": 0o750, "b": 0o750, "events.db": 0o640, "events.db-wal": 0o640, "events.db-shm": 0o640,
+        "a": 0o700, "b": 0o700, "events.db": 0o600, "events.db-wal": 0o600, "events.db-shm": 0o600,
     }  # fmt: skip
 
 
 async def test_the_mode_of_a_file_that_is_there_stays(tmp_path: Path) -> None:
     file = tmp_path / "events.db"
-    file.touch(mode=0o600)
+    file.touch(mode=0o640)
     store = await open_event_store(f"sqlite:///{file}", conformance_serializer())
     await store.aclose()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640

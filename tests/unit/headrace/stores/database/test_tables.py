@@ -23,6 +23,7 @@ def test_the_tables_are_these() -> None:
         "projection_versions",
         "projections",
         "reader_marks",
+        "scheduled_messages",
         "snapshots",
         "store_identity",
         "topic_damages",

@@ -1,0 +1,158 @@
+"""`headrace certificates`: certificates to try TLS out, where you have no authority of your own yet."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from headrace._runtime.private_files import make_folder, open_new
+from headrace.errors import ExtraMissing, HeadraceError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Certificates to try TLS out.", no_args_is_help=True)
+
+# Long enough to try it out, and short enough that it does not stay.
+_DAYS: Final = 90
+# The clocks of two machines may differ.
+_EARLIER: Final = timedelta(hours=1)
+_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@commands.callback()
+def _group() -> None:
+    """Certificates to try TLS out."""
+
+
+@commands.command()
+def make(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go.")],
+    *,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="A name or address by which clients connect to the broker, besides localhost; repeatable.",
+        ),
+    ] = None,
+    client: Annotated[
+        str, typer.Option("--client", metavar="NAME", help="The name of the client.")
+    ] = "client",
+) -> None:
+    """Make an authority, and certificates for a broker and for a client; valid for 90 days.
+
+    The authority's key is not kept: it signs these two and nothing else. Existing files stay as they are.
+    """
+    pages = _made([*_HOSTS, *(host or ())], client)
+    make_folder(directory)
+    there = [name for name in pages if (directory / name).exists()]
+    if there:
+        raise HeadraceError(
+            f"{directory / there[0]} exists; name another directory, or remove the files there"
+        )
+    for name, content in pages.items():
+        with open_new(directory / name, "xb") as file:
+            file.write(content)
+    typer.echo(
+        f"{', '.join(pages)} are in {directory}, valid for {_DAYS} days\n"
+        f"broker: --tls-certificate {directory}/server.pem --tls-key {directory}/server.key"
+        f" --tls-client-ca {directory}/ca.pem\n"
+        f"client: --tls-ca {directory}/ca.pem --tls-certificate {directory}/client.pem"
+        f" --tls-key {directory}/client.key"
+    )
+
+
+def _made(hosts: list[str], client: str) -> dict[str, bytes]:
+    """Returns the files' contents by their names."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+    except ImportError as error:
+        raise ExtraMissing(
+            "cryptography is not installed; pip install 'headrace[certificates]'"
+        ) from error
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "server", "client")}
+    ca = _signed("Headrace, to try it out", keys["ca"], keys["ca"], issuer=None)
+    made = {
+        "server": _signed(hosts[0], keys["server"], keys["ca"], issuer=ca, hosts=hosts,
+                          usage=Usage.SERVER_AUTH),
+        "client": _signed(client, keys["client"], keys["ca"], issuer=ca, usage=Usage.CLIENT_AUTH),
+    }  # fmt: skip
+    pem = serialization.Encoding.PEM
+    files = {"ca.pem": ca.public_bytes(pem)}
+    for name, certificate in made.items():
+        files[f"{name}.pem"] = certificate.public_bytes(pem)
+        files[f"{name}.key"] = keys[name].private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    return files
+
+
+def _signed(
+    name: str,
+    key: Any,
+    signing: Any,
+    *,
+    issuer: "x509.Certificate | None",
+    hosts: list[str] | None = None,
+    usage: Any = None,
+) -> "x509.Certificate":
+    """Returns a certificate; without an issuer it is that of an authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import NameOID
+
+    try:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        names = [_general_name(host) for host in hosts or ()]
+    except ValueError as error:
+        raise HeadraceError(f"no certificate can have this name: {error}") from error
+    now, authority = datetime.now(UTC), issuer is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + timedelta(days=_DAYS))
+        .add_extension(
+            x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True
+        )
+        .add_extension(_key_usage(authority=authority), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+        )
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if usage is not None:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    return builder.sign(signing, hashes.SHA256())
+
+
+def _key_usage(*, authority: bool) -> Any:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not authority, key_cert_sign=authority, crl_sign=authority,
+        content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _general_name(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,146 @@
+"""
+The address of a broker as text: where it is, and how a client makes sure of whom it talks to.
+
+    127.0.0.1:9876                                      without TLS
+    old.example:9876,new.example:9876                   one broker that moved
+    tls://queue.example:9876                            signed by an authority that the system trusts
+    tls://queue.example:9876?ca=ca.pem                  by one of these
+    tls://queue.example:9876?ca=ca.pem&certificate=client.pem&key=client.key
+
+So everything that takes an address takes TLS too: settings, options, Spark's plans. It holds names of files and no
+secret. Used by clients, which connect there, and by options, which check what a user wrote; pure.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+from urllib.parse import parse_qsl, quote
+
+from headrace_mq.errors import ConnectionLost
+
+__all__ = [
+    "BrokerAddress",
+    "ClientFiles",
+    "parse_address",
+    "reasons_of",
+    "unreachable",
+]
+
+_SCHEME = "tls://"
+
+
+class ClientFiles(NamedTuple):
+    """The files that a client needs for TLS.
+
+    Attributes:
+        ca: certificates of the authorities that it believes; None: those of the system.
+        certificate: its own with those that lead to its authority, if the broker asks for one.
+        key: the private key of that.
+    """
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker may be found.
+
+    A broker is one process; several places are for one that moved. Clients use the first that answers.
+
+    Attributes:
+        places: hosts and ports.
+        tls: how to make sure of it; None: without TLS.
+    """
+
+    places: tuple[tuple[str, int], ...]
+    tls: ClientFiles | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads an address.
+
+        Raises:
+            ValueError: it is none; shows an example.
+        """
+        rest, secured, tls = text, text.startswith(_SCHEME), None
+        if secured:
+            rest, _, options = text.removeprefix(_SCHEME).partition("?")
+            tls = _files(options)
+        return cls(tuple(parse_address(each.strip()) for each in rest.split(",")), tls)
+
+    def secured(self, tls: ClientFiles) -> Self:
+        """Returns this address with TLS; files that it names itself go first.
+
+        Raises:
+            ValueError: there is a certificate without its key, or the reverse.
+        """
+        own = self.tls or ClientFiles()
+        files = ClientFiles(*(mine or theirs for mine, theirs in zip(own, tls, strict=True)))
+        _require_pair(files)
+        return self._replace(tls=files)
+
+    def __str__(self) -> str:
+        hosts = ",".join(_name(place) for place in self.places)
+        if self.tls is None:
+            return hosts
+        given = [f"{name}={quote(str(path), safe='/')}"
+                 for name, path in self.tls._asdict().items() if path is not None]  # fmt: skip
+        return f"{_SCHEME}{hosts}{'?' if given else ''}{'&'.join(given)}"
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    number = int(port) if port.isascii() and port.isdigit() else -1
+    # With a slash it is a URL, and no name of a host.
+    if not host or "/" in host or not 0 <= number <= 65_535:
+        raise ValueError(
+            f"a broker address looks like 127.0.0.1:9876, or tls://queue.example:9876?ca=ca.pem, not {address!r}"
+        )
+    return host, number
+
+
+def _files(options: str) -> ClientFiles:
+    try:
+        given = dict(parse_qsl(options, strict_parsing=True)) if options else {}
+    except ValueError as error:
+        raise ValueError(f"write ?ca=FILE&certificate=FILE&key=FILE, not {options!r}") from error
+    unknown = sorted(given.keys() - set(ClientFiles._fields))
+    if unknown:
+        raise ValueError(
+            f"a broker address has no option {unknown[0]!r}; use {', '.join(ClientFiles._fields)}"
+        )
+    files = ClientFiles(**{name: Path(value) for name, value in given.items()})
+    _require_pair(files)
+    return files
+
+
+def _require_pair(files: ClientFiles) -> None:
+    if (files.certificate is None) != (files.key is None):
+        raise ValueError("a client's certificate and its key go together: name both files, or none")
+
+
+def _name(place: tuple[str, int]) -> str:
+    host, port = place
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def reasons_of(failures: Mapping[tuple[str, int], Exception]) -> str:
+    """Says why no address answered; the address stands with its reason where there are several."""
+    if len(failures) == 1:
+        return str(next(iter(failures.values())))
+    named = {_name(place): each for place, each in failures.items()}
+    return "; ".join(
+        f"{name}: {str(error) or type(error).__name__}" for name, error in named.items()
+    )
+
+
+def unreachable(address: str, reason: BaseException | str | None) -> ConnectionLost:
+    """The error for a broker that does not answer, saying what to check."""
+    because = f" ({reason})" if reason is not None and str(reason) else ""
+    return ConnectionLost(
+        f"no broker answers at {address}{because}: check that it is running, that address and port"
+        " are right, and that no firewall stands between"
+    )

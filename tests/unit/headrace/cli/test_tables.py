@@ -1,0 +1,46 @@
+"""Tables are printed by one function, in one way."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.cli.tables import print_table
+
+
+def test_a_row_is_one_line_in_a_pipe_and_numbers_are_grouped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("name", "count"), [("x" * 300, 1_234_567), ("[red]y", 8)])
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "count"]
+    assert first.split() == ["x" * 300, "1,234,567"]
+    assert second.split() == ["[red]y", "8"]
+
+
+def test_a_missing_value_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count", "note"), [("", 1_000, None), (None, None, "x\ny"), ("b", 0, "0")])
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [
+        ["-", "1,000", "-"],
+        ["-", "-", "x\\ny"],
+        ["b", "0", "0"],
+    ]
+
+
+def test_numbers_stand_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count"), [("a", 1_000), ("b", None), ("c", 7)])
+    ends = {len(line.rstrip()) for line in capsys.readouterr().out.splitlines()}
+    assert len(ends) == 1
+
+
+def test_no_other_module_prints_a_table() -> None:
+    """And headings are in small letters."""
+    folder = Path(headrace.__file__).parent / "cli"
+    others = {
+        path.name
+        for path in folder.rglob("*.py")
+        if re.search(r"rich\.(table|columns|console)", path.read_text("utf-8"))
+    }
+    assert others == {"tables.py"}

@@ -1,0 +1,95 @@
+"""Addresses of brokers, without TLS and with it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_mq._net.address import BrokerAddress, ClientFiles, parse_address, reasons_of
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:1", ("::1", 1)), ("queue:0", ("queue", 0))],
+)
+def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
+    assert parse_address(address) == parts
+    assert BrokerAddress.parse(address) == ((parts,), None)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "queue", ":1", "queue:", "queue:x", "queue:65536", "q:-1", "http://queue:1", "tls://"],
+)
+def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
+    with pytest.raises(ValueError, match=r"looks like 127\.0\.0\.1:9876"):
+        BrokerAddress.parse(address)
+
+
+def test_a_broker_that_moved_has_several_addresses() -> None:
+    places = (("old", 1), ("::1", 2), ("127.0.0.1", 3))
+    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None)
+    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (places, ClientFiles())
+    with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
+        BrokerAddress.parse("old:1,queue")
+    with pytest.raises(ValueError, match=r"looks like .*, not ''"):
+        BrokerAddress.parse("old:1,")
+
+
+def test_an_address_names_the_files_of_tls() -> None:
+    parsed = BrokerAddress.parse("tls://queue:1?ca=/etc/a%20b/ca.pem&certificate=c.pem&key=c.key")
+    assert parsed.tls == ClientFiles(Path("/etc/a b/ca.pem"), Path("c.pem"), Path("c.key"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("ca", "write \\?ca=FILE"),
+        ("cafile=x", "no option 'cafile'; use ca, certificate, key"),
+        ("key=x", "go together"),
+        ("certificate=x", "go together"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(options: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        BrokerAddress.parse(f"tls://queue:1?{options}")
+
+
+files = st.one_of(st.none(), st.text(min_size=1).map(Path))
+pairs = st.one_of(st.just((None, None)), st.tuples(*(st.text(min_size=1).map(Path),) * 2))
+
+
+@given(
+    places=st.lists(
+        st.tuples(st.sampled_from(["queue", "::1", "10.0.0.1"]), st.integers(0, 65_535)), min_size=1
+    ),
+    ca=files,
+    pair=pairs,
+    secured=st.booleans(),
+)
+def test_the_text_of_an_address_is_read_as_the_same_address(
+    places: list[tuple[str, int]],
+    ca: Path | None,
+    pair: tuple[Path | None, Path | None],
+    secured: bool,
+) -> None:
+    address = BrokerAddress(tuple(places), ClientFiles(ca, *pair) if secured else None)
+    assert BrokerAddress.parse(str(address)) == address
+
+
+def test_files_from_elsewhere_fill_in_what_the_address_leaves_open() -> None:
+    own, given_ = ClientFiles(ca=Path("own.pem")), ClientFiles(Path("x.pem"), Path("c"), Path("k"))
+    assert BrokerAddress.parse("queue:1").secured(own).tls == own
+    both = BrokerAddress.parse("tls://queue:1?ca=own.pem").secured(given_)
+    assert both.tls == ClientFiles(Path("own.pem"), Path("c"), Path("k"))
+    with pytest.raises(ValueError, match="go together"):
+        BrokerAddress.parse("queue:1").secured(ClientFiles(key=Path("k")))
+
+
+def test_reasons_name_the_address_where_there_are_several() -> None:
+    refused = ConnectionRefusedError("refused")
+    assert reasons_of({("a", 1): refused}) == "refused"
+    assert reasons_of({("a", 1): refused, ("::1", 2): TimeoutError()}) == (
+        "a:1: refused; [::1]:2: TimeoutError"
+    )
