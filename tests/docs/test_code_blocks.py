@@ -25,6 +25,8 @@ RUN_ELSEWHERE = {
     "headrace projection rebuild balances --app samples.bank:app --broker kafka://h1:9092,h2:9092"
     " --event-store postgresql://bank@db/bank --read-models"
     " postgresql://bank@db/bank": "tests/integration/spark/test_kafka.py",
+    "headrace topic copy 127.0.0.1:9876 kafka://h1:9092,h2:9092 --app samples.bank:app"
+    " --read-models postgresql://bank@db/bank": "tests/integration/kafka/test_topic_copy.py",
     "pip install 'headrace[kafka]'": "tests/install/matrix.py",
     "make demo BROKER=kafka": "tests/kafka/test_demo.py",
     "make demo": "tests/acceptance/test_demo.py",

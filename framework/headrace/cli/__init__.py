@@ -23,10 +23,11 @@ from headrace.cli.application import (
     run,
     samples,
     stream,
+    topic_copy,
 )
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
-from headrace.cli.queue import archive, broker, certificates, group, producer, quota, store, topic
+from headrace.cli.queue import archive, broker, certificates, group, producer, quota, store
 from headrace.cli.streams import prepare_streams
 from headrace.cli.tls_options import SecureGroup
 from headrace.errors import HeadraceError
@@ -59,7 +60,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(archive.commands, name="archive")
     command_line.add_typer(certificates.commands, name="certificates")
-    command_line.add_typer(topic.commands, name="topic")
+    command_line.add_typer(topic_copy.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(message.commands, name="message")
     command_line.add_typer(producer.commands, name="producer")

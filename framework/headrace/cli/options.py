@@ -16,9 +16,11 @@ __all__ = [
     "NoBroker",
     "QueueAddress",
     "ReadModelsUrl",
+    "SourceAddress",
     "SparkMaster",
     "SparkRemote",
     "SparkSettings",
+    "TargetAddress",
     "Unsealed",
     "spark_settings",
     "vouching_store",
@@ -86,6 +88,20 @@ QueueAddress = Annotated[
         callback=_queue_address,
         help="HOST:PORT of the broker, several with commas between; with TLS tls://HOST:PORT; or"
         " kafka://HOST:PORT,… for a cluster.",
+    ),
+]
+SourceAddress = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        callback=_queue_address,
+        help="HOST:PORT, tls://HOST:PORT or kafka://HOST:PORT,…: where the topics are.",
+    ),
+]
+TargetAddress = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", callback=_queue_address, help="The same: where they are copied to."
     ),
 ]
 NoBroker = Annotated[

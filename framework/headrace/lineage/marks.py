@@ -8,13 +8,14 @@ that the topic had the message, and the store its stream. Used by `check`; reads
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, select, update
 
+from headrace.errors import LineageError
 from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.statements import upsert
 from headrace.stores.database.tables import projection_offsets, projections, reader_marks
 
-__all__ = ["WHOLE", "Reader", "forget", "read_kept", "reset_readers", "write_marks"]
+__all__ = ["WHOLE", "Reader", "forget", "move_marks", "read_kept", "reset_readers", "write_marks"]
 
 # The queue number of the row that says which topic and store a reader belongs to.
 WHOLE: Final = -1
@@ -108,6 +109,55 @@ def reset_readers(connection: Connection, readers: Sequence[Reader]) -> None:
     for name, _ in readers:
         for table in (projection_offsets, reader_marks):
             connection.execute(delete(table).where(table.c.name == name))
+
+
+def move_marks(
+    connection: Connection, topic: str, *, source: str, target: str, shifts: Mapping[int, int]
+) -> list[str]:
+    """Lets readers of a topic go on at a copy of it; of all their generations.
+
+    Args:
+        connection: in a transaction that can write.
+        topic: its name.
+        source: identity of the topic that they belong to now; readers of another one stay as they are.
+        target: identity of the copy.
+        shifts: per queue what to subtract from an offset.
+
+    Returns:
+        The names of those that were moved; none, if this was done before.
+
+    Raises:
+        LineageError: a reader has not read messages that the copy lacks; nothing may be committed then.
+    """
+    marks, offsets = reader_marks.c, projection_offsets.c
+    found = select(marks.name).where(marks.topic_identity == source).distinct()
+    names = sorted(connection.execute(found).scalars())
+    theirs = offsets.name.in_(names), offsets.topic == topic
+    for number, shift in sorted(shifts.items()):
+        behind = select(offsets.name).where(
+            *theirs, offsets.queue_id == number, offsets.next_offset < shift
+        )
+        for name in connection.execute(behind.limit(1)).scalars():
+            raise LineageError(
+                f"{name} has not read messages of queue {number} that {topic} has let go; rebuild it"
+                " before the topic is copied"
+            )
+        connection.execute(
+            update(projection_offsets)
+            .where(*theirs, offsets.queue_id == number)
+            .values(next_offset=offsets.next_offset - shift)
+        )
+        # A row with offset 0 is no place: it says how far the topic's own state is.
+        mine = marks.topic_identity == source, marks.queue_id == number, marks.next_offset > 0
+        # A message that the copy lacks proves nothing.
+        connection.execute(delete(reader_marks).where(*mine, marks.next_offset <= shift))
+        connection.execute(
+            update(reader_marks).where(*mine).values(next_offset=marks.next_offset - shift)
+        )
+    connection.execute(
+        update(reader_marks).where(marks.topic_identity == source).values(topic_identity=target)
+    )
+    return names
 
 
 def forget(connection: Connection, names: Collection[str]) -> None:

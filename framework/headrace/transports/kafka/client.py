@@ -15,7 +15,15 @@ from headrace._runtime.log import get_logger
 from headrace.errors import DefinitionError
 from headrace.transports.kafka.address import KafkaAddress
 
-__all__ = ["REQUEST_S", "client_config", "make_client", "reading", "reading_config"]
+__all__ = [
+    "REQUEST_S",
+    "SEND_MS",
+    "client_config",
+    "make_client",
+    "producing_config",
+    "reading",
+    "reading_config",
+]
 
 T = TypeVar("T")
 
@@ -23,6 +31,8 @@ _log = get_logger(__name__)
 
 # How long one request to the cluster may take.
 REQUEST_S: Final = 10.0
+# How long all attempts together to send one message may take, as on the built-in queue.
+SEND_MS: Final = 30_000
 _SAID_BY_LIBRDKAFKA: Final = logging.getLogger("headrace.kafka")
 
 
@@ -56,6 +66,17 @@ def reading_config(address: KafkaAddress, name: str) -> dict[str, Any]:
         "enable.partition.eof": False,
         "fetch.error.backoff.ms": 50,
         "allow.auto.create.topics": False,
+    }
+
+
+def producing_config(address: KafkaAddress, name: str) -> dict[str, Any]:
+    """Returns the configuration of a producer: idempotent, acknowledged by all in-sync replicas."""
+    return {
+        **client_config(address, name),
+        "acks": "all",
+        "enable.idempotence": True,
+        "message.timeout.ms": SEND_MS,
+        "queue.buffering.max.kbytes": 65_536,
     }
 
 

@@ -22,7 +22,7 @@ from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 from headrace.transports.base import Outgoing, Place, Report
 from headrace.transports.kafka.address import KafkaAddress
-from headrace.transports.kafka.client import client_config, make_client
+from headrace.transports.kafka.client import make_client, producing_config
 from headrace.transports.kafka.failures import failure
 
 __all__ = ["TAG_HEADER", "KafkaProducer", "partition_of"]
@@ -31,8 +31,6 @@ _log = get_logger(__name__)
 
 # The header that carries the tag, which Kafka has no place for.
 TAG_HEADER: Final = "headrace-tag"
-# For all attempts together, as on the built-in queue.
-_SEND_MS: Final = 30_000
 # How often the thread looks whether it has to end.
 _LOOK_S: Final = 0.1
 # Of a client that ends, of which nothing is under way or nothing can be known.
@@ -60,13 +58,9 @@ class KafkaProducer:
         self, address: KafkaAddress, name: str, partitions: Callable[[str], int | None]
     ) -> None:
         self._config = {
-            **client_config(address, name),
-            "acks": "all",
-            "enable.idempotence": True,
-            "message.timeout.ms": _SEND_MS,
+            **producing_config(address, name),
             # A message waits for no other one; those that come while one is on its way go together.
             "linger.ms": 0,
-            "queue.buffering.max.kbytes": 65_536,
             **{key: value for key, value in address.client.items() if key == "linger.ms"},
         }
         self._ask = partitions

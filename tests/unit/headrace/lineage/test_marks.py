@@ -1,12 +1,14 @@
 """What is stored about readers comes back, and goes with what it belongs to."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from headrace.lineage.marks import forget, read_kept, reset_readers, write_marks
+from headrace.errors import LineageError
+from headrace.lineage.marks import forget, move_marks, read_kept, reset_readers, write_marks
 from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
@@ -82,3 +84,50 @@ async def test_marks_are_deleted_with_their_generation(models: ReadModels, total
     await models.switch(totals, again, "me")
     found, _ = await kept(models, "totals")
     assert found == {("totals", again): Kept()}
+
+
+async def move(models: ReadModels, shifts: dict[int, int]) -> list[str]:
+    return await models.transact(
+        partial(move_marks, topic="shop.events", source="t1", target="t2", shifts=shifts)
+    )
+
+
+async def test_readers_go_on_at_a_copy_of_the_topic_once(models: ReadModels, totals: Any) -> None:
+    await write(models, {("totals", 1): {0: MARK, 1: MARK}, ("handlers:x", 0): {}})
+    await write(models, {("handlers:elsewhere", 0): {0: MARK}}, topic="t9")
+    async with models.begin() as connection:
+        offsets = {("shop.events", 0): 7, ("shop.events", 1): 9, ("another", 0): 3}
+        await write_offsets(connection, models.target(totals, 1), offsets)
+    assert await move(models, {0: 3, 1: -2}) == ["handlers:x", "totals"]
+    found, _ = await kept(models, "totals", "handlers:x", "handlers:elsewhere")
+    moved = Kept(
+        topic="t2",
+        store="s1",
+        marks={0: replace(MARK, next_offset=2), 1: replace(MARK, next_offset=7)},
+        offsets={0: 4, 1: 11},
+    )
+    assert found["totals", 1] == moved
+    assert found["handlers:x", 0].topic == "t2"
+    assert found["handlers:elsewhere", 0] == Kept(topic="t9", store="s1", marks={0: MARK})
+    assert await move(models, {0: 3, 1: -2}) == []
+    assert (await kept(models, "totals"))[0]["totals", 1] == moved
+
+
+async def test_a_reader_behind_what_the_copy_has_is_refused(
+    models: ReadModels, totals: Any
+) -> None:
+    await write(models, {("totals", 1): {0: MARK}})
+    async with models.begin() as connection:
+        await write_offsets(connection, models.target(totals, 1), {("shop.events", 0): 7})
+    with pytest.raises(LineageError, match="totals has not read messages of queue 0"):
+        await move(models, {0: 8})
+    assert (await kept(models, "totals"))[0]["totals", 1].offsets == {0: 7}
+
+
+async def test_a_mark_of_a_message_that_the_copy_lacks_goes(models: ReadModels) -> None:
+    state = replace(BARE, message_id="filling")
+    await write(models, {("handlers:x", 0): {0: MARK}, ("topic:shop.events", 0): {0: state}})
+    await move(models, {0: MARK.next_offset})
+    found, _ = await kept(models, "handlers:x", "topic:shop.events")
+    assert found["handlers:x", 0].marks == {}
+    assert found["topic:shop.events", 0] == Kept(topic="t2", store="s1", marks={0: state})
