@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -111,6 +112,9 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Starts Spark with one compiler; draws fewer examples where a quick answer is asked for."""
+    # A shell's background job ignores Ctrl-C, and so would every program that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
     if config.getoption("quick"):
