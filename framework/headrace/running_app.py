@@ -256,7 +256,7 @@ class RunningApp:
 
         Raises:
             HeadraceError: the application does not run on a clock of a test.
-            TimeoutError: there was always something to do.
+            TimeoutError: there was always something to do, or a projection is paused and has events to read.
         """
         if self._is_quiet is None:
             raise HeadraceError(
@@ -269,7 +269,7 @@ class RunningApp:
         except TimeoutError:
             raise TimeoutError(
                 f"the application is still at work after {timeout_ms} ms; see in the log what is"
-                " retried, or give quiet() more time"
+                " retried, resume a projection that is paused, or give quiet() more time"
             ) from None
 
     async def begin_lineage(

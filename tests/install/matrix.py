@@ -4,14 +4,15 @@ Installs Headrace as users do, for every Python this machine has, and runs somet
     the checkout       make install, then the bank of README.md
     the wheel          pip install headrace-*.whl, then the bank of README.md, `headrace new` with the
                        tests it writes, and `headrace demo`
-    the oldest         the same with the versions of constraints-oldest.txt: what pyproject.toml allows
+    the oldest         the same with the versions of constraints-oldest.txt: what pyproject.toml allows; and the
+                       quick unit tests with them
     each extra         pip install headrace-*.whl[extra], then what the extra is for
     the pages          the blocks of the pages for new users, run with the wheel instead of the checkout
 
 Each installation has an empty home folder, no cache and no folder of wheels, and is removed again:
 one with Spark takes 1.2 GB. It needs the package index and ten minutes a Python, so it is a command
 (`make test-install`) and no part of `make test`, whose own installation in `.ci/run` is as bare.
-`--only 3.12` leaves out the other Pythons.
+`--only 3.12` leaves out the other Pythons, and `--leg pages` the other legs.
 """
 
 import argparse
@@ -173,6 +174,15 @@ def _install_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
     _check_samples(ours, folder, home)
 
 
+def _test_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
+    """Runs the quick unit tests of a checkout with the wheel and the oldest versions."""
+    ours = _environment(python, f"{wheel}[dev]", folder, home, "-c", str(OLDEST))
+    checkout = folder / "checkout"
+    _run(["git", "clone", "--quiet", str(ROOT), str(checkout)], folder, home)
+    tests = ["-m", "pytest", "-q", "--quick", "-n", "2", "--dist", "loadfile", "tests/unit"]
+    _run(["env", "PYTHONSAFEPATH=1", str(ours), *tests], checkout, home)
+
+
 def _environment(python: str, what: str, folder: Path, home: Path, *options: str) -> Path:
     _run([python, "-m", "venv", "venv"], folder, home)
     ours = folder / "venv" / "bin" / "python"
@@ -216,29 +226,47 @@ def _try(what: str, minor: int, install: Callable[[Path, Path], None]) -> bool:
     return True
 
 
+def _legs(minor: int, python: str, wheel: Path) -> dict[str, Callable[[Path, Path], None]]:
+    """Returns what is tried with one Python, by its name."""
+    legs: dict[str, Callable[[Path, Path], None]] = {
+        "checkout": partial(_install_checkout, python),
+        "wheel": partial(_install_wheel, python, wheel, ""),
+    }
+    for extra in EXTRAS:
+        legs[f"wheel[{extra}]"] = partial(_install_wheel, python, wheel, extra)
+    legs["pages"] = partial(_run_pages, python, wheel)
+    if minor == OLDEST_MINOR:
+        legs["oldest"] = partial(_install_oldest, python, wheel)
+        legs["oldest-tests"] = partial(_test_oldest, python, wheel)
+    return legs
+
+
 def main() -> int:
     """Tries all of it; returns how many installations failed, at most 1 as an exit status."""
     parser = argparse.ArgumentParser(description="Installs Headrace as users do.")
     names = [f"3.{minor}" for minor in MINORS]
     parser.add_argument("--only", choices=names, help="this Python alone")
-    only = parser.parse_args().only
-    minors = MINORS if only is None else (int(only.partition(".")[2]),)
+    parser.add_argument(
+        "--leg",
+        action="append",
+        choices=[*_legs(OLDEST_MINOR, "", Path())],
+        help="this installation alone; repeat it for more",
+    )
+    options = parser.parse_args()
+    minors = MINORS if options.only is None else (int(options.only.partition(".")[2]),)
     pythons = find_pythons()
     outcomes: list[bool] = []
     for minor in minors:
         if minor not in pythons:
             print(f"skipped 3.{minor}: this machine has no Python 3.{minor}", flush=True)
             continue
-        python = pythons[minor]
-        outcomes.append(_try("checkout", minor, partial(_install_checkout, python)))
         with tempfile.TemporaryDirectory() as built, tempfile.TemporaryDirectory() as home:
-            wheel = _build_wheel(python, Path(built), Path(home))
-            for extra in ("", *EXTRAS):
-                what = f"wheel[{extra}]" if extra else "wheel"
-                outcomes.append(_try(what, minor, partial(_install_wheel, python, wheel, extra)))
-            outcomes.append(_try("pages", minor, partial(_run_pages, python, wheel)))
-            if minor == OLDEST_MINOR:
-                outcomes.append(_try("oldest", minor, partial(_install_oldest, python, wheel)))
+            wheel = _build_wheel(pythons[minor], Path(built), Path(home))
+            outcomes += [
+                _try(what, minor, install)
+                for what, install in _legs(minor, pythons[minor], wheel).items()
+                if not options.leg or what in options.leg
+            ]
     skipped = sum(minor not in pythons for minor in minors)
     print(f"{sum(outcomes)} passed, {outcomes.count(False)} failed, {skipped} skipped")
     return int(not all(outcomes))
