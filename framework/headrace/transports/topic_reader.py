@@ -13,12 +13,21 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from headrace.transports.kafka.address import KafkaAddress, is_kafka
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq.client.sync.reader import BlockingReader, Part, TopicReader
 
-__all__ = ["Part", "TopicReader", "open_topic_reader", "topic_identity"]
+__all__ = ["Part", "TopicReader", "check_address", "open_topic_reader", "topic_identity"]
 
 # The longest silence of a broker that works, several times over.
 _TIMEOUT_MS: Final = 10_000
+
+
+def check_address(address: str) -> None:
+    """Raises ValueError where an address is neither of a broker nor of a Kafka cluster."""
+    if is_kafka(address):
+        KafkaAddress.parse(address)
+    else:
+        BrokerAddress.parse(address)
 
 
 def open_topic_reader(

@@ -18,7 +18,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 | `maxRecordsPerBatch` | the most records of a micro-batch; default: all there are |
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace_mq._net.address import BrokerAddress
@@ -62,8 +62,14 @@ class SourceOptions:
     given: frozenset[str]
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
+    def parse(
+        cls, options: Mapping[str, str], *, check: Callable[[str], object] = BrokerAddress.parse
+    ) -> "SourceOptions":
         """Parses all options, for reading and for writing.
+
+        Args:
+            options: by name, in any case.
+            check: raises ValueError for an address that cannot be used.
 
         Raises:
             ValueError: one is unknown, unreadable, or contradicts another.
@@ -79,7 +85,7 @@ class SourceOptions:
             raise ValueError("format('headrace') needs .option('broker', …)")
         topics = [topic.strip() for topic in values.get("topic", "").split(",")]
         return cls(
-            broker=_address(values["broker"]),
+            broker=_address(values["broker"], check),
             topics=tuple(sorted({check_topic(topic) for topic in topics if topic})),
             starting=_bound(values, "starting", "earliest"),
             ending=_bound(values, "ending", "latest"),
@@ -121,9 +127,9 @@ class SourceOptions:
             raise ValueError(f"option {name!r} is for spark.{theirs}, not for .{ours}")
 
 
-def _address(text: str) -> str:
+def _address(text: str, check: Callable[[str], object]) -> str:
     try:
-        BrokerAddress.parse(text)
+        check(text)
     except ValueError as error:
         raise ValueError(f"option 'broker': {error}") from error
     return text

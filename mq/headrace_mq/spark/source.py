@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq.spark.columns import ARROW_SCHEMA
 from headrace_mq.spark.filters import RowFilter, take_filters
 from headrace_mq.spark.offsets import split_slices
@@ -42,7 +43,6 @@ from headrace_mq.spark.writer import TopicWriter, check_columns
 
 __all__ = [
     "SCHEMA",
-    "FollowedTopics",
     "HeadraceDataSource",
     "UnregisteredDataSource",
     "capture_offsets",
@@ -101,12 +101,19 @@ class HeadraceDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._parsed = SourceOptions.parse(options)
+        self._parsed = SourceOptions.parse(options, check=self.check_address)
 
     @classmethod
     def name(cls) -> str:
         """Returns the name for `format(…)`."""
         return "headrace"
+
+    @staticmethod
+    def check_address(address: str) -> None:
+        """Raises ValueError for a broker's address that cannot be used."""
+        if address.startswith("kafka://"):
+            raise ValueError("read a topic of a Kafka cluster with Spark's own format('kafka')")
+        BrokerAddress.parse(address)
 
     def schema(self) -> StructType:
         """Returns all columns; a user's own schema may choose some of them."""
@@ -158,15 +165,6 @@ class UnregisteredDataSource(HeadraceDataSource):
 
     def _pushes(self, options: SourceOptions) -> bool:
         return "pushFilters" in options.given
-
-
-class FollowedTopics(UnregisteredDataSource):
-    """The data source for streams of our own: registering it changes neither a setting nor `headrace`."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Returns the name for `format(…)`."""
-        return "headrace_followed"
 
 
 def _choice(options: SourceOptions, schema: StructType) -> Choice:

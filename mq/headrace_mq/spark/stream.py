@@ -6,6 +6,7 @@ state that a restart would need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,13 @@ from headrace_mq.spark.progress import (
     missing,
     to_json,
 )
-from headrace_mq.spark.reader import Choice, fetch_ranges, read_record_batches
+from headrace_mq.spark.reader import (
+    Choice,
+    TopicReader,
+    connect,
+    fetch_ranges,
+    read_record_batches,
+)
 
 __all__ = ["TopicsStream"]
 
@@ -55,6 +62,11 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The end of an available-now query; None for a stream without an end.
         self._target: list[QueueRange] | None = None
         self._seen: list[QueueRange] | None = None
+
+    @staticmethod
+    def connect(address: str, timeout_ms: int) -> AbstractContextManager[TopicReader]:
+        """Opens a connection, on the driver and on executors."""
+        return connect(address, timeout_ms)
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
         """Returns the start of a query without a checkpoint; Spark asks once and keeps the answer."""
@@ -102,11 +114,15 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one partition, on an executor."""
-        return read_record_batches(self._options.broker, partition.value, self._choice)
+        return read_record_batches(
+            self._options.broker, partition.value, self._choice, connect=self.connect
+        )
 
     def _held(self) -> list[QueueRange]:
         # A stream outlives a restart of the broker.
-        return fetch_ranges(self._options.broker, self._options.topics, patient=True)
+        return fetch_ranges(
+            self._options.broker, self._options.topics, patient=True, connect=self.connect
+        )
 
     def _tell(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.fail_on_data_loss:

@@ -1,4 +1,4 @@
-"""Rebuilds out of a Kafka cluster: every engine makes the rows that the live projections made."""
+"""Spark over a Kafka cluster: rebuilds, jobs that follow, events as tables and streams, sealed history."""
 
 import asyncio
 import os
@@ -11,11 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace import Settings
+from headrace.projections.tables.read_models import ReadModels
+from headrace.spark.analysis.events import read_events
+from headrace.spark.history.pace import waiting_in
+from headrace.spark.history.seal import seal_history, sealing, verify_history
 from headrace.spark.rebuild import rebuild
+from headrace.spark.stream.continuous import follow
+from headrace.spark.stream.events import read_event_stream
 from headrace.testing.kafka import MockKafka
 from headrace.transports.kafka import transport as kafka_transport
 from samples.bank import app
-from samples.bank.accounts import Deposit, OpenAccount, Withdraw
+from samples.bank.accounts import Deposit, Deposited, OpenAccount, Withdraw, Withdrawn
 from samples.bank.read_models import balances, daily_totals
 from samples.bank.transfers import RequestTransfer
 
@@ -88,6 +94,74 @@ async def test_spark_rebuilds_what_the_service_has_made(
     assert report.compared == (ACCOUNTS if name == balances.name else 1)
     assert report.events >= 21 * ACCOUNTS
     assert report.gaps == report.foreign == 0
+
+
+async def test_a_job_follows_the_topic(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    assert settings.broker is not None
+    url = f"sqlite:///{tmp_path}/followed.db"
+    places = {"broker": settings.broker, "event_store_url": settings.event_store}
+    for messages in (True, False):
+        done = await follow(
+            "samples.bank:app",
+            balances.name,
+            read_models_url=url,
+            spark=spark,
+            available_now=True,
+            **places,
+        )
+        # A second job begins where the first one ended.
+        assert (done.messages > 0) == messages
+    found = [await rows(each) for each in (url, settings.read_models)]
+    assert found[0] == found[1]
+    assert len(found[0]) == ACCOUNTS
+
+
+async def rows(url: str) -> dict[str, int]:
+    models = ReadModels(url)
+    try:
+        return {row.account_id: row.balance async for row in models.reader(balances).rows()}
+    finally:
+        await models.aclose()
+
+
+def test_events_are_a_table(spark: SparkSession, settings: Settings) -> None:
+    assert settings.broker is not None
+    events = read_events(
+        spark, "samples.bank:app", broker=settings.broker, event_store_url=settings.event_store
+    )
+    assert events.of(Deposited).count() == 10 * ACCOUNTS
+    report = events.report()
+    assert (report.duplicates, report.gaps, report.missing, report.left_out) == (0, 0, (), ())
+
+
+def test_events_are_a_stream(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    assert settings.broker is not None
+    events = read_event_stream(
+        spark, "samples.bank:app", broker=settings.broker, event_store_url=settings.event_store
+    )
+    writer = events.of(Withdrawn).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "withdrawn"))
+    query.awaitTermination()
+    assert spark.read.parquet(str(tmp_path / "withdrawn")).count() == 10 * ACCOUNTS
+
+
+def test_history_is_sealed_and_verified(settings: Settings, tmp_path: Path) -> None:
+    assert settings.broker is not None
+    with sealing(tmp_path):
+        outcome = seal_history(
+            "samples.bank:app",
+            tmp_path,
+            broker=settings.broker,
+            event_store_url=settings.event_store,
+        )
+    assert (outcome.differences, outcome.notes, len(outcome.sealed)) == ([], [], 1)
+    assert waiting_in(tmp_path, settings.broker, "bank.events") == 0
+    verified = verify_history("samples.bank:app", tmp_path, event_store_url=settings.event_store)
+    assert (verified.differences, verified.sealed) == ([], 1)
+    assert verified.messages == outcome.sealed[0].messages > 20 * ACCOUNTS
 
 
 @pytest.mark.parametrize("engine", ["replay", "auto"])

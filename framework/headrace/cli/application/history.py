@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from headrace.cli.options import AppPath, BrokerAddress, EventStoreUrl, LogFormat, ReadModelsUrl
+from headrace.cli.options import (
+    AppPath,
+    BrokerAddress,
+    EventStoreUrl,
+    LogFormat,
+    QueueAddress,
+    ReadModelsUrl,
+)
 from headrace.cli.tables import print_table
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
@@ -38,7 +45,7 @@ def seal(
     folder: Folder,
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     once: Annotated[
         bool, typer.Option("--once", help="Seal what there is now, then end (default).")

@@ -10,9 +10,9 @@ import typer
 
 from headrace.cli.options import (
     AppPath,
-    BrokerAddress,
     EventStoreUrl,
     LogFormat,
+    QueueAddress,
     ReadModelsUrl,
     SparkMaster,
     SparkSettings,
@@ -33,7 +33,7 @@ def follow(
     name: Annotated[str, typer.Argument(help="The projection's name.")],
     *,
     app_path: AppPath,
-    broker: BrokerAddress = "127.0.0.1:9876",
+    broker: QueueAddress = "127.0.0.1:9876",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     unsealed: Unsealed = False,
     read_models: ReadModelsUrl = "sqlite:///var/read.db",

@@ -166,7 +166,7 @@ def read_events(
     Args:
         spark: a session of any kind.
         app: the application's import path, such as `samples.bank:app`; executors import it too.
-        broker: `host:port`, as this process and every executor reach it.
+        broker: its address, or a Kafka cluster's, as this process and every executor reach it.
         event_store_url: fills gaps of the event topic, and recognises foreign messages; without it every
             message of the topic is trusted.
         incomplete: "fail": the job fails at an event that the application does not know, a stream that

@@ -29,7 +29,7 @@ from headrace.spark.archive import ExportedPart, digest_of, exported_parts, mani
 from headrace.spark.history.proof import PartProof, StoreProof
 from headrace.spark.history.record import SealedRecord, changed_files, read_record, write_record
 from headrace.spark.history.verdict import Found
-from headrace_mq.admin.client import AdminClient
+from headrace.transports.topic_reader import topic_identity
 from headrace_mq.errors import MessageQueueError
 
 __all__ = ["Sealing", "Verified", "seal_history", "sealing", "verify_history"]
@@ -109,7 +109,7 @@ def seal_history(
     Args:
         app: the application's import path, such as `samples.bank:app`.
         folder: where the parts are.
-        broker: `host:port`.
+        broker: its address, or a Kafka cluster's.
         event_store_url: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
         clock: measures, and tells when a part was sealed.
 
@@ -211,8 +211,7 @@ def _check(
 
 async def _identity_of(broker: str, topic: str) -> str:
     try:
-        async with AdminClient(broker) as admin:
-            return (await admin.lineage(topic))[0]
+        return await topic_identity(broker, topic)
     except MessageQueueError as error:
         raise ProjectionError(f"topic {topic}: {error}") from error
 

@@ -42,6 +42,7 @@ from headrace.spark.failures import GONE, raised_in, reason_of, session_lost
 from headrace.spark.job import Folded, map_records
 from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.stream.batch import MicroBatch, Span
+from headrace.spark.stream.event_topic import EventTopic
 from headrace.spark.stream.increment import fold_increment
 from headrace.spark.stream.sink import (
     HERE_MAX,
@@ -57,7 +58,6 @@ from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.spark.offsets import QueueSlice
-from headrace_mq.spark.source import FollowedTopics
 
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]
 
@@ -121,7 +121,7 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
     Args:
         app: the application's import path, such as `samples.bank:app`; executors import it too.
         projection_name: which of its projections.
-        broker: `host:port`, as this process and every executor reach it.
+        broker: its address, or a Kafka cluster's, as this process and every executor reach it.
         read_models_url: where the projection's tables are.
         event_store_url: fills gaps of the event topic, and knows foreign messages; without it all that
             stands in the topic is believed.
@@ -322,8 +322,8 @@ class _Job:
     def _start(
         self, take: Callable[[DataFrame, int], None], offsets: Mapping[QueueId, int], folder: Path
     ) -> StreamingQuery:
-        self.session.dataSource.register(FollowedTopics)
-        source = self.session.readStream.format(FollowedTopics.name()).options(
+        self.session.dataSource.register(EventTopic)
+        source = self.session.readStream.format(EventTopic.name()).options(
             broker=self.broker, topic=self.topic, maxRecordsPerBatch=str(self.batch_max)
         )
         queues = {str(number): offset for (_, number), offset in offsets.items()}

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.domain.message import DomainEvent
 from headrace.spark.analysis.events import chosen_type, typed_columns
-from headrace.spark.archive import check_whole
 from headrace.spark.executor.doubts import drop_strangers
 from headrace.spark.executor.event_reader import EVENT, Reading
 from headrace.spark.executor.fold import Batches
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import map_records
 from headrace.spark.stream.batch import MicroBatch
+from headrace.spark.stream.event_topic import WholeEventTopic
 from headrace.spark.stream.version_state import (
     PASSED_SCHEMA,
     STATE_SCHEMA,
@@ -34,37 +34,11 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
 from headrace_mq.spark.reader import rarely_collecting
-from headrace_mq.spark.source import FollowedTopics
-from headrace_mq.spark.stream import TopicsStream
 
 __all__ = ["TypedEventStream", "read_event_stream"]
 
 # Messages of a micro-batch, as of `follow`.
 BATCH_MESSAGES_MAX: Final = 100_000
-
-
-class _WholeStream(TopicsStream):
-    """A stream that begins with the first message there ever was; a checkpoint goes on where it ends."""
-
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
-        """Returns the start of a query without a checkpoint.
-
-        Raises:
-            ProjectionError: the topic's first messages were trimmed.
-        """
-        check_whole(self._held())
-        return super().initialOffset()
-
-
-class _WholeTopic(FollowedTopics):
-    """The data source of streams that need a topic from its begin on."""
-
-    stream = _WholeStream
-
-    @classmethod
-    def name(cls) -> str:
-        """Returns the name for `format(…)`."""
-        return "headrace_whole"
 
 
 class TypedEventStream:
@@ -99,8 +73,8 @@ class TypedEventStream:
             with rarely_collecting():
                 yield from type_passed(plan, reading, batches)
 
-        self._spark.dataSource.register(_WholeTopic)
-        source = self._spark.readStream.format(_WholeTopic.name()).options(
+        self._spark.dataSource.register(WholeEventTopic)
+        source = self._spark.readStream.format(WholeEventTopic.name()).options(
             broker=plan.broker,
             topic=plan.slices[0].queue.topic,
             maxRecordsPerBatch=str(self._batch_max),
@@ -128,7 +102,7 @@ def read_event_stream(
     Args:
         spark: a session of any kind.
         app: the application's import path, such as `samples.bank:app`; executors import it too.
-        broker: `host:port`, as this process and every executor reach it.
+        broker: its address, or a Kafka cluster's, as this process and every executor reach it.
         event_store_url: fills gaps of the event topic, and knows foreign messages; without it a version
             that the topic lacks is waited for, and all that stands in the topic is believed.
         batch_max: messages of a micro-batch, at most.

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.transports.kafka.topic_reader import KafkaTopicReader
-from headrace.transports.topic_reader import open_topic_reader, topic_identity
+from headrace.transports.topic_reader import check_address, open_topic_reader, topic_identity
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 
 
@@ -12,6 +12,14 @@ def test_an_address_of_kafka_opens_its_reader() -> None:
         assert isinstance(reader, KafkaTopicReader)
     with pytest.raises(ValueError, match="acks"):
         open_topic_reader("kafka://h:1?acks=1")
+
+
+def test_an_address_is_checked_without_a_connection() -> None:
+    check_address("kafka://h:1")
+    check_address("127.0.0.1:1")
+    for wrong in ("kafka://h:1?acks=1", "nowhere"):
+        with pytest.raises(ValueError, match=r"acks|looks like"):
+            check_address(wrong)
 
 
 def test_a_broker_that_is_away_is_a_lost_connection() -> None:

@@ -145,3 +145,8 @@ def test_without_the_extra_the_import_names_the_command(missing: str) -> None:
     assert done.returncode == 1
     assert "MessageQueueError: reading topics with Spark needs" in done.stderr
     assert "pip install 'headrace[spark]'" in done.stderr
+
+
+def test_the_address_of_another_queue_names_the_source_that_reads_it() -> None:
+    with pytest.raises(ValueError, match=r"option 'broker': .* with Spark's own format\('kafka'\)"):
+        HeadraceDataSource({"broker": "kafka://h:9092", "topic": "orders"})
