@@ -104,17 +104,23 @@ def read_range(
                 raise TimeoutError(
                     f"Kafka, topic {queue[0]}: nothing comes from {queue[1]} at {at}"
                 )
-            page = []
-            for each in [message, *consumer.consume(min(_PAGE_MESSAGES, end - at), 0)]:
-                error, offset = each.error(), each.offset() or 0
-                if error is None and offset < end:
-                    page.append(each)
-                elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            page = [message, *consumer.consume(min(_PAGE_MESSAGES, end - at), 0)]
+            errors = [each for each in page if each.error() is not None]
+            for each in errors:
+                error = each.error()
+                if error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise RangeLost(
                         f"partition {queue[1]} of {queue[0]} has deleted messages from {at} on"
                     )
-                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error.code() != KafkaError._PARTITION_EOF:
                     raise failure(error, f"topic {queue[0]}")
-                at = max(at, offset + (error is None))
+                # The end of the partition, as far as the client has got.
+                at = max(at, each.offset() or 0)
+            if errors:
+                page = [each for each in page if each.error() is None]
+            if page:
+                at = max(at, page[-1].offset() + 1)
+                if at > end:
+                    page = [each for each in page if each.offset() < end]
             if page:
                 yield page

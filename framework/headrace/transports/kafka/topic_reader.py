@@ -10,7 +10,7 @@ Implements `transports.topic_reader.TopicReader`, and raises the queue's errors.
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -29,6 +29,9 @@ from headrace_mq.protocol.batch import BatchHeader, Columns
 from headrace_mq.protocol.bodies import QueueRange
 
 __all__ = ["KafkaTopicReader", "identity_at"]
+
+# What is no UTF-8 is another program's, and no event.
+_ELSE: Final = "replace"
 
 
 class KafkaTopicReader:
@@ -147,14 +150,13 @@ def _runs(page: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _batch(queue: QueueRef, messages: Sequence[Any]) -> Part:
-    # What is no UTF-8 is another program's, and no event.
-    keys = [key.decode(errors="replace") if (key := each.key()) else "" for each in messages]
-    found = [each.headers() for each in messages]
+    keys = [(each.key() or b"").decode(errors=_ELSE) for each in messages]
     headers: list[dict[str, str]] = []
     tags: list[str] = []
+    found = [each.headers() for each in messages]
     if any(found):
         headers = [
-            {name: (value or b"").decode(errors="replace") for name, value in some} if some else {}
+            {name: value.decode(errors=_ELSE) if value else "" for name, value in some or ()}
             for some in found
         ]
         tags = [some.pop(TAG_HEADER, "") for some in headers]
