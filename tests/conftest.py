@@ -26,6 +26,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from headrace.stores.database.schema import upgrade
+from tests.spark_classes import QUICK_JAVA, SparkClasses
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
 # Nor do others' changes: a test has the same examples each time. `--hypothesis-profile explore`
@@ -104,17 +105,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that answer at once")
 
 
-# Spark's JVMs live for seconds here: the second compiler costs them more than half their start and
-# gains nothing. Those of documents, demos and drills are started by what they run, so it goes
-# through the environment.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Starts Spark with one compiler; draws fewer examples where a quick answer is asked for."""
     # A shell's background job ignores Ctrl-C, and so would every program that a test interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and config.getoption("numprocesses") and not config.getoption("quick"):
+        classes = SparkClasses()
+        classes.start()
+        config.add_cleanup(classes.close)
+        # What the workers inherit.
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {classes.options}")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
     if config.getoption("quick"):
