@@ -42,7 +42,7 @@ from headrace.spark.failures import GONE, raised_in, reason_of, session_lost
 from headrace.spark.job import Folded, map_records
 from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.stream.batch import MicroBatch, Span
-from headrace.spark.stream.event_topic import EventTopic
+from headrace.spark.stream.followed_topic import FollowedTopic
 from headrace.spark.stream.increment import fold_increment
 from headrace.spark.stream.sink import (
     HERE_MAX,
@@ -322,8 +322,8 @@ class _Job:
     def _start(
         self, take: Callable[[DataFrame, int], None], offsets: Mapping[QueueId, int], folder: Path
     ) -> StreamingQuery:
-        self.session.dataSource.register(EventTopic)
-        source = self.session.readStream.format(EventTopic.name()).options(
+        self.session.dataSource.register(FollowedTopic)
+        source = self.session.readStream.format(FollowedTopic.name()).options(
             broker=self.broker, topic=self.topic, maxRecordsPerBatch=str(self.batch_max)
         )
         queues = {str(number): offset for (_, number), offset in offsets.items()}

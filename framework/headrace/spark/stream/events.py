@@ -22,7 +22,7 @@ from headrace.spark.executor.fold import Batches
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.job import map_records
 from headrace.spark.stream.batch import MicroBatch
-from headrace.spark.stream.event_topic import WholeEventTopic
+from headrace.spark.stream.followed_topic import WholeTopic
 from headrace.spark.stream.version_state import (
     PASSED_SCHEMA,
     STATE_SCHEMA,
@@ -73,8 +73,8 @@ class TypedEventStream:
             with rarely_collecting():
                 yield from type_passed(plan, reading, batches)
 
-        self._spark.dataSource.register(WholeEventTopic)
-        source = self._spark.readStream.format(WholeEventTopic.name()).options(
+        self._spark.dataSource.register(WholeTopic)
+        source = self._spark.readStream.format(WholeTopic.name()).options(
             broker=plan.broker,
             topic=plan.slices[0].queue.topic,
             maxRecordsPerBatch=str(self._batch_max),

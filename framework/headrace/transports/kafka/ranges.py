@@ -104,23 +104,31 @@ def read_range(
                 raise TimeoutError(
                     f"Kafka, topic {queue[0]}: nothing comes from {queue[1]} at {at}"
                 )
-            page = [message, *consumer.consume(min(_PAGE_MESSAGES, end - at), 0)]
-            errors = [each for each in page if each.error() is not None]
-            for each in errors:
-                error = each.error()
-                if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    raise RangeLost(
-                        f"partition {queue[1]} of {queue[0]} has deleted messages from {at} on"
-                    )
-                if error.code() != KafkaError._PARTITION_EOF:
-                    raise failure(error, f"topic {queue[0]}")
+            page: list[Any] = [message, *consumer.consume(min(_PAGE_MESSAGES, end - at), 0)]
+            if any(each.error() for each in page):
                 # The end of the partition, as far as the client has got.
-                at = max(at, each.offset() or 0)
-            if errors:
-                page = [each for each in page if each.error() is None]
+                at = max(at, *(_end_told(each, queue) for each in page if each.error()))
+                page = [each for each in page if not each.error()]
             if page:
                 at = max(at, page[-1].offset() + 1)
                 if at > end:
                     page = [each for each in page if each.offset() < end]
             if page:
                 yield page
+
+
+def _end_told(message: Any, queue: QueueId) -> int:
+    """Returns the offset at which a partition ends, as the client says it in place of a message.
+
+    Raises:
+        RangeLost: what was to be read is deleted.
+        TimeoutError, HeadraceError: the client says that it failed.
+    """
+    error = message.error()
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise RangeLost(
+            f"partition {queue[1]} of {queue[0]} has deleted messages that were not read"
+        )
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise failure(error, f"topic {queue[0]}")
+    return message.offset() or 0

@@ -16,7 +16,7 @@ from headrace.transports.topic_reader import TopicReader, check_address, open_to
 from headrace_mq.spark.source import UnregisteredDataSource
 from headrace_mq.spark.stream import TopicsStream
 
-__all__ = ["EventTopic", "WholeEventTopic"]
+__all__ = ["FollowedTopic", "WholeTopic"]
 
 
 class _Stream(TopicsStream):
@@ -37,7 +37,7 @@ class _WholeStream(_Stream):
         return super().initialOffset()
 
 
-class EventTopic(UnregisteredDataSource):
+class FollowedTopic(UnregisteredDataSource):
     """A topic from where a query's options or its checkpoint say."""
 
     stream = _Stream
@@ -53,7 +53,7 @@ class EventTopic(UnregisteredDataSource):
         check_address(address)
 
 
-class WholeEventTopic(EventTopic):
+class WholeTopic(FollowedTopic):
     """A topic from the first message there ever was; a checkpoint goes on where it ends."""
 
     stream = _WholeStream

@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from headrace.spark.stream.event_topic import EventTopic, WholeEventTopic
+from headrace.spark.stream.followed_topic import FollowedTopic, WholeTopic
 from headrace.transports.kafka.topic_reader import KafkaTopicReader
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.spark.source import SCHEMA
 
-SOURCES = [EventTopic, WholeEventTopic]
+SOURCES = [FollowedTopic, WholeTopic]
 
 
-def stream(source: type[EventTopic], broker: str) -> Any:
+def stream(source: type[FollowedTopic], broker: str) -> Any:
     made = source({"broker": broker, "topic": "bank.events"}).streamReader(SCHEMA)
     # Spark sends it to executors.
     return pickle.loads(pickle.dumps(made))
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_address_decides_how_a_stream_connects(source: type[EventTopic]) -> None:
+def test_the_address_decides_how_a_stream_connects(source: type[FollowedTopic]) -> None:
     made = stream(source, "kafka://h:9092")
     with made.connect("kafka://h:9092", 100) as reader:
         assert isinstance(reader, KafkaTopicReader)
@@ -31,7 +31,7 @@ def test_the_address_decides_how_a_stream_connects(source: type[EventTopic]) -> 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("broker", ["kafka://h:9092?acks=1", "nowhere"])
 def test_an_address_that_cannot_be_used_is_refused_before_anything_is_read(
-    source: type[EventTopic], broker: str
+    source: type[FollowedTopic], broker: str
 ) -> None:
     with pytest.raises(ValueError, match="option 'broker'"):
         stream(source, broker)
