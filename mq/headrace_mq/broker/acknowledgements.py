@@ -18,7 +18,7 @@ from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import BrokerError, ResponseCode
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
-from headrace_mq.store.log.flusher import Durable
+from headrace_mq.store.log.commit_gate import Durable
 
 __all__ = ["Acknowledgements"]
 

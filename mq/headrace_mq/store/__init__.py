@@ -2,7 +2,7 @@
 Append-only files that hold every acknowledged message, in order.
 
 Reads top to bottom: `message_store` (the broker's interface) -> `log.recovery` (reads the files at
-start) and `log.flusher` (makes bytes durable) -> `log.index_writer` (writes the indexes) ->
+start) and `log.flusher` (makes bytes durable; `log.commit_gate` holds them until replicas have them) -> `log.index_writer` (writes the indexes) ->
 `log.lookup` (messages by key) and `compaction.compaction` (the last message of each key: `compaction.plan`,
 `compaction.latest_keys` and `compaction.rewrite`) -> `log.commit_log` (segments in order), `index.sequences` (the producers' last batches),
 `segment.checkpoint` -> `index.log_index` -> `index.segment_index` (one index file), `index.queue_index`

@@ -28,6 +28,7 @@ from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.batch_check import checked_header
 from headrace_mq.store.log.batch_reader import Batch, BatchReader, ReadFigures
 from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, read_either, write_both
+from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
@@ -67,6 +68,7 @@ class MessageStore:
         clock: sets the append time.
         files: the file system; tests pass one that fails.
         index_block_bytes: bytes of the log per block of its index.
+        gate: holds written batches until the owner says that replicas have them; None: it is the only copy.
 
     Attributes:
         on_visible: called on the loop with the queues that have batches to read now: new ones, or ones
@@ -87,6 +89,7 @@ class MessageStore:
         clock: Clock | None = None,
         files: Files | None = None,
         index_block_bytes: int = BLOCK_BYTES,
+        gate: CommitGate | None = None,
     ) -> None:
         self._files = SystemFiles() if files is None else files
         self._clock = SystemClock() if clock is None else clock
@@ -112,6 +115,7 @@ class MessageStore:
             interval_ms=settings.flush_interval_ms,
             committed=self._committed,
             withdrawn=self._queues.withdraw,
+            gate=gate,
         )
         self.durable = self._flusher.durable
         self._writer = IndexWriter(self._logs.values())
@@ -370,8 +374,7 @@ class MessageStore:
         held = self._log(log)
         if self._closed or self._flusher.read_only is not None:
             raise StoreReadOnly(self._flusher.read_only or "the store is closed")
-        sealed = range(len(held.segments) - 1)
-        count = sum(held.segment_end(number) <= before for number in sealed)
+        count = held.deletable(before)
         if not count:
             return 0
         earlier, start = self._starts[log], held.segments[count].base

@@ -115,9 +115,15 @@ class LogIndex:
         parts = [
             QueuePart(ref, index, index.end, index.freeze()) for ref, index in self._touched.items()
         ]
-        segment = next(base for base in reversed(self._files_by_base) if base <= self._start)
-        self._pending.append(Frozen(segment, self._start, end, parts, self._senders, self._damage))
+        self._pending.append(
+            Frozen(
+                self._segment_of(self._start), self._start, end, parts, self._senders, self._damage
+            )
+        )
         self._start, self._touched, self._senders, self._damage = end, {}, {}, []
+
+    def _segment_of(self, position: int) -> int:
+        return next(base for base in reversed(self._files_by_base) if base <= position)
 
     def due(self, synced: int) -> Frozen | None:
         """Returns the next block to write, once its range of the log is durable."""
@@ -233,7 +239,8 @@ class LogIndex:
         for frozen in self._pending:
             if frozen.segment == segment:
                 yield from frozen.parts
-        if self._files_by_base and segment == next(reversed(self._files_by_base)):
+        # The last segment may be new and empty: its first group waits for replicas.
+        if self._files_by_base and segment == self._segment_of(self._start):
             for ref, index in self._touched.items():
                 yield QueuePart(ref, index, index.end, index.open_pages())
 

@@ -99,6 +99,7 @@ class CommitLog:
         tail: position of the next group; ahead of `end` by the staged bytes.
         tail_limit: where the segment that holds `tail` ends.
         replacements: how often a compaction has changed positions since the start.
+        held_from: where the first written group begins that is not committed yet, or None.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class CommitLog:
         self.tail = 0
         self.tail_limit = 0
         self.replacements = 0
+        self.held_from: int | None = None
 
     def open(self, start: int | None = None) -> int:
         """Opens every segment file; `recovery` finds out where the log ends.
@@ -213,8 +215,17 @@ class CommitLog:
         end = self.segment_end(number)
         return position if position < self.segments[number].data_end(end) else end
 
+    def is_committed(self, number: int) -> bool:
+        """Whether all of the segment with an index is committed; else it is neither deleted nor compacted."""
+        return self.held_from is None or self.segment_end(number) <= self.held_from
+
+    def deletable(self, before: int) -> int:
+        """Returns the number of sealed, committed segments that end at or below a log position."""
+        sealed = range(len(self.segments) - 1)
+        return sum(self.segment_end(n) <= before and self.is_committed(n) for n in sealed)
+
     def infos(self) -> list[SegmentInfo]:
-        """Returns every segment in order; all but the last are sealed."""
+        """Returns every segment in order; all but the last are sealed once they are committed."""
         spans = self.index.spans()
         last = len(self.segments) - 1
         return [
@@ -225,7 +236,7 @@ class CommitLog:
                 bytes=segment.file_bytes,
                 first_ms=spans[segment.base].first_ms,
                 last_ms=spans[segment.base].last_ms,
-                sealed=number < last,
+                sealed=number < last and self.is_committed(number),
                 next_offsets=spans[segment.base].next_offsets,
                 compacted=segment.compacted,
                 indexed=self.index.of(segment).end == self.segment_end(number),

@@ -5,6 +5,8 @@ Makes staged batches durable in groups, and then resolves their futures: group c
                        ▲                      │
                        └── collects on ◀──────┴──▶ withdrawn   (disk full, or a sync failed)
 
+With a gate, groups that are written and synced wait in it until the log is committed up to their end.
+
 One cycle runs at a time: on the event loop while a sync is quick, in one thread when it is not. A
 thread needs two wake-ups and shares the interpreter with the loop; measured, this costs more than the work that
 the loop could do meanwhile. During a sync on the loop, requests wait in the sockets and then join the next group.
@@ -20,6 +22,7 @@ from typing import Literal
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
+from headrace_mq.store.log.commit_gate import CommitGate, Durable
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
 from headrace_mq.store.segment.segment import (
@@ -30,7 +33,7 @@ from headrace_mq.store.segment.segment import (
     encode_mark,
 )
 
-__all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Durable", "Flusher"]
+__all__ = ["READERS_FIRST_BATCHES_MAX", "STAGED_BYTES_MAX", "Flusher"]
 
 _log = get_logger(__name__)
 
@@ -51,38 +54,6 @@ _NEWEST = 1 / 8
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class Durable(asyncio.Future[None]):
-    """One future for all waiters of a cycle; a cancelled waiter does not cancel it for the others."""
-
-    _first: tuple[Callable[[asyncio.Future[None]], None], ...] = ()
-
-    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - asyncio's signature
-        """Returns False: the future cannot be cancelled."""
-        return False
-
-    def call_first(self, receive: Callable[[asyncio.Future[None]], None]) -> None:
-        """Calls `receive` as soon as the future ends, before the loop wakes its waiters."""
-        if self.done():
-            receive(self)
-        else:
-            self._first += (receive,)
-
-    def settle(self, failure: Exception | None) -> None:
-        """Ends the future, with the failure if there is one."""
-        if failure is None:
-            self.set_result(None)
-        else:
-            self.set_exception(failure)
-            # If no task waits for the future, the log line is the only report.
-            self.exception()
-        for receive in self._first:
-            try:
-                receive(self)
-            except Exception:  # noqa: BLE001 - a defect in a receiver must not stop the store
-                _log.exception("a callback after a flush failed")
-        self._first = ()
-
-
 class Flusher:
     """Collects batches into groups and makes them durable; used on the event loop only.
 
@@ -92,6 +63,7 @@ class Flusher:
         interval_ms: the timer's interval.
         committed: called with the groups that become visible to readers.
         withdrawn: called with groups that will never be written, latest first.
+        gate: holds written groups until they may be committed; None: a synced group is committed at once.
 
     Attributes:
         read_only: why the store accepts no batches any more, or None.
@@ -105,11 +77,17 @@ class Flusher:
         interval_ms: int,
         committed: Callable[[Sequence[Group]], None],
         withdrawn: Callable[[Sequence[Group]], None],
+        gate: CommitGate | None = None,
     ) -> None:
         self._always = flush == "always"
         self._interval_ms = interval_ms
         self._committed = committed
         self._withdrawn = withdrawn
+        self._gate = gate
+        if gate is not None:
+            if flush != "always":
+                raise ValueError('only flush="always" can hold messages until replicas have them')
+            gate.attach(self._commit_held)
         self._groups: list[Group] = []
         self._open_groups: dict[str, Group] = {}
         # Whether a group begins a new segment; making one takes too long for the loop.
@@ -166,12 +144,16 @@ class Flusher:
             if self._running_done is None:
                 self._running_done = Durable(loop=self._loop)
             return self._running_done
+        if self._gate is not None and (held := self._gate.last(self._loop)) is not None:
+            return held
         done = Durable(loop=self._loop)
         done.settle(None if self.read_only is None else StoreReadOnly(self.read_only))
         return done
 
     async def aclose(self) -> None:
-        """Writes and syncs all staged batches, then ends the thread."""
+        """Writes and syncs all staged batches, then ends the thread; waiters of held ones get an error."""
+        if self._gate is not None:
+            self._gate.close()
         while self._groups or self._running:
             await asyncio.wait([self.durable()])
         while self._timed_sync is not None or (self._unsynced and self.read_only is None):
@@ -222,6 +204,19 @@ class Flusher:
         if self._groups and (self._planned or not self._inline):
             # First of all, so that the disk does not wait for the loop.
             self._run_cycle()
+        try:
+            if self._gate is None:
+                self._commit(groups, done, failure)
+            else:
+                self._hold(self._gate, groups, done, failure)
+        finally:
+            if self._groups and not (self._running or self._scheduled):
+                self._scheduled = True
+                self._loop.call_soon(self._run_cycle)
+
+    def _commit(
+        self, groups: list[Group], done: Durable | None, failure: MessageQueueError | None
+    ) -> None:
         batches = sum(len(group.staged) for group in groups)
         if done is not None and batches > READERS_FIRST_BATCHES_MAX:
             done.settle(failure)
@@ -233,9 +228,24 @@ class Flusher:
         finally:
             if done is not None:
                 done.settle(failure)
-            if self._groups and not (self._running or self._scheduled):
-                self._scheduled = True
-                self._loop.call_soon(self._run_cycle)
+
+    @staticmethod
+    def _hold(
+        gate: CommitGate,
+        groups: list[Group],
+        done: Durable | None,
+        failure: MessageQueueError | None,
+    ) -> None:
+        """Leaves the groups that were written to the gate; the waiters too, unless a group failed."""
+        if done is not None and failure is not None:
+            done.settle(failure)
+            done = None
+        gate.hold([group for group in groups if group.failure is None], done)
+
+    def _commit_held(self, groups: list[Group], done: Durable | None) -> None:
+        for group in groups:
+            self.staged_bytes -= group.end - group.start - MARK_BYTES
+        self._commit(groups, done, None)
 
     def _close(self, group: Group) -> None:
         if group.segment is not None:
@@ -244,7 +254,8 @@ class Flusher:
             group.failure = StoreReadOnly(self.read_only)
         if group.failure is not None:
             return
-        self.staged_bytes -= group.end - group.start - MARK_BYTES
+        if self._gate is None:
+            self.staged_bytes -= group.end - group.start - MARK_BYTES
         group.log.end = group.end
         if self._always:
             group.log.synced = group.end

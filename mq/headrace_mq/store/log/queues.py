@@ -166,10 +166,10 @@ class Queues:
         for staged in withdrawn:
             if staged.undo is not None:
                 self._sequences.undo(staged.undo)
-            index = self._queues[staged.queue].index
-            index.tail = index.end
+            # Not the queue's end: earlier batches may be written and wait for replicas.
+            self._queues[staged.queue].index.tail = staged.entry.base
         for ref in {staged.queue for staged in withdrawn}:
-            if self._queues[ref].index.end == 0:
+            if self._queues[ref].index.tail == 0:
                 del self._queues[ref]
 
     def skip_to(self, ref: QueueRef, retention: str, end: int) -> None:

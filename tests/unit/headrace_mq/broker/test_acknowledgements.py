@@ -5,7 +5,7 @@ import pytest
 from headrace_mq.broker.acknowledgements import Acknowledgements
 from headrace_mq.errors import ResponseCode, StoreFull
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, decode
-from headrace_mq.store.log.flusher import Durable
+from headrace_mq.store.log.commit_gate import Durable
 
 OK = Produced("t", 0, 5)
 REFUSED = Produced("t", 1, -1, ResponseCode.QUEUE_NOT_FOUND, "no such queue")

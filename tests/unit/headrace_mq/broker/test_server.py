@@ -37,7 +37,7 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FrameReader, encode_frame
 from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.log.flusher import Durable
+from headrace_mq.store.log.commit_gate import Durable
 from headrace_mq.store.message_store import MessageStore
 
 METADATA = ("topics.json", "offsets.json", "broker.json")

@@ -20,7 +20,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ONEWAY
-from headrace_mq.store.log.flusher import Durable
+from headrace_mq.store.log.commit_gate import Durable
 
 
 async def stored(client, topic: str, queue_id: int = 0) -> list[bytes]:
