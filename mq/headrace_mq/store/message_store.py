@@ -27,7 +27,7 @@ from headrace_mq.store.index.log_index import BLOCK_BYTES
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.batch_check import checked_header
 from headrace_mq.store.log.batch_reader import Batch, BatchReader, ReadFigures
-from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, read_either, write_both
+from headrace_mq.store.log.clean_end import LOCK_NAME, CleanEnd, QueueEnd, read_either, write_both
 from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
@@ -36,6 +36,7 @@ from headrace_mq.store.log.lookup import Finder
 from headrace_mq.store.log.queues import FileRange, Queue, Queues
 from headrace_mq.store.log.recovery import recover
 from headrace_mq.store.log.write_group import Group, NewBatch, Staged, only_batch
+from headrace_mq.store.replication.raw_log import RawLog
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment, SyncFailed
 
@@ -45,7 +46,6 @@ _log = get_logger(__name__)
 
 # Each has one log and one directory.
 RETENTIONS = ("forever", "transient", COMPACT)
-LOCK_NAME = "lock"
 
 Fetch = Callable[[QueueRef, CommitLog, list[IndexEntry]], Sequence[Batch | str] | None]
 _new = tuple.__new__
@@ -79,6 +79,7 @@ class MessageStore:
             promises; see `Flusher.durable`.
         find: searches for messages by key, for a few milliseconds.
         compaction: keeps the last message of each key of its log.
+        raw: reads and appends whole groups as they stand in a log, for replicas.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class MessageStore:
             gate=gate,
         )
         self.durable = self._flusher.durable
+        self.raw = RawLog(self._logs, self._queues, self._flusher, self._clock)
         self._writer = IndexWriter(self._logs.values())
         self.compaction = Compaction(
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,

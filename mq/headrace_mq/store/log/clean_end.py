@@ -18,6 +18,7 @@ from headrace_mq.store.segment.log_walk import Damage
 __all__ = [
     "CHECKPOINT_NAME",
     "COPY_NAME",
+    "LOCK_NAME",
     "CleanEnd",
     "QueueEnd",
     "read_clean_end",
@@ -27,6 +28,8 @@ __all__ = [
 
 _log = get_logger(__name__)
 
+# Locked by the process that uses the directory.
+LOCK_NAME = "lock"
 CHECKPOINT_NAME = "store.checkpoint"
 COPY_NAME = "store.checkpoint.copy"
 

@@ -292,17 +292,28 @@ class CommitLog:
                     self._files.remove(path)
         self._files.sync_directory(self._directory)
 
-    def plan_segment(self, length: int, now_ms: int) -> SegmentPlan:
+    def remove_derived(self, segment: Segment) -> None:
+        """Removes the files that are made from a segment, durably; the next start makes them again."""
+        names = set(self._files.names(self._directory))
+        for suffix in _DERIVED:
+            path = segment.path.with_suffix(suffix)
+            if path.name in names:
+                self._files.remove(path)
+        self._files.sync_directory(self._directory)
+
+    def plan_segment(
+        self, length: int, now_ms: int, *, file_bytes: int | None = None
+    ) -> SegmentPlan:
         """Plans the segment that begins at `tail`, with room for a batch of `length` bytes.
 
-        Sets `tail_limit` to the end of that segment.
+        Sets `tail_limit` to the end of that segment. `file_bytes` is its size if a leader has decided it.
         """
         needed = SEGMENT_HEADER_BYTES + MARK_BYTES + length
         plan = SegmentPlan(
             directory=self._directory,
             log=self.name,
             base=self.tail,
-            file_bytes=max(self._segment_bytes, needed),
+            file_bytes=max(self._segment_bytes, needed) if file_bytes is None else file_bytes,
             epoch=self.epoch,
             now_ms=now_ms,
         )

@@ -114,8 +114,13 @@ class Flusher:
         plan = None
         if log.tail + MARK_BYTES + length > log.tail_limit:
             plan = log.plan_segment(length, now_ms)
+        return self.new_group(log, plan)
+
+    def new_group(self, log: CommitLog, plan: SegmentPlan | None, *, marked: bool = True) -> Group:
+        """Begins a group at the log's tail; `plan`: it begins this segment, too; see `Group` for `marked`."""
+        if plan is not None:
             self._planned = True
-        group = Group(log, log.tail_limit, plan)
+        group = Group(log, log.tail_limit, plan, marked=marked)
         self._groups.append(group)
         self._open_groups[log.name] = group
         return group
@@ -244,7 +249,7 @@ class Flusher:
 
     def _commit_held(self, groups: list[Group], done: Durable | None) -> None:
         for group in groups:
-            self.staged_bytes -= group.end - group.start - MARK_BYTES
+            self.staged_bytes -= group.batch_bytes
         self._commit(groups, done, None)
 
     def _close(self, group: Group) -> None:
@@ -255,7 +260,7 @@ class Flusher:
         if group.failure is not None:
             return
         if self._gate is None:
-            self.staged_bytes -= group.end - group.start - MARK_BYTES
+            self.staged_bytes -= group.batch_bytes
         group.log.end = group.end
         if self._always:
             group.log.synced = group.end
@@ -284,7 +289,7 @@ class Flusher:
         self._groups = [group for group in self._groups if group.log.name not in broken]
         for group in lost:
             self._open_groups.pop(group.log.name, None)
-            self.staged_bytes -= group.end - group.start - MARK_BYTES
+            self.staged_bytes -= group.batch_bytes
             group.log.forget_staged()
         waiting, self._collecting_done = self._collecting_done, None
         if waiting is not None:
@@ -383,9 +388,10 @@ def _make_segment(group: Group, plan: SegmentPlan, active: Segment | None) -> Se
 
 def _write(group: Group, segment: Segment) -> None:
     group.close_block()
-    mark = encode_mark((group.start, group.synced))
+    # A replica's mark is its own, too: its "synced" is what this disk has, not the leader's.
+    marks = [encode_mark((group.start, group.synced))] if group.marked else []
     try:
-        segment.write(group.start, [mark, *group.blocks])
+        segment.write(group.start, [*marks, *group.blocks])
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise

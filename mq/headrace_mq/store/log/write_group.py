@@ -47,19 +47,24 @@ class Group:
 
     Attributes:
         end: log position behind the last batch.
+        marked: whether a mark precedes the batches. Not so only if a replica goes on inside a leader's group,
+            whose mark it has.
         blocks: the bytes after the mark, in pieces of whole batches that one call writes. Complete
             after `close_block`.
     """
 
     __slots__ = (
-        "_loose", "_loose_bytes", "blocks", "end", "failure", "limit", "log", "plan", "segment",
-        "staged", "start", "synced",
+        "_loose", "_loose_bytes", "blocks", "end", "failure", "limit", "log", "marked", "plan",
+        "segment", "staged", "start", "synced",
     )  # fmt: skip
 
-    def __init__(self, log: CommitLog, limit: int, plan: SegmentPlan | None) -> None:
+    def __init__(
+        self, log: CommitLog, limit: int, plan: SegmentPlan | None, *, marked: bool = True
+    ) -> None:
         self.log = log
         self.start = log.tail
-        self.end = log.tail + MARK_BYTES
+        self.end = log.tail + MARK_BYTES if marked else log.tail
+        self.marked = marked
         self.limit = limit
         self.plan = plan
         self.staged: list[Staged] = []
@@ -70,6 +75,11 @@ class Group:
         self.synced = 0
         self.segment: Segment | None = None
         self.failure: MessageQueueError | None = None
+
+    @property
+    def batch_bytes(self) -> int:
+        """The bytes of its batches, without the mark."""
+        return self.end - self.start - (MARK_BYTES if self.marked else 0)
 
     def add(self, staged: Staged, batch: bytes) -> None:
         """Adds a batch at `end`."""

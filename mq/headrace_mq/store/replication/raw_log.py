@@ -1,0 +1,260 @@
+"""
+Groups of a log as they stand in its file: read from a leader's store, and appended to a replica's.
+
+    leader's segment   │ mark │ batch │ batch │ mark │ batch │        the same positions, offsets, times and epochs
+                              read ──▶ RawRange ──▶ append            checked batch by batch
+    replica's segment  │ MARK │ batch │ batch │ MARK │ batch │        MARK: "synced" as far as this disk is
+
+The replica's marks are its own, so its recovery judges torn bytes as that of any store does. Segments begin at the same
+positions on both sides.
+
+Used by `message_store`, which owns one; writes through the flusher, as an append does. It knows no network
+and no epochs: its owner makes sure that both logs are equal below the position.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.errors import (
+    CorruptBatch,
+    DataCorrupt,
+    InvalidArgument,
+    OffsetOutOfRange,
+    StoreFull,
+    StoreReadOnly,
+)
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import (
+    BatchHeader,
+    batch_length,
+    check_body,
+    check_head,
+    read_header,
+)
+from headrace_mq.store.index.page import IndexEntry
+from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
+from headrace_mq.store.log.queues import Queue, Queues
+from headrace_mq.store.log.write_group import Staged
+from headrace_mq.store.segment.segment import (
+    MARK_BYTES,
+    MARK_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    decode_mark,
+)
+
+__all__ = ["RawGroup", "RawLog", "RawRange", "raw_groups"]
+
+_MAGIC_BYTES = 4
+
+
+class RawRange(NamedTuple):
+    """Whole groups of one segment.
+
+    Attributes:
+        log: its name.
+        position: log position of the first byte.
+        base: log position at which the segment begins.
+        file_bytes: the segment's planned size, with its header.
+        data: the bytes; empty if the log ends at the position.
+    """
+
+    log: str
+    position: int
+    base: int
+    file_bytes: int
+    data: bytes
+
+
+class RawGroup(NamedTuple):
+    """The checked batches of one group; without a mark if the range began inside the group."""
+
+    marked: bool
+    batches: list[tuple[BatchHeader, bytes]]
+
+
+class RawLog:
+    """The raw side of a store; used on the event loop only.
+
+    Args:
+        logs: by name.
+        queues: of the store.
+        flusher: writes what is appended.
+        clock: for the headers of new segments.
+    """
+
+    def __init__(
+        self, logs: Mapping[str, CommitLog], queues: Queues, flusher: Flusher, clock: Clock
+    ) -> None:
+        self._logs = logs
+        self._queues = queues
+        self._flusher = flusher
+        self._clock = clock
+        self._planned: dict[str, int] = {}
+
+    def ends(self) -> dict[str, int]:
+        """Returns for each log the position below which every byte is on this disk."""
+        return {name: log.synced for name, log in self._logs.items()}
+
+    def read(self, log: str, position: int, bytes_max: int) -> RawRange:
+        """Returns durable whole groups from a position on, of one segment.
+
+        Returns about `bytes_max` at most, but at least one group if there is any. Reads from the disk.
+
+        Args:
+            log: one of the store's logs.
+            position: where an entry begins, or the end of the log.
+            bytes_max: in bytes.
+
+        Raises:
+            OffsetOutOfRange: the bytes were deleted or compacted; the replica must copy whole segments.
+            DataCorrupt: the bytes are damaged, or no entry begins at the position.
+        """
+        held = self._logs[log]
+        if position >= held.synced or not held.segments:
+            return RawRange(log, position, 0, 0, b"")
+        if position < held.segments[0].base:
+            raise OffsetOutOfRange(f"the log {log!r} was deleted below {held.segments[0].base}")
+        segment = held.segment_at(position)
+        if segment.compacted is not None:
+            raise OffsetOutOfRange(f"the log {log!r} was compacted at position {position}")
+        limit = min(held.segment_end(held.segments.index(segment)), held.synced)
+        size = min(bytes_max, limit - position)
+        while True:
+            data = segment.read(position, size)
+            whole = _whole_bytes(data, is_end=position + size == limit)
+            if whole or position + size == limit:
+                break
+            size = min(2 * size, limit - position)
+        file_bytes = segment.capacity + SEGMENT_HEADER_BYTES
+        return RawRange(log, position, segment.base, file_bytes, data[:whole])
+
+    def append(self, raw: RawRange) -> None:
+        """Checks and stages the groups of a range; a refused range leaves no trace.
+
+        They are durable when `ends` says so, and visible when the gate says that they are committed.
+
+        Args:
+            raw: begins where this log ends, with all that is staged.
+
+        Raises:
+            DataCorrupt: a byte of it is damaged, or it contradicts this log; ask again, or build this replica again.
+            FormatTooNew: a newer version wrote it.
+            StoreFull: too many bytes wait for the disk; try again soon.
+            StoreReadOnly: the disk failed.
+            ValueError: it begins elsewhere.
+        """
+        held = self._logs[raw.log]
+        if raw.position != held.tail:
+            raise ValueError(f"the log {raw.log!r} goes on at {held.tail}, not at {raw.position}")
+        if self._flusher.read_only is not None:
+            raise StoreReadOnly(self._flusher.read_only)
+        if self._flusher.staged_bytes + len(raw.data) > STAGED_BYTES_MAX:
+            raise StoreFull("too many bytes wait for the disk; try again soon")
+        groups = list(raw_groups(raw.data, raw.position))
+        queues = self._checked_queues(raw.log, groups)
+        begins = self._begins_segment(held, raw)
+        now_ms = self._clock.now_ms()
+        for number, (marked, batches) in enumerate(groups):
+            plan = None
+            if begins and not number:
+                plan = held.plan_segment(0, now_ms, file_bytes=raw.file_bytes)
+                self._planned[raw.log] = raw.base
+            group = self._flusher.new_group(held, plan, marked=marked)
+            for header, data in batches:
+                queue = queues[header.queue]
+                # The leader skips offsets of messages that are lost.
+                queue.index.tail = header.base_offset
+                entry = IndexEntry(
+                    header.position, header.length, header.base_offset, header.count,
+                    header.appended_at_ms,
+                )  # fmt: skip
+                undo = self._queues.stage(queue, header)
+                self._flusher.stage(group, Staged(header.queue, entry, undo), data)
+
+    def _begins_segment(self, held: CommitLog, raw: RawRange) -> bool:
+        """Whether the range begins a segment. Raises DataCorrupt if it is not of the segment that this log is in."""
+        active = held.active
+        # A planned segment is only there as long as its group is: a full disk may have refused it.
+        base = self._planned.get(raw.log, -1) if held.tail > held.end else -1
+        if active is not None:
+            base = max(base, active.base)
+        begins = raw.base == raw.position and raw.base != base
+        if not begins and (raw.base != base or raw.position + len(raw.data) > held.tail_limit):
+            raise DataCorrupt(
+                f"the leader's segment at {raw.base} is not the one of this replica, {base}; build"
+                " this replica again from an empty directory"
+            )
+        return begins
+
+    def _checked_queues(self, log: str, groups: list[RawGroup]) -> dict[QueueRef, Queue]:
+        queues: dict[QueueRef, Queue] = {}
+        ends: dict[QueueRef, int] = {}
+        for _, batches in groups:
+            for header, _ in batches:
+                ref = header.queue
+                if ref not in queues:
+                    try:
+                        queues[ref] = self._queues.for_append(ref, log)
+                    except InvalidArgument as error:
+                        raise DataCorrupt(
+                            f"the leader's log contradicts this one: {error}"
+                        ) from error
+                end = ends.get(ref, queues[ref].index.tail)
+                if header.base_offset < end:
+                    raise DataCorrupt(
+                        f"the leader's batch at position {header.position} has offsets below {end},"
+                        f" the end of {ref.topic}[{ref.queue_id}] here; build this replica again"
+                    )
+                ends[ref] = header.next_offset
+        return queues
+
+
+def raw_groups(data: bytes, position: int) -> Iterator[RawGroup]:
+    """Yields the groups of raw bytes; every byte of them is covered by a checksum.
+
+    Args:
+        data: whole groups; the first may lack its mark.
+        position: log position of the first byte.
+
+    Raises:
+        DataCorrupt: a byte is damaged, or belongs to another position.
+        FormatTooNew: a newer version wrote it.
+    """
+    at, group = 0, RawGroup(marked=False, batches=[])
+    while at < len(data):
+        if data.startswith(MARK_MAGIC, at):
+            if decode_mark(data, at).position != position + at:
+                raise DataCorrupt(f"a group mark of another place came for {position + at}")
+            if group.batches:
+                yield group
+            group = RawGroup(marked=True, batches=[])
+            at += MARK_BYTES
+            continue
+        try:
+            check_body(data, at)
+        except CorruptBatch as error:
+            raise DataCorrupt(f"the batch for position {position + at}: {error}") from error
+        check_head(data, at)
+        header = read_header(data, at)
+        if header.position != position + at:
+            raise DataCorrupt(f"a batch of another place came for {position + at}")
+        group.batches.append((header, data[at : at + header.length]))
+        at += header.length
+    if group.batches:
+        yield group
+
+
+def _whole_bytes(data: bytes, *, is_end: bool) -> int:
+    """Returns how many of the bytes are whole groups; with `is_end`, no entry follows them."""
+    at = whole = 0
+    while at + _MAGIC_BYTES <= len(data):
+        if data.startswith(MARK_MAGIC, at):
+            whole = at
+            at += MARK_BYTES
+        elif at + MARK_BYTES > len(data):
+            break
+        else:
+            at += batch_length(data, at)
+    return at if is_end and at == len(data) else whole

@@ -1,0 +1,230 @@
+"""The power of a replica goes during any change of its disk, while it cuts its log and follows a leader.
+
+The replica led for a while in an epoch of its own, and wrote what no other broker has. A new leader makes it cut
+that, over the border of a segment, and follow. After each power cut it begins again with what its disk kept; in the end it
+must hold the leader's batches, byte for byte, and no other.
+"""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.log.commit_gate import CommitGate
+from headrace_mq.store.message_store import RETENTIONS, MessageStore
+from headrace_mq.store.replication import cut as cut_module
+from headrace_mq.store.replication.cut import cut_log
+from headrace_mq.store.replication.epochs import EpochFile
+from headrace_mq.store.replication.raw_log import raw_groups
+
+LOG = "forever"
+EVERYTHING = 1 << 40
+RANGE_BYTES = 20_000
+
+
+def settings(directory: Path) -> StoreSettings:
+    return StoreSettings(directory=directory, segment_bytes=64 * 1024)
+
+
+def opened(directory: Path, files: Any) -> MessageStore:
+    gate = CommitGate()
+    for log in RETENTIONS:
+        # What is visible is no matter here: a leader has committed all of it.
+        gate.reached(log, EVERYTHING)
+    store = MessageStore(settings(directory), files=files, gate=gate)
+    store.open()
+    return store
+
+
+async def lead(directory: Path, files: Any, epoch: int, sizes: list[int]) -> None:
+    """Leads for a while: notes the epoch, appends batches, and stops."""
+    store, epochs = opened(directory, files), EpochFile(files, directory)
+    epochs.open(store.raw.ends())
+    store.epoch = epoch
+    if [known for known, _ in epochs.of(LOG).starts[-1:]] != [epoch]:
+        epochs.begin(LOG, epoch, store.raw.ends()[LOG])
+    for number, size in enumerate(sizes):
+        body = bytes([epoch, number]) * (size // 2)
+        queue = QueueRef("t", number % 3 + epoch)
+        # An old leader's messages are in queues that the new one has, too, and in others.
+        batch = encode_batch(
+            queue, Columns([], [], [], [body], []), born_first_ms=0, producer_id=queue.queue_id + 1,
+            first_sequence=store.range(queue)[1],
+        )  # fmt: skip
+        store.append(batch, retention=LOG)
+        await store.durable()
+    await store.aclose()
+
+
+async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any) -> None:
+    """What a replica does: finds where its log parts from the leader's, cuts it, and follows."""
+    source, known = opened(leader, leader_files), EpochFile(leader_files, leader)
+    known.open(source.raw.ends())
+    epochs = EpochFile(files, directory)
+    store: MessageStore | None = None
+    try:
+        while True:
+            store = opened(directory, files)
+            epochs.open(store.raw.ends())
+            end = store.raw.ends()[LOG]
+            epoch, epoch_end = known.of(LOG).end_of(
+                epochs.of(LOG).last(end), source.raw.ends()[LOG]
+            )
+            at = epochs.of(LOG).parts_at(end, epoch, epoch_end)
+            if at == end:
+                break
+            await store.aclose()
+            cut_log(files, settings(directory), LOG, at)
+            epochs.cut(LOG, at)
+        await follow(store, epochs, source, known)
+    finally:
+        if store is not None:
+            await store.aclose()
+        await source.aclose()
+
+
+async def follow(
+    store: MessageStore, epochs: EpochFile, source: MessageStore, known: EpochFile
+) -> None:
+    while (raw := source.raw.read(LOG, store.raw.ends()[LOG], RANGE_BYTES)).data:
+        for epoch, position in known.of(LOG).after(raw.position):
+            if position < raw.position + len(raw.data):
+                epochs.cut(LOG, position)
+                epochs.begin(LOG, epoch, position)
+        store.raw.append(raw)
+        await store.durable()
+
+
+def batches(store: MessageStore) -> list[bytes]:
+    found: list[bytes] = []
+    at = 0
+    while (raw := store.raw.read(LOG, at, 1 << 20)).data:
+        found += [data for group in raw_groups(raw.data, at) for _, data in group.batches]
+        at += len(raw.data)
+    return found
+
+
+async def differences(directory: Path, leader: Path, files: Any) -> list[str]:
+    """Names what a replica holds other than its leader."""
+    one, other = opened(directory, files), opened(leader, files)
+    found = []
+    if batches(one) != batches(other):
+        found.append("batches")
+    if one.raw.ends() != other.raw.ends():
+        found.append("ends")
+    ranges = [{ref: s.range(ref) for ref, _ in s.queues()} for s in (one, other)]
+    if ranges[0] != ranges[1]:
+        found.append("ranges")
+    found += [damage.sentence for damage in one.damage]
+    ends = one.raw.ends()
+    await one.aclose()
+    await other.aclose()
+    epochs = [EpochFile(files, path) for path in (directory, leader)]
+    for file in epochs:
+        file.open(ends)
+    if epochs[0].of(LOG) != epochs[1].of(LOG):
+        found.append("epochs")
+    return found
+
+
+class Scene:
+    """A leader, and a replica that led in epoch 2 and has what the leader of epoch 3 has not."""
+
+    def __init__(self, folder: Path, new: dict[str, Any]) -> None:
+        self.folder = folder
+        self.new = new
+        self.leader = folder / "leader"
+        self.replica = folder / "replica"
+
+    async def play(self) -> None:
+        files = self.new["files"]()
+        self.leader.mkdir(parents=True)
+        await lead(self.leader, files, 1, [15_000] * 7)
+        shutil.copytree(self.leader, self.replica)
+        await lead(self.replica, files, 2, [15_000] * 8)
+        # The old leader wrote on, and leads again: its epoch 1 is longer than all that the replica has.
+        await lead(self.leader, files, 1, [19_000] * 8)
+        await lead(self.leader, files, 3, [9_000] * 3)
+
+    async def cut_at(self, step: int) -> tuple[list[str], bool]:
+        """Cuts the power at a step; returns what is wrong in the end, and whether the power went."""
+        here, kept = self.folder / f"{step}", self.folder / f"{step}-kept"
+        shutil.copytree(self.replica, here)
+        disk = self.new["disk"](here)
+        disk.cut_at = step
+        try:
+            await catch_up(here, disk, self.leader, self.new["files"]())
+        except (MessageQueueError, ValueError, OSError) as error:
+            # An OSError is of the epochs file: its owner hears of the disk itself.
+            if not disk.dead:
+                return [repr(error)], False
+        disk.image(kept, random.Random(step))
+        disk.forget()
+        files = self.new["files"]()
+        try:
+            await catch_up(kept, files, self.leader, files)
+            return await differences(kept, self.leader, files), disk.dead
+        except (DataCorrupt, ValueError) as error:
+            return [repr(error)], disk.dead
+        finally:
+            shutil.rmtree(here)
+            shutil.rmtree(kept)
+
+    async def sweep(self, *, to_first: bool = False) -> tuple[dict[int, list[str]], int]:
+        """Cuts at every step, or up to the first one that is wrong; returns what was wrong by step, and the number of steps."""
+        wrong, step = {}, 0
+        while True:
+            step += 1
+            found, happened = await self.cut_at(step)
+            if found:
+                wrong[step] = found
+            if not happened or (found and to_first):
+                return wrong, step - 1
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, power_cut_files: Any, faulty_files: Any) -> Scene:
+    made = Scene(tmp_path, {"disk": power_cut_files, "files": faulty_files})
+    await made.play()
+    return made
+
+
+async def test_a_replica_equals_its_leader_after_a_power_cut_at_any_change(
+    scene: Scene, figures: Callable[..., None]
+) -> None:
+    wrong, steps = await scene.sweep()
+    figures(
+        "power cuts of a replica that cuts its log and follows", power_cuts=steps, wrong=len(wrong)
+    )
+    # It removes a segment, cuts another one, makes one, and writes both files of ends more than once.
+    assert steps > 60
+    assert wrong == {}
+
+
+async def test_ends_of_queues_that_do_not_fall_with_the_log_are_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_module, "_lowered", lambda held, clean_end, position: clean_end)
+    found, _ = await scene.cut_at(1_000_000)
+    assert found
+
+
+async def test_epochs_that_are_forgotten_before_the_log_is_cut_are_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_the_epochs(files: Any, of: StoreSettings, log: str, position: int) -> None:
+        epochs = EpochFile(files, of.directory)
+        epochs.open({})
+        epochs.cut(log, position)
+        cut_module.cut_log(files, of, log, position)
+
+    monkeypatch.setattr(f"{__name__}.cut_log", first_the_epochs)
+    wrong, _ = await scene.sweep(to_first=True)
+    assert wrong
