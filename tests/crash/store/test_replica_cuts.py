@@ -94,10 +94,9 @@ async def follow(
     store: MessageStore, epochs: EpochFile, source: MessageStore, known: EpochFile
 ) -> None:
     while (raw := source.raw.read(LOG, store.raw.ends()[LOG], RANGE_BYTES)).data:
-        for epoch, position in known.of(LOG).after(raw.position):
-            if position < raw.position + len(raw.data):
-                epochs.cut(LOG, position)
-                epochs.begin(LOG, epoch, position)
+        behind = raw.position + len(raw.data)
+        starts = [start for start in known.of(LOG).after(raw.position) if start[1] < behind]
+        epochs.take_over(LOG, raw.position, starts)
         store.raw.append(raw)
         await store.durable()
 

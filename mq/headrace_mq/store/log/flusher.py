@@ -114,10 +114,14 @@ class Flusher:
         plan = None
         if log.tail + MARK_BYTES + length > log.tail_limit:
             plan = log.plan_segment(length, now_ms)
-        return self.new_group(log, plan)
+            self._planned = True
+        group = Group(log, log.tail_limit, plan)
+        self._groups.append(group)
+        self._open_groups[log.name] = group
+        return group
 
     def new_group(self, log: CommitLog, plan: SegmentPlan | None, *, marked: bool = True) -> Group:
-        """Begins a group at the log's tail; `plan`: it begins this segment, too; see `Group` for `marked`."""
+        """Begins a replica's group at the log's tail; `plan`: it begins this segment, too; see `Group` for `marked`."""
         if plan is not None:
             self._planned = True
         group = Group(log, log.tail_limit, plan, marked=marked)
@@ -209,19 +213,9 @@ class Flusher:
         if self._groups and (self._planned or not self._inline):
             # First of all, so that the disk does not wait for the loop.
             self._run_cycle()
-        try:
-            if self._gate is None:
-                self._commit(groups, done, failure)
-            else:
-                self._hold(self._gate, groups, done, failure)
-        finally:
-            if self._groups and not (self._running or self._scheduled):
-                self._scheduled = True
-                self._loop.call_soon(self._run_cycle)
-
-    def _commit(
-        self, groups: list[Group], done: Durable | None, failure: MessageQueueError | None
-    ) -> None:
+        if self._gate is not None:
+            self._hold(self._gate, groups, done, failure)
+            groups, done = [], None
         batches = sum(len(group.staged) for group in groups)
         if done is not None and batches > READERS_FIRST_BATCHES_MAX:
             done.settle(failure)
@@ -233,6 +227,9 @@ class Flusher:
         finally:
             if done is not None:
                 done.settle(failure)
+            if self._groups and not (self._running or self._scheduled):
+                self._scheduled = True
+                self._loop.call_soon(self._run_cycle)
 
     @staticmethod
     def _hold(
@@ -248,9 +245,12 @@ class Flusher:
         gate.hold([group for group in groups if group.failure is None], done)
 
     def _commit_held(self, groups: list[Group], done: Durable | None) -> None:
-        for group in groups:
-            self.staged_bytes -= group.batch_bytes
-        self._commit(groups, done, None)
+        self.staged_bytes -= sum(group.batch_bytes for group in groups)
+        try:
+            self._committed(groups)
+        finally:
+            if done is not None:
+                done.settle(None)
 
     def _close(self, group: Group) -> None:
         if group.segment is not None:

@@ -47,6 +47,7 @@ class Group:
 
     Attributes:
         end: log position behind the last batch.
+        batch_bytes: bytes of its batches, without the mark.
         marked: whether a mark precedes the batches. Not so only if a replica goes on inside a leader's group,
             whose mark it has.
         blocks: the bytes after the mark, in pieces of whole batches that one call writes. Complete
@@ -54,7 +55,7 @@ class Group:
     """
 
     __slots__ = (
-        "_loose", "_loose_bytes", "blocks", "end", "failure", "limit", "log", "marked", "plan",
+        "_loose", "_loose_bytes", "batch_bytes", "blocks", "end", "failure", "limit", "log", "marked", "plan",
         "segment", "staged", "start", "synced",
     )  # fmt: skip
 
@@ -65,6 +66,7 @@ class Group:
         self.start = log.tail
         self.end = log.tail + MARK_BYTES if marked else log.tail
         self.marked = marked
+        self.batch_bytes = 0
         self.limit = limit
         self.plan = plan
         self.staged: list[Staged] = []
@@ -76,15 +78,11 @@ class Group:
         self.segment: Segment | None = None
         self.failure: MessageQueueError | None = None
 
-    @property
-    def batch_bytes(self) -> int:
-        """The bytes of its batches, without the mark."""
-        return self.end - self.start - (MARK_BYTES if self.marked else 0)
-
     def add(self, staged: Staged, batch: bytes) -> None:
         """Adds a batch at `end`."""
         length = len(batch)
         self.staged.append(staged)
+        self.batch_bytes += length
         self.end += length
         if length >= LONE_BYTES:
             self.close_block()

@@ -69,6 +69,15 @@ class EpochHistory:
         """Forgets the epochs that begin at or after a position."""
         del self._starts[bisect_left(self._starts, position, key=_position_of) :]
 
+    def take_over(self, position: int, starts: Iterable[Start]) -> None:
+        """Replaces the epochs from a position on by those of a leader's bytes that follow there.
+
+        An own epoch may begin there that wrote nothing: the bytes of an earlier epoch would be taken for its own.
+        """
+        self.cut(position)
+        for epoch, start in starts:
+            self.begin(epoch, start)
+
     def last(self, end: int) -> int:
         """Returns the epoch of the last byte of a log that ends at `end`; 0 if it has none."""
         at = bisect_left(self._starts, end, key=_position_of)
@@ -160,6 +169,25 @@ class EpochFile:
         changed = EpochHistory(self.of(log).starts)
         changed.begin(epoch, position)
         self._write(log, changed)
+
+    def take_over(self, log: str, position: int, starts: Iterable[Start]) -> None:
+        """Notes the epochs of a leader's bytes from a position on; see `EpochHistory.take_over`.
+
+        Call it before each append of such bytes; most change nothing, and then nothing is written.
+
+        Args:
+            log: its name.
+            position: of the first byte.
+            starts: the leader's epochs that begin within the bytes.
+
+        Raises:
+            ValueError: they contradict what the log has.
+            OSError: the file has its old content or the new one; do not append the bytes.
+        """
+        changed = EpochHistory(self.of(log).starts)
+        changed.take_over(position, starts)
+        if changed != self.of(log):
+            self._write(log, changed)
 
     def cut(self, log: str, position: int) -> None:
         """Forgets the epochs that begin at or after a position.

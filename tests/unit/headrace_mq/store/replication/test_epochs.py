@@ -91,6 +91,21 @@ def test_a_cut_forgets_the_epochs_behind_it() -> None:
     assert repr(log) == "EpochHistory([(1, 0), (2, 100)])"
 
 
+def test_an_own_epoch_without_bytes_gives_way_to_the_leaders_bytes(
+    tmp_path: Path, files: Any
+) -> None:
+    kept = EpochFile(files, tmp_path)
+    kept.begin("forever", 1, 0)
+    kept.begin("forever", 4, 100)
+    # The leader of epoch 5 has bytes of epoch 1 beyond the place where this broker began epoch 4.
+    kept.take_over("forever", 100, [(5, 300)])
+    assert kept.of("forever").last(101) == 1
+    kept.take_over("forever", 400, [])
+    again = EpochFile(files, tmp_path)
+    again.open({"forever": 400})
+    assert again.of("forever").starts == [(1, 0), (5, 300)]
+
+
 def test_a_file_keeps_the_epochs_of_each_log(tmp_path: Path, files: Any) -> None:
     kept = EpochFile(files, tmp_path)
     kept.open({})

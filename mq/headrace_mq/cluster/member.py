@@ -1,0 +1,292 @@
+"""
+One broker of a group, without its disk, its network and its clock: what it may do next.
+
+    record ──▶ on_record ──▶ LEAD: open the log as a leader, note the epoch, `lead`
+                        └──▶ FOLLOW: stop leading; ask the new leader
+    frames ──▶ on_follow, on_send, on_parted, on_durable ──▶ a frame to answer with, or what to do with the log
+
+Used by the owner of a store, who carries out what it returns: a cut is a close, a cut and an open; bytes are taken by the
+store's raw append. Uses `leadership`, `election` and the epochs of `store.replication`. Pure.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from headrace_mq.cluster.election import candidacy
+from headrace_mq.cluster.frames import DurableEnd, Follow, HandOver, Parted, Send, StaleEpoch
+from headrace_mq.cluster.leadership import Leadership
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal, went_back
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.replication.epochs import EpochHistory
+
+__all__ = ["ClusterMember", "Cut", "Log", "Turn"]
+
+
+class Log(Protocol):
+    """What a member must know of one of its logs.
+
+    After a start, the log's owner forgets epochs that begin at its end or later (`EpochFile.open`).
+    """
+
+    @property
+    def end(self) -> int:
+        """Where it ends, written or not synced yet."""
+        ...
+
+    @property
+    def durable(self) -> int:
+        """Below this position every byte is on the disk."""
+        ...
+
+    @property
+    def history(self) -> EpochHistory:
+        """Where its epochs begin."""
+        ...
+
+
+class Turn(Enum):
+    """What a record that was read asks of a member."""
+
+    GO_ON = "go on as before"
+    LEAD = "make the log durable, note the epoch, then call `lead`"
+    FOLLOW = "stop leading, and ask the leader of the record"
+    WENT_BACK = "the record is older than one seen: decide nothing by it, and raise an alarm"
+
+
+class Cut(NamedTuple):
+    """Cut a log at a position, with its epochs, durably; then ask the leader again."""
+
+    log: str
+    position: int
+
+
+class ClusterMember:
+    """One start of one broker.
+
+    Args:
+        me: the broker, with the id of its store.
+        logs: by name; the member reads them whenever it decides.
+        seen: the newest record that this broker ever saw, from its disk; None at the first start.
+        min_in_sync: fewer members in sync commit nothing.
+
+    Attributes:
+        epoch: the highest one seen; frames of a lower one change nothing.
+        leadership: of this epoch, while it leads.
+        seen: the newest record.
+        is_frozen: whether the record was older than one seen when it was read last: nothing may be proposed.
+    """
+
+    def __init__(
+        self,
+        me: Identity,
+        logs: Mapping[str, Log],
+        *,
+        seen: GroupRecord | None = None,
+        min_in_sync: int = 1,
+    ) -> None:
+        self.me = me
+        self.seen = seen
+        self.leadership: Leadership | None = None
+        self.is_frozen = False
+        self._logs = logs
+        self._min_in_sync = min_in_sync
+        newest = [log.history.last(log.end) for log in logs.values()]
+        self.epoch = max([seen.epoch if seen else 0, *newest])
+        # Of epoch `_won`, this start won the election itself.
+        self._stands_for = 0
+        self._verified: set[str] = set()
+        self._committed = dict.fromkeys(logs, 0)
+
+    # The record.
+
+    def on_record(self, record: GroupRecord) -> Turn:
+        """Takes over a record that was read, or that a proposal returned."""
+        if self.seen is not None and went_back(self.seen, record):
+            self.is_frozen = True
+            return Turn.WENT_BACK
+        self.is_frozen = False
+        self.seen = record
+        led = self.leadership is not None
+        if record.epoch > self.epoch:
+            self._go_to(record.epoch)
+        if self.leadership is not None:
+            self.leadership.on_record(record)
+            return Turn.GO_ON
+        if self._is_won(record):
+            return Turn.LEAD
+        return Turn.FOLLOW if led else Turn.GO_ON
+
+    def on_refused(self, proposal: Proposal, record: GroupRecord) -> Turn:
+        """Takes over that a proposal was refused, and the record that is there."""
+        turn = self.on_record(record)
+        if self.leadership is not None and turn is not Turn.WENT_BACK:
+            self.leadership.on_refused(proposal)
+        return turn
+
+    def stand(self, *, keep_leader: bool = False) -> Proposal | None:
+        """Returns the proposal to lead the next epoch, or None if this member may not."""
+        if self.seen is None or self.leadership is not None or self.is_frozen:
+            return None
+        proposal = candidacy(self.me, self.seen, keep_leader=keep_leader)
+        if proposal is not None:
+            self._stands_for = proposal.epoch
+        return proposal
+
+    def lead(self) -> Leadership:
+        """Begins to lead, after `Turn.LEAD` was carried out: the log is durable, and its epoch is noted."""
+        assert self.seen is not None
+        begins = {name: log.end for name, log in self._logs.items()}
+        self.leadership = self._leadership(self.seen, begins)
+        for name, log in self._logs.items():
+            self.leadership.on_durable(self.me, name, log.durable)
+        return self.leadership
+
+    def _leadership(self, record: GroupRecord, begins: Mapping[str, int]) -> Leadership:
+        return Leadership(self.me, record, begins, min_in_sync=self._min_in_sync)
+
+    def _is_won(self, record: GroupRecord) -> bool:
+        """Whether this start of this broker proposed the epoch itself: an earlier one's is taken up by no other."""
+        return (
+            record.leader == self.me.name
+            and self.me in record.in_sync
+            and record.epoch == self.epoch == self._stands_for
+        )
+
+    def _go_to(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.leadership = None
+        self._verified.clear()
+
+    # As the leader.
+
+    def on_synced(self) -> None:
+        """Takes over how far the own disk is."""
+        if self.leadership is not None:
+            for name, log in self._logs.items():
+                self.leadership.on_durable(self.me, name, log.durable)
+
+    def on_follow(self, frame: Follow) -> Send | Parted | StaleEpoch | None:
+        """Answers a replica; None if this member cannot."""
+        if not self._is_current(frame.epoch):
+            return StaleEpoch(self.epoch) if frame.epoch < self.epoch else None
+        if self.leadership is None:
+            return None
+        log = self._logs[frame.log]
+        found, found_end = self._common(log, frame)
+        if frame.end > found_end or found < frame.last:
+            return Parted(self.epoch, frame.log, frame.end, frame.last, found, found_end)
+        return Send(self.epoch, frame.log, frame.end, self.leadership.committed(frame.log))
+
+    def on_durable(self, frame: DurableEnd) -> None:
+        """Takes over what a replica's disk has; of another epoch, it may be of another log."""
+        if self._is_current(frame.epoch) and self.leadership is not None:
+            end = min(frame.end, self._logs[frame.log].end)
+            self.leadership.on_durable(frame.member, frame.log, end)
+
+    def grow(self, member: Identity) -> Proposal | None:
+        """Proposes that a member enters the set; see `Leadership.grow`. None if it may not, or the record went back."""
+        if self.leadership is None or self.is_frozen:
+            return None
+        return self.leadership.grow(member)
+
+    def shrink(self, member: Identity) -> Proposal | None:
+        """Proposes that a member leaves the set; see `Leadership.shrink`."""
+        if self.leadership is None or self.is_frozen:
+            return None
+        return self.leadership.shrink(member)
+
+    def hand_over(self, to: Identity) -> HandOver | None:
+        """Returns the frame that asks a member of the set to lead, once its disk has all of every log; else None.
+
+        The leader accepts no message meanwhile, and goes on to accept them if no later epoch comes in time.
+        """
+        if self.leadership is None or to not in self.leadership.confirmed or to == self.me:
+            return None
+        ends = self.leadership.durable.get(to, {})
+        complete = all(ends.get(name, -1) >= log.end for name, log in self._logs.items())
+        return HandOver(self.epoch) if complete else None
+
+    @staticmethod
+    def _common(log: Log, frame: Follow) -> tuple[int, int]:
+        return log.history.end_of(frame.last, log.end)
+
+    def _is_current(self, epoch: int) -> bool:
+        """Whether a frame is of this epoch; a later one ends the leading."""
+        if epoch > self.epoch:
+            self._go_to(epoch)
+            return False
+        return epoch == self.epoch
+
+    # As a replica.
+
+    def follow(self, log: str) -> Follow:
+        """Returns the question to the leader."""
+        held = self._logs[log]
+        return Follow(self.epoch, self.me, log, held.end, held.history.last(held.end))
+
+    def on_stale(self, frame: StaleEpoch) -> None:
+        """Takes over a later epoch; the next question has it."""
+        self._is_current(frame.epoch)
+
+    def on_send(self, frame: Send, length: int) -> bool:
+        """Returns whether to append the bytes that came with the frame.
+
+        The log is verified then: in this epoch the leader confirmed what stands before them.
+
+        Args:
+            frame: of the leader.
+            length: of the bytes, in bytes; may be 0.
+        """
+        log = self._logs[frame.log]
+        if not self._takes(frame.epoch) or frame.position != log.end:
+            return False
+        self._verified.add(frame.log)
+        known = min(frame.committed, log.end + length)
+        self._committed[frame.log] = max(self._committed[frame.log], known)
+        return True
+
+    def on_parted(self, frame: Parted) -> Cut | None:
+        """Returns where to cut a log, or None if the answer is an old one.
+
+        Raises:
+            DataCorrupt: it would cut what was committed. The logs are not of one group, or one of them was changed.
+        """
+        log = self._logs[frame.log]
+        asked = (log.end, log.history.last(log.end))
+        if not self._takes(frame.epoch) or (frame.end, frame.last) != asked:
+            return None
+        position = log.history.parts_at(log.end, frame.found, frame.found_end)
+        if position < self._committed[frame.log]:
+            raise DataCorrupt(
+                f"the leader of epoch {frame.epoch} has the log {frame.log!r} only up to {position}, but it is committed"
+                f" up to {self._committed[frame.log]} here; stop both brokers and compare their directories"
+            )
+        return Cut(frame.log, position)
+
+    def on_hand_over(self, frame: HandOver) -> Proposal | None:
+        """Returns the proposal to lead, with the old leader in the set; None if the frame is an old one."""
+        if not self._takes(frame.epoch) or self.seen is None or self.seen.epoch != frame.epoch:
+            return None
+        return self.stand(keep_leader=True)
+
+    def _takes(self, epoch: int) -> bool:
+        return self._is_current(epoch) and self.leadership is None
+
+    def report(self) -> list[DurableEnd]:
+        """Returns what the leader may count on: of verified logs, what is on the disk."""
+        return [
+            DurableEnd(self.epoch, self.me, name, self._counted(log))
+            for name, log in self._logs.items()
+            if name in self._verified
+        ]
+
+    @staticmethod
+    def _counted(log: Log) -> int:
+        return log.durable
+
+    def readable(self, log: str) -> int:
+        """Returns the position below which this member may show a log to readers."""
+        if self.leadership is not None:
+            return self.leadership.committed(log) if self.leadership.serves else 0
+        return self._committed[log] if log in self._verified else 0

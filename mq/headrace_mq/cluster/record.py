@@ -1,0 +1,115 @@
+"""
+The record of a group: the one thing that its brokers must agree on, changed by compare-and-set alone.
+
+    version 7 │ epoch 3 │ leader a │ in sync {a, b, c}      propose(seen=7, …) ─▶ version 8, or `Refused` with what is there
+
+Used by `leadership`, `election` and `member`, which decide, and by the owner of a member, who keeps the record in one of
+`records`. Pure, but for the port: a database keeps the record.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from headrace_mq.errors import MessageQueueError
+
+__all__ = [
+    "GroupRecord",
+    "Identity",
+    "OutcomeUnknown",
+    "Proposal",
+    "RecordKeeper",
+    "RecordUnavailable",
+    "Refused",
+    "went_back",
+]
+
+
+class Identity(NamedTuple):
+    """A broker of a group with the disk that it has: an empty disk is another member under the same name."""
+
+    name: str
+    store_id: str
+
+
+class GroupRecord(NamedTuple):
+    """What the group agreed on.
+
+    Attributes:
+        version: grows by one with each change.
+        epoch: of the leader; grows with each beginning of leading.
+        leader: its name.
+        in_sync: the members without which nothing is acknowledged, and of which one is elected.
+    """
+
+    version: int
+    epoch: int
+    leader: str
+    in_sync: frozenset[Identity]
+
+
+class Proposal(NamedTuple):
+    """A change of the record; `seen` is the version that it changes."""
+
+    seen: int
+    epoch: int
+    leader: str
+    in_sync: frozenset[Identity]
+
+
+class Refused(MessageQueueError):
+    """The record was changed before: the proposal is void. `record` is what is there now."""
+
+    def __init__(self, record: GroupRecord) -> None:
+        super().__init__(f"the group's record has version {record.version} already")
+        self.record = record
+
+
+class RecordUnavailable(MessageQueueError):
+    """The record cannot be read: no failover and no change of the set meanwhile, and nothing else."""
+
+
+class OutcomeUnknown(RecordUnavailable):
+    """A proposal was sent and no answer came: it may be made, now or later. Only another change of the record ends that."""
+
+
+class RecordKeeper(Protocol):
+    """Keeps the record of one group; every call has a time limit."""
+
+    async def read(self) -> GroupRecord:
+        """Returns the record, as the last confirmed change left it.
+
+        Raises:
+            RecordUnavailable: no answer in time, or no group of that name.
+        """
+        ...
+
+    async def create(self, leader: Identity, in_sync: Collection[Identity]) -> GroupRecord:
+        """Makes the record at version 1 and epoch 1, or returns the one that is there.
+
+        Raises:
+            RecordUnavailable: no answer in time; call it again.
+        """
+        ...
+
+    async def propose(self, proposal: Proposal) -> GroupRecord:
+        """Changes the record if it has the version that the proposal saw; durable on return.
+
+        Raises:
+            Refused: it has another version.
+            OutcomeUnknown: no answer in time.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Gives its connections back."""
+        ...
+
+
+def went_back(seen: GroupRecord, found: GroupRecord) -> bool:
+    """Whether a record is older than one that was seen: a database was restored, or failed over and lost a change.
+
+    Nothing may be decided by such a record: a set that it names may lack a member that acknowledged since.
+    """
+    return (found.epoch, found.version) < (seen.epoch, seen.version) or (
+        found.version == seen.version and found != seen
+    )

@@ -1,0 +1,35 @@
+"""The set decides who may stand, time only when."""
+
+from typing import Any
+
+from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience, candidacy, may_stand
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+
+
+def test_only_a_member_of_the_set_with_its_disk_may_stand(trio: Any, record: GroupRecord) -> None:
+    _, b, _ = trio
+    assert may_stand(b, record)
+    assert not may_stand(Identity("b", "empty"), record)
+    assert candidacy(Identity("d", "1"), record) is None
+
+
+def test_a_new_leader_leaves_the_old_one_out_of_the_set(trio: Any, record: GroupRecord) -> None:
+    a, b, c = trio
+    assert candidacy(b, record) == Proposal(7, 4, "b", frozenset({b, c}))
+    assert candidacy(b, record, keep_leader=True) == Proposal(7, 4, "b", frozenset(trio))
+    # After a restart the leader takes a new epoch, too.
+    assert candidacy(a, record) == Proposal(7, 4, "a", frozenset(trio))
+
+
+def test_a_member_waits_a_lease_and_its_own_delay_unless_the_process_is_gone() -> None:
+    patience = Patience(10_000, spread_ms=50)
+    assert not patience.is_over(10_000 + LEASE_MS + 49)
+    assert patience.is_over(10_000 + LEASE_MS + 50)
+    patience.heard(12_000)
+    patience.heard(11_000)
+    assert not patience.is_over(10_000 + LEASE_MS + 50)
+    patience.refused()
+    assert patience.is_over(12_000)
+    patience.heard(12_100)
+    assert not patience.is_over(12_200)
+    assert LEASE_MS >= 3 * RENEW_MS

@@ -1,0 +1,128 @@
+"""A leader commits what every required member has, and the set changes without a gap."""
+
+from typing import Any
+
+import pytest
+
+from headrace_mq.cluster.leadership import Leadership
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+
+LOG = "forever"
+
+
+@pytest.fixture
+def leads(trio: Any, record: GroupRecord) -> Leadership:
+    """The leader a of a set of three, whose log ended at 100 when it began."""
+    return Leadership(trio[0], record, {LOG: 100}, min_in_sync=2)
+
+
+def confirm(leads: Leadership, proposal: Proposal | None) -> None:
+    assert proposal is not None
+    leads.on_record(GroupRecord(proposal.seen + 1, *proposal[1:]))
+
+
+def test_the_slowest_required_member_decides(leads: Leadership, trio: Any) -> None:
+    a, b, c = trio
+    leads.on_durable(a, LOG, 300)
+    leads.on_durable(b, LOG, 250)
+    assert leads.committed(LOG) == 0
+    assert not leads.serves
+    leads.on_durable(c, LOG, 80)
+    assert leads.committed(LOG) == 80
+    assert not leads.serves
+    leads.on_durable(c, LOG, 120)
+    leads.on_durable(c, LOG, 110)
+    assert leads.committed(LOG) == 120
+    assert leads.serves
+
+
+def test_a_member_stays_required_until_the_record_says_that_it_left(
+    leads: Leadership, trio: Any
+) -> None:
+    a, b, c = trio
+    leads.on_durable(a, LOG, 300)
+    leads.on_durable(b, LOG, 300)
+    proposal = leads.shrink(c)
+    assert leads.required == frozenset(trio)
+    assert leads.committed(LOG) == 0
+    assert leads.shrink(b) is None
+    confirm(leads, proposal)
+    assert leads.committed(LOG) == 300
+    assert leads.pending is None
+    assert leads.shrink(c) is None
+    assert leads.shrink(a) is None
+
+
+def test_a_member_is_required_as_soon_as_it_is_proposed(leads: Leadership, trio: Any) -> None:
+    a, b, c = trio
+    confirm(leads, leads.shrink(c))
+    for member in (a, b):
+        leads.on_durable(member, LOG, 200)
+    assert leads.entrants() == []
+    leads.on_durable(c, LOG, 150)
+    assert not leads.may_enter(c)
+    assert leads.grow(c) is None
+    leads.on_durable(c, LOG, 200)
+    assert leads.entrants() == [c]
+    assert leads.grow(c) is not None
+    for member in (a, b):
+        leads.on_durable(member, LOG, 300)
+    assert leads.committed(LOG) == 200
+
+
+def test_a_member_needs_all_up_to_the_beginning_of_the_epoch(leads: Leadership, trio: Any) -> None:
+    _a, _b, c = trio
+    confirm(leads, leads.shrink(c))
+    leads.on_durable(c, LOG, 99)
+    assert leads.committed(LOG) == 0
+    assert not leads.may_enter(c)
+    leads.on_durable(c, LOG, 100)
+    assert leads.may_enter(c)
+
+
+def test_no_answer_keeps_the_larger_set_and_a_refusal_ends_that(
+    leads: Leadership, trio: Any, record: GroupRecord
+) -> None:
+    _a, _b, c = trio
+    proposal = leads.shrink(c)
+    assert proposal is not None
+    # A look that shows the old record proves nothing: the request may still arrive.
+    leads.on_record(record)
+    assert leads.pending == proposal
+    leads.on_record(record._replace(version=5))
+    assert leads.pending == proposal
+    leads.on_refused(proposal._replace(seen=1))
+    assert leads.pending == proposal
+    leads.on_record(record._replace(version=8))
+    leads.on_refused(proposal)
+    assert leads.pending is None
+    assert leads.required == frozenset(trio)
+    assert leads.shrink(c) == proposal._replace(seen=8)
+
+
+def test_too_small_a_set_commits_nothing(trio: Any, record: GroupRecord) -> None:
+    a, _, _ = trio
+    alone = Leadership(a, record._replace(in_sync=frozenset({a})), {LOG: 0}, min_in_sync=2)
+    alone.on_durable(a, LOG, 50)
+    assert alone.committed(LOG) == 0
+    enough = Leadership(a, record._replace(in_sync=frozenset({a})), {LOG: 0}, min_in_sync=1)
+    enough.on_durable(a, LOG, 50)
+    assert enough.committed(LOG) == 50
+
+
+def test_an_empty_disk_replaces_the_broker_that_had_another(leads: Leadership, trio: Any) -> None:
+    a, b, c = trio
+    again = Identity("c", "new disk")
+    for member in (a, b, again):
+        leads.on_durable(member, LOG, 100)
+    proposal = leads.grow(again)
+    assert proposal is not None
+    assert proposal.in_sync == {a, b, again}
+    assert leads.required == {a, b, c, again}
+    confirm(leads, proposal)
+    # A late report of the old disk lets it enter no more than the new one's report lets the old one.
+    leads.on_durable(again, LOG, 100)
+    assert leads.entrants() == []
+    leads.on_durable(c, LOG, 100)
+    leads.on_durable(again, LOG, 100)
+    assert leads.entrants() == []

@@ -1,0 +1,202 @@
+"""One broker of a group: when it leads, what it answers, and what it takes."""
+
+from typing import Any
+
+import pytest
+
+from headrace_mq.cluster.frames import DurableEnd, Follow, HandOver, Parted, Send, StaleEpoch
+from headrace_mq.cluster.member import ClusterMember, Cut, Turn
+from headrace_mq.cluster.record import GroupRecord, Identity
+from headrace_mq.errors import DataCorrupt
+from headrace_mq.store.replication.epochs import EpochHistory
+
+LOG = "forever"
+
+
+@pytest.fixture
+def replica(trio: Any, record: GroupRecord, numbers: Any) -> ClusterMember:
+    """The broker b, with a log of epochs 1 and 2, in a group that a leads in epoch 3."""
+    log = numbers(200, 200, EpochHistory([(1, 0), (2, 100)]))
+    member = ClusterMember(trio[1], {LOG: log}, min_in_sync=2)
+    assert member.on_record(record) is Turn.GO_ON
+    return member
+
+
+@pytest.fixture
+def leader(replica: ClusterMember, trio: Any, record: GroupRecord) -> ClusterMember:
+    """The same broker, which has won epoch 4."""
+    proposal = replica.stand()
+    assert proposal is not None
+    won = GroupRecord(8, *proposal[1:])
+    assert replica.on_record(won) is Turn.LEAD
+    replica._logs[LOG].history.begin(4, 200)
+    replica.lead()
+    return replica
+
+
+def test_a_broker_leads_only_an_epoch_that_this_start_of_it_proposed(
+    replica: ClusterMember, record: GroupRecord, trio: Any, numbers: Any
+) -> None:
+    proposal = replica.stand()
+    assert proposal is not None
+    again = ClusterMember(trio[1], replica._logs, seen=record)
+    won = GroupRecord(8, *proposal[1:])
+    assert again.on_record(won) is Turn.GO_ON
+    assert again.leadership is None
+    assert replica.on_record(won) is Turn.LEAD
+
+
+def test_a_broker_outside_the_set_does_not_stand(record: GroupRecord, numbers: Any) -> None:
+    stranger = ClusterMember(Identity("b", "empty"), {LOG: numbers()})
+    assert stranger.stand() is None
+    stranger.on_record(record)
+    assert stranger.stand() is None
+
+
+def test_a_record_that_went_back_freezes_all_proposals(
+    leader: ClusterMember, record: GroupRecord, trio: Any
+) -> None:
+    assert leader.on_record(record) is Turn.WENT_BACK
+    assert leader.leadership is not None
+    assert leader.is_frozen
+    assert leader.shrink(trio[2]) is None
+    assert leader.grow(trio[0]) is None
+    assert leader.seen is not None
+    assert leader.on_record(leader.seen) is Turn.GO_ON
+    assert leader.shrink(trio[2]) is not None
+
+
+def test_a_candidate_does_not_stand_on_a_record_that_went_back(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    assert replica.on_record(record._replace(version=5)) is Turn.WENT_BACK
+    assert replica.stand() is None
+
+
+def test_a_later_epoch_in_the_record_or_a_frame_ends_the_leading(
+    leader: ClusterMember, trio: Any
+) -> None:
+    later = Follow(5, trio[2], LOG, 0, 0)
+    assert leader.on_follow(later) is None
+    assert leader.leadership is None
+    assert leader.epoch == 5
+    assert leader.report() == []
+
+
+def test_the_record_of_a_later_epoch_makes_a_leader_follow(
+    leader: ClusterMember, record: GroupRecord
+) -> None:
+    assert leader.on_record(record._replace(version=9, epoch=5, leader="c")) is Turn.FOLLOW
+    assert leader.stand() is not None
+
+
+def test_a_leader_sends_only_what_follows_an_equal_log(leader: ClusterMember, trio: Any) -> None:
+    c = trio[2]
+    assert leader.on_follow(Follow(4, c, LOG, 150, 2)) == Send(4, LOG, 150, 0)
+    assert leader.on_follow(Follow(4, c, LOG, 0, 0)) == Send(4, LOG, 0, 0)
+    # It has more of epoch 2, or all of an epoch that is unknown here.
+    assert leader.on_follow(Follow(4, c, LOG, 250, 2)) == Parted(4, LOG, 250, 2, 2, 200)
+    assert leader.on_follow(Follow(4, c, LOG, 150, 3)) == Parted(4, LOG, 150, 3, 2, 200)
+    assert leader.on_follow(Follow(3, c, LOG, 150, 2)) == StaleEpoch(4)
+
+
+def test_a_replica_answers_no_other_replica(replica: ClusterMember, trio: Any) -> None:
+    assert replica.on_follow(Follow(3, trio[2], LOG, 0, 0)) is None
+    replica.on_durable(DurableEnd(3, trio[2], LOG, 0))
+    assert replica.grow(trio[2]) is None
+    assert replica.shrink(trio[2]) is None
+
+
+def test_a_replica_reports_only_logs_that_the_leader_of_this_epoch_confirmed(
+    replica: ClusterMember, trio: Any
+) -> None:
+    b = trio[1]
+    assert replica.follow(LOG) == Follow(3, b, LOG, 200, 2)
+    assert replica.report() == []
+    assert replica.readable(LOG) == 0
+    assert not replica.on_send(Send(2, LOG, 200, 200), 10)
+    assert not replica.on_send(Send(3, LOG, 190, 200), 10)
+    assert replica.report() == []
+    assert replica.on_send(Send(3, LOG, 200, 150), 10)
+    assert replica.report() == [DurableEnd(3, b, LOG, 200)]
+    assert replica.readable(LOG) == 150
+    assert replica.on_send(Send(3, LOG, 200, 900), 10)
+    assert replica.readable(LOG) == 210
+    replica.on_stale(StaleEpoch(4))
+    assert replica.report() == []
+
+
+def test_a_replica_cuts_where_the_logs_part(replica: ClusterMember) -> None:
+    assert replica.on_parted(Parted(3, LOG, 200, 2, 2, 150)) == Cut(LOG, 150)
+    assert replica.on_parted(Parted(3, LOG, 200, 2, 1, 80)) == Cut(LOG, 80)
+    assert replica.on_parted(Parted(3, LOG, 200, 2, 1, 120)) == Cut(LOG, 100)
+    assert replica.on_parted(Parted(2, LOG, 200, 2, 1, 120)) is None
+    assert replica.on_parted(Parted(3, LOG, 190, 2, 1, 120)) is None
+
+
+def test_a_replica_refuses_to_cut_what_is_committed(replica: ClusterMember) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 180), 0)
+    with pytest.raises(DataCorrupt, match="committed up to 180"):
+        replica.on_parted(Parted(3, LOG, 200, 2, 2, 150))
+
+
+def test_reports_of_another_epoch_count_nothing(leader: ClusterMember, trio: Any) -> None:
+    _a, b, c = trio
+    assert leader.leadership is not None
+    assert leader.leadership.required == {b, c}
+    leader.on_durable(DurableEnd(3, c, LOG, 200))
+    assert not leader.leadership.serves
+    leader.on_durable(DurableEnd(4, c, LOG, 900))
+    assert leader.leadership.serves
+    assert leader.readable(LOG) == 200
+
+
+def test_the_own_disk_counts_when_it_is_synced(leader: ClusterMember, trio: Any) -> None:
+    log = leader._logs[LOG]
+    log.end = 300
+    leader.on_durable(DurableEnd(4, trio[2], LOG, 300))
+    assert leader.readable(LOG) == 200
+    log.durable = 300
+    leader.on_synced()
+    assert leader.readable(LOG) == 300
+
+
+def test_a_leader_hands_over_to_a_member_that_has_everything(
+    leader: ClusterMember, trio: Any
+) -> None:
+    a, b, c = trio
+    assert leader.hand_over(a) is None
+    assert leader.hand_over(b) is None
+    assert leader.hand_over(c) is None
+    leader.on_durable(DurableEnd(4, c, LOG, 200))
+    assert leader.hand_over(c) == HandOver(4)
+
+
+def test_the_heir_stands_at_once_and_keeps_the_old_leader(
+    replica: ClusterMember, trio: Any
+) -> None:
+    assert replica.on_hand_over(HandOver(2)) is None
+    proposal = replica.on_hand_over(HandOver(3))
+    assert proposal is not None
+    assert proposal.in_sync == frozenset(trio)
+    assert proposal.epoch == 4
+
+
+def test_a_refused_candidate_takes_over_the_record_that_is_there(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    proposal = replica.stand()
+    assert proposal is not None
+    other = record._replace(version=8, epoch=4, leader="c")
+    assert replica.on_refused(proposal, other) is Turn.GO_ON
+    assert replica.seen == other
+    assert replica.leadership is None
+
+
+def test_a_refused_leader_drops_its_proposal(leader: ClusterMember, trio: Any) -> None:
+    proposal = leader.shrink(trio[2])
+    assert proposal is not None
+    assert leader.seen is not None
+    leader.on_refused(proposal, leader.seen._replace(version=9))
+    assert leader.leadership is not None
+    assert leader.leadership.pending is None
