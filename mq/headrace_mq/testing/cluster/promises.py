@@ -1,5 +1,5 @@
 """
-What holds of a simulated group at every moment, whatever happens to it.
+What holds of a simulated group at every moment, in any weather.
 
 Used by `simulated_cluster`, which checks the promises that need its record and its clients itself; reads `machines`.
 """
