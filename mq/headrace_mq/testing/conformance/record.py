@@ -1,0 +1,89 @@
+"""
+What every keeper of a group's record must do; subclass it in your tests, and give it your keeper.
+
+Used by `tests/conformance/test_record.py` for each keeper of `headrace_mq.cluster.records`. Tests speak to keepers as several
+brokers do, at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from headrace_mq.cluster.record import (
+    GroupRecord,
+    Identity,
+    Proposal,
+    RecordKeeper,
+    RecordUnavailable,
+    Refused,
+)
+
+__all__ = ["RecordConformance"]
+
+A, B, C = (Identity(name, f"disk of {name}") for name in "abc")
+
+
+class RecordConformance:
+    """The suite. Provide a fixture `keeper`: a function that returns a new keeper of one and the same group."""
+
+    async def test_a_group_that_was_never_made_cannot_be_read(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A read of no group fails."""
+        with pytest.raises(RecordUnavailable):
+            await keeper().read()
+
+    async def test_the_first_of_several_makes_the_record(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """Brokers that start at once get the same record."""
+        made = await asyncio.gather(*(keeper().create(m, [A, B, C]) for m in (A, B, C)))
+        assert made[0] == made[1] == made[2]
+        assert made[0][:2] == (1, 1)
+        assert made[0].leader in {"a", "b", "c"}
+        assert made[0].in_sync == {A, B, C}
+
+    async def test_a_change_of_the_version_that_was_seen_is_made(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A proposal changes the record, and returns it."""
+        record = await keeper().create(A, [A, B])
+        changed = await keeper().propose(Proposal(record.version, 2, "b", frozenset({B})))
+        assert changed == GroupRecord(2, 2, "b", frozenset({B}))
+        assert await keeper().read() == changed
+
+    async def test_a_change_of_an_earlier_version_is_refused_with_what_is_there(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A proposal that comes too late changes nothing."""
+        one, other = keeper(), keeper()
+        record = await one.create(A, [A, B, C])
+        changed = await one.propose(Proposal(record.version, 1, "a", frozenset({A, B})))
+        with pytest.raises(Refused) as refused:
+            await other.propose(Proposal(record.version, 2, "c", frozenset({C})))
+        assert refused.value.record == changed
+        assert await other.read() == changed
+
+    async def test_of_two_candidates_one_wins(self, keeper: Callable[[], RecordKeeper]) -> None:
+        """An epoch has one leader."""
+        record = await keeper().create(A, [A, B, C])
+
+        async def stand(member: Identity) -> GroupRecord | None:
+            try:
+                return await keeper().propose(
+                    Proposal(record.version, 2, member.name, frozenset({B, C}))
+                )
+            except Refused:
+                return None
+
+        results = await asyncio.gather(stand(B), stand(C))
+        assert results.count(None) == 1
+        assert await keeper().read() in results
+
+    async def test_an_epoch_does_not_go_back(self, keeper: Callable[[], RecordKeeper]) -> None:
+        """A lower epoch is refused."""
+        record = await keeper().create(A, [A, B])
+        later = await keeper().propose(Proposal(record.version, 5, "b", frozenset({B})))
+        with pytest.raises(Refused):
+            await keeper().propose(Proposal(later.version, 4, "a", frozenset({A})))

@@ -1,0 +1,112 @@
+"""The record in PostgreSQL: what happens where the database does not answer, or went back."""
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from asyncpg import connect
+
+from headrace_mq.cluster.member import ClusterMember, Turn
+from headrace_mq.cluster.record import (
+    Identity,
+    OutcomeUnknown,
+    Proposal,
+    RecordUnavailable,
+    Refused,
+)
+from headrace_mq.cluster.records.postgres import PostgresRecord
+
+A, B = Identity("a", "1"), Identity("b", "2")
+HOLD = "LOCK TABLE headrace_cluster_groups"
+BACK = "UPDATE headrace_cluster_groups SET version = 1, epoch = 1"
+GONE = "DELETE FROM headrace_cluster_groups"
+END_OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+async def record(postgres_database: str) -> AsyncIterator[PostgresRecord]:
+    made = PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=20_000)
+    await made.create(A, [A, B])
+    yield made
+    await made.aclose()
+
+
+async def test_groups_of_one_database_do_not_know_each_other(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    other = PostgresRecord(
+        postgres_database.replace("postgresql:", "postgresql+asyncpg:"), cluster="c", group="g2"
+    )
+    with pytest.raises(RecordUnavailable, match="no group 'g2'"):
+        await other.read()
+    await other.create(B, [B])
+    assert (await record.read()).leader == "a"
+    await other.aclose()
+    await other.aclose()
+
+
+async def test_a_change_that_waits_too_long_has_no_known_outcome_and_blocks_no_later_one(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    hasty = PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=300)
+    holder = await connect(postgres_database)
+    async with holder.transaction():
+        await holder.execute(HOLD)
+        with pytest.raises(OutcomeUnknown, match="no other is elected"):
+            await hasty.propose(Proposal(1, 2, "b", frozenset({B})))
+        with pytest.raises(RecordUnavailable):
+            await hasty.read()
+    await holder.close()
+    assert (await record.read()).version == 1
+    assert (await record.propose(Proposal(1, 2, "b", frozenset({B})))).leader == "b"
+    await hasty.aclose()
+
+
+async def test_a_connection_that_was_lost_is_made_again(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    other = await connect(postgres_database)
+    await other.execute(END_OTHERS)
+    # The first call may find the connection lost, or closed already.
+    with suppress(RecordUnavailable):
+        await record.read()
+    assert (await record.read()).version == 1
+    await other.close()
+
+
+async def test_no_server_is_no_record(tmp_path: Path) -> None:
+    record = PostgresRecord(
+        f"postgresql://nobody@/none?host={tmp_path}", cluster="c", group="g1", timeout_ms=500
+    )
+    with pytest.raises(RecordUnavailable, match="does not answer"):
+        await record.read()
+    with pytest.raises(RecordUnavailable):
+        await record.create(A, [A])
+    with pytest.raises(OutcomeUnknown):
+        await record.propose(Proposal(1, 2, "b", frozenset({B})))
+    await record.aclose()
+
+
+async def test_a_database_that_went_back_is_noticed_and_its_record_changes_nothing(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    member = ClusterMember(B, {})
+    member.on_record(await record.read())
+    proposal = member.stand()
+    assert proposal is not None
+    assert member.on_record(await record.propose(proposal)) is Turn.LEAD
+    # A standby that lacked the last commit took over.
+    other = await connect(postgres_database)
+    await other.execute(BACK)
+    assert member.on_record(await record.read()) is Turn.WENT_BACK
+    assert member.stand() is None
+    with pytest.raises(Refused):
+        await record.propose(Proposal(2, 2, "b", frozenset({B})))
+    await other.execute(GONE)
+    with pytest.raises(OutcomeUnknown, match="restore it"):
+        await record.propose(Proposal(2, 2, "b", frozenset({B})))
+    await other.close()
