@@ -30,6 +30,12 @@ def one_broker() -> Iterator[KafkaBrokers]:
     yield from brokers(1)
 
 
+@pytest.fixture
+def empty_broker() -> Iterator[KafkaBrokers]:
+    """A broker that no other test has used."""
+    yield from brokers(1)
+
+
 @pytest.fixture(scope="session")
 def three_brokers() -> Iterator[KafkaBrokers]:
     yield from brokers(3)

@@ -90,14 +90,14 @@ async def deposit(broker: str, folder: Folder, name: str) -> None:
 
 
 async def test_the_demo_moves_to_kafka_and_back(
-    one_broker: KafkaBrokers, folder: Folder, deployment: ProcessDeployment
+    empty_broker: KafkaBrokers, folder: Folder, deployment: ProcessDeployment
 ) -> None:
-    there = await asyncio.to_thread(copy, deployment.address, one_broker.address, folder)
+    there = await asyncio.to_thread(copy, deployment.address, empty_broker.address, folder)
     assert there["copied"] > 8_000
     assert set(NAMES) < set(there["readers"])
-    await deposit(one_broker.address, folder, "at Kafka")
-    await asyncio.to_thread(verify, one_broker.address, folder)
-    back = await asyncio.to_thread(copy, one_broker.address, deployment.address, folder)
+    await deposit(empty_broker.address, folder, "at Kafka")
+    await asyncio.to_thread(verify, empty_broker.address, folder)
+    back = await asyncio.to_thread(copy, empty_broker.address, deployment.address, folder)
     # A command and its event.
     assert back["copied"] == 2
     await deposit(deployment.address, folder, "at home")
