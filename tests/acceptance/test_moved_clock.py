@@ -137,6 +137,18 @@ async def test_an_application_that_never_gets_quiet_is_an_error() -> None:
         await running.quiet()
 
 
+async def test_quiet_names_the_way_out_where_a_projection_is_paused() -> None:
+    clock = FakeClock(BEGIN)
+    async with make_app().run_local(clock=clock) as running:
+        await running.read_models.pause("conference_seats")
+        plan = PlanConference(conference_id="py", seats=1)
+        await running.bus.send(plan)
+        with pytest.raises(TimeoutError, match="resume a projection that is paused"):
+            await running.quiet(timeout_ms=500)
+        await running.read_models.resume("conference_seats")
+        await running.quiet()
+
+
 async def test_quiet_needs_a_clock_of_the_test() -> None:
     async with Diary().app.run_local() as running:
         with pytest.raises(HeadraceError, match="run_local"):

@@ -6,6 +6,7 @@ acknowledged data is set here for each connection, never left to the server's co
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import time
@@ -229,11 +230,20 @@ async def _connect_sqlite(*names: Any, **options: Any) -> Any:
     try:
         return await asyncio.shield(opening)
     except BaseException:
-        await asyncio.wait([opening])
-        if opening.exception() is None:
-            await connection.close()
-        await asyncio.to_thread(thread.join)
+        ended = asyncio.ensure_future(_end_opening(opening, connection, thread))
+        while not ended.done():
+            # One that is cancelled again ends no sooner: what is open would stay open.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([ended])
+        ended.result()
         raise
+
+
+async def _end_opening(opening: "asyncio.Future[Any]", connection: Any, thread: Any) -> None:
+    await asyncio.wait([opening])
+    if opening.exception() is None:
+        await connection.close()
+    await asyncio.to_thread(thread.join)
 
 
 def _connections_of(url: URL, limits: EngineLimits) -> int:

@@ -304,16 +304,18 @@ class SlowOpening:
         return opened
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
 async def test_opening_that_is_cancelled_ends_with_its_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     slow = SlowOpening(monkeypatch)
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     opening = asyncio.create_task(engine.connect().start())
     await asyncio.to_thread(slow.begun.wait)
-    opening.cancel()
-    for _ in range(100):
-        await asyncio.sleep(0)
+    for _ in range(times):
+        opening.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0)
     # Else the thread might go on after the loop has ended.
     assert not opening.done()
     slow.let_go.set()
