@@ -120,7 +120,14 @@ class PostgresRecord:
                     return await self._connection.fetchrow(
                         _statement(statement), *bound, timeout=self._timeout_s
                     )
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except (
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                # Raised where the server ends the connection while it is asked.
+                asyncpg.InternalClientError,
+                OSError,
+                TimeoutError,
+            ) as error:
                 # A late answer on it must not be taken for that of the next call.
                 held, self._connection = self._connection, None
                 if held is not None:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from asyncpg import connect
+from asyncpg import Connection, InternalClientError, connect
 
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
@@ -76,6 +76,21 @@ async def test_a_connection_that_was_lost_is_made_again(
         await record.read()
     assert (await record.read()).version == 1
     await other.close()
+
+
+async def test_a_connection_that_ends_while_it_is_asked_is_no_record(
+    record: PostgresRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await record.read()).version == 1
+
+    async def ended(*_of: object, **_more: object) -> None:
+        raise InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "fetchrow", ended)
+        with pytest.raises(RecordUnavailable, match="InternalClientError"):
+            await record.read()
+    assert (await record.read()).version == 1
 
 
 async def test_no_server_is_no_record(tmp_path: Path) -> None:
