@@ -67,15 +67,7 @@ class PostgresRecord:
     async def create(self, leader: Identity, in_sync: Collection[Identity]) -> GroupRecord:
         """Makes the table and the record, or returns the one that is there. Raises RecordUnavailable."""
         names, stores = _columns(in_sync)
-        try:
-            await self._row(RecordUnavailable, "table")
-        except RecordUnavailable as error:
-            # Of two brokers that make the table at once PostgreSQL fails in one.
-            if type(error.__cause__).__name__ not in {
-                "UniqueViolationError",
-                "DuplicateTableError",
-            }:
-                raise
+        await self._row(RecordUnavailable, "table")
         await self._row(RecordUnavailable, "create", *self._key, leader.name, names, stores)
         return await self.read()
 

@@ -1,5 +1,6 @@
 """The record in PostgreSQL: what happens where the database does not answer, or went back."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ A, B = Identity("a", "1"), Identity("b", "2")
 HOLD = "LOCK TABLE headrace_cluster_groups"
 BACK = "UPDATE headrace_cluster_groups SET version = 1, epoch = 1"
 GONE = "DELETE FROM headrace_cluster_groups"
+NO_TABLE = "DROP TABLE IF EXISTS headrace_cluster_groups"
 END_OTHERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -47,6 +49,22 @@ async def test_groups_of_one_database_do_not_know_each_other(
     assert (await record.read()).leader == "a"
     await other.aclose()
     await other.aclose()
+
+
+async def test_brokers_that_start_at_once_make_the_table_once(postgres_database: str) -> None:
+    hand = await connect(postgres_database)
+    members = [Identity(name, "1") for name in "abcdefgh"]
+    records = [
+        PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=20_000)
+        for _ in members
+    ]
+    for _ in range(20):
+        await hand.execute(NO_TABLE)
+        made = [each.create(own, [own]) for each, own in zip(records, members, strict=True)]
+        assert len(set(await asyncio.gather(*made))) == 1
+    for record in records:
+        await record.aclose()
+    await hand.close()
 
 
 async def test_a_change_that_waits_too_long_has_no_known_outcome_and_blocks_no_later_one(
