@@ -14,6 +14,7 @@ PURE = [
     "headrace.subscriptions.gate",
     "headrace.processes.process",
     "headrace.processes.process_manager",
+    "headrace_mq.access.*",
     "headrace_mq.archive.backlog",
     "headrace_mq.archive.rebuilt",
     "headrace_mq.archive.rows",

@@ -1,0 +1,123 @@
+"""
+What a rule is about: an action, and the resources it is done to. PURE.
+
+    cluster          the broker itself
+    topic:orders     one topic
+    topic:orders.*   all topics whose names begin so
+    topic:*          all topics
+    group:…          the same of groups
+
+Used by rules and decisions, and by the command line for their text.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple, Self
+
+from headrace_mq.errors import InvalidArgument
+
+__all__ = ["ALL_NAMES", "Action", "Ask", "Pattern", "ResourceKind", "owned"]
+
+# As long as the name of a group may be.
+NAME_BYTES_MAX = 255
+# In a question: not one resource, but all of the kind.
+ALL_NAMES = ""
+# Topics that the clients of a group make for it, by the beginning of their names; its name follows.
+GROUP_TOPICS = ("%RETRY%", "%DLQ%", "%MARK%", "%RESENT%")
+
+
+class Action(StrEnum):
+    """What is done to a resource."""
+
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    READ = "read"
+    ADMINISTER = "administer"
+
+
+class ResourceKind(StrEnum):
+    """What sort of thing a resource is."""
+
+    CLUSTER = "cluster"
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+class Ask(NamedTuple):
+    """One question: may this be done to that?
+
+    Attributes:
+        action: what is to be done.
+        kind: of the resource.
+        name: of the resource; `ALL_NAMES` for all of its kind, and for the cluster.
+    """
+
+    action: Action
+    kind: ResourceKind
+    name: str = ALL_NAMES
+
+    def __str__(self) -> str:
+        return f"{self.action} {_text(self.kind, self.name or '*')}"
+
+
+class Pattern(NamedTuple):
+    """The resources that a rule is about.
+
+    Attributes:
+        kind: what they are.
+        name: the name of one, or the beginning of their names.
+        is_prefix: which of the two it is. An empty prefix stands for all.
+    """
+
+    kind: ResourceKind
+    name: str = ""
+    is_prefix: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads a pattern.
+
+        Raises:
+            InvalidArgument: it is none; the sentence shows some.
+        """
+        kind, _, name = text.partition(":")
+        if text == ResourceKind.CLUSTER:
+            return cls(ResourceKind.CLUSTER)
+        if kind not in {ResourceKind.TOPIC, ResourceKind.GROUP} or not name:
+            raise InvalidArgument(
+                f"a resource is cluster, topic:NAME, topic:PREFIX*, topic:* or the same with group, not {text!r}"
+            )
+        if len(name.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+            raise InvalidArgument(f"a name has at most {NAME_BYTES_MAX} bytes; use a shorter one")
+        is_prefix = name.endswith("*")
+        return cls(ResourceKind(kind), name[:-1] if is_prefix else name, is_prefix)
+
+    def covers(self, kind: ResourceKind, name: str) -> bool:
+        """Returns whether a resource is one of them; all of a kind are covered by all of it alone."""
+        if kind != self.kind:
+            return False
+        return name.startswith(self.name) if self.is_prefix else name == self.name
+
+    def __str__(self) -> str:
+        return _text(self.kind, f"{self.name}*" if self.is_prefix else self.name)
+
+
+def owned(ask: Ask) -> Ask:
+    """Returns a question about a topic that belongs to a group as one about the group.
+
+    The clients of a group make, fill and read its topics, so those that may consume for it may do that.
+    """
+    if ask.kind is not ResourceKind.TOPIC or not ask.name.startswith("%"):
+        return ask
+    for prefix in GROUP_TOPICS:
+        group = ask.name.removeprefix(prefix)
+        if group and group != ask.name:
+            usual = ask.action in {Action.PUBLISH, Action.CREATE}
+            return Ask(Action.CONSUME if usual else ask.action, ResourceKind.GROUP, group)
+    return ask
+
+
+def _text(kind: ResourceKind, name: str) -> str:
+    return str(kind) if kind is ResourceKind.CLUSTER else f"{kind}:{name}"
