@@ -69,6 +69,19 @@ def verify(broker: str, folder: Folder) -> None:
     call("headrace", "projection", "verify", *NAMES, *options, *databases)
 
 
+def read_by_spark(broker: str, folder: Folder, out: Path) -> None:
+    """Seals, exports and follows what is at the cluster; each says how much it read."""
+    app = ("--app", "samples.bank:app", "--broker", broker)
+    store = ("--event-store", folder.event_store)
+    sealed = json.loads(call("headrace", "history", "seal", str(out / "h"), *app, *store, "--json"))
+    assert sealed["differences"] == []
+    exported = call("headrace", "events", "export", str(out / "e"), *app, *store, "--json")
+    assert sum(json.loads(exported)["events"].values()) > 3_000
+    models = ("--read-models", f"sqlite:///{out}/followed.db")
+    follow = ("projection", "follow", balances.name, "--available-now")
+    assert "headrace follow ready" in call("headrace", *follow, *app, *store, *models)
+
+
 async def deposit(broker: str, folder: Folder, name: str) -> None:
     """One more on an account; live rows have it soon, so readers go on."""
     settings = Settings(
@@ -90,13 +103,14 @@ async def deposit(broker: str, folder: Folder, name: str) -> None:
 
 
 async def test_the_demo_moves_to_kafka_and_back(
-    empty_broker: KafkaBrokers, folder: Folder, deployment: ProcessDeployment
+    empty_broker: KafkaBrokers, folder: Folder, deployment: ProcessDeployment, tmp_path: Path
 ) -> None:
     there = await asyncio.to_thread(copy, deployment.address, empty_broker.address, folder)
     assert there["copied"] > 8_000
     assert set(NAMES) < set(there["readers"])
     await deposit(empty_broker.address, folder, "at Kafka")
     await asyncio.to_thread(verify, empty_broker.address, folder)
+    await asyncio.to_thread(read_by_spark, empty_broker.address, folder, tmp_path)
     back = await asyncio.to_thread(copy, empty_broker.address, deployment.address, folder)
     # A command and its event.
     assert back["copied"] == 2
