@@ -23,6 +23,7 @@ from headrace.spark.executor.event_reader import EVENT, read_typed
 from headrace.spark.executor.fold import (
     BASE,
     DELETED,
+    FAILED,
     MISSING,
     QUEUE,
     RECORD_SCHEMA,
@@ -61,6 +62,7 @@ __all__ = [
     "read_result",
     "refuses_overflow",
     "run_fold",
+    "run_fold_of",
 ]
 
 # Enough of the aggregates with holes to see what they have in common.
@@ -150,40 +152,93 @@ def run_fold(
     files = None if native is None else native.files
     if not plan.slices and files is None:
         return Folded(rows=pa.chunked_array([], pa.binary()), deleted=[], versions={})
+    last = _ending(plan, into)
+    # Where streams are brought together, events of a row have their order by places, not by turns.
+    in_order = not (plan.together and keyed_by_aggregate)
+
+    def make() -> DataFrame:
+        if native is not None and files is not None:
+            found = _with_files(spark, plan, native, files, finished)
+            return _aggregated(found, plan, native, last)
+        if native is not None and base is None and in_order and refuses_overflow(spark):
+            return _aggregated(_read_native(spark, plan, native, finished), plan, native, last)
+        return _frame(
+            spark,
+            plan,
+            keyed_by_aggregate=keyed_by_aggregate,
+            base=base,
+            finished=finished,
+            last=last,
+        )
+
+    return _result(plan, make, last, into, files=files is not None)
+
+
+def run_fold_of(
+    read: DataFrame,
+    plan: FoldPlan,
+    *,
+    keyed_by_aggregate: bool,
+    into: Copying | Spool | None = None,
+) -> Folded:
+    """Goes on with what a pass for several projections has read for one of them; else as `run_fold`.
+
+    Args:
+        read: sorted streams if the plan brings them together; else rows, or events for keys.
+        plan: what was read.
+        keyed_by_aggregate: whether a row's events are all of one aggregate.
+        into: as for `run_fold`.
+
+    Raises:
+        ProjectionError: as for `run_fold`.
+    """
+    last = _ending(plan, into)
+
+    def make() -> DataFrame:
+        if plan.together and keyed_by_aggregate:
+            return map_records(read, fold_together, plan, last=last)
+        if keyed_by_aggregate:
+            return map_records(read, _as_they_are, plan, last=last)
+        routed = map_records(read, route_together, plan) if plan.together else read
+        return map_records(by_key(routed), fold_keys, plan, last=last)
+
+    return _result(plan, make, last, into)
+
+
+def _as_they_are(_plan: FoldPlan, batches: Batches) -> Batches:
+    return batches
+
+
+def _ending(plan: FoldPlan, into: Copying | Spool | None) -> Ending:
     spool = into if isinstance(into, Spool) else None
-    last = Ending(
+    return Ending(
         plan=plan,
         copying=into if isinstance(into, Copying) else None,
         folder=None if spool is None else spool.folder,
         pieces=spool is not None and spool.folder is None,
     )
+
+
+def _result(
+    plan: FoldPlan,
+    make: Callable[[], DataFrame],
+    last: Ending,
+    into: Copying | Spool | None,
+    *,
+    files: bool = False,
+) -> Folded:
+    """Runs a job and brings its result here, or what it counted."""
     try:
-        # Where streams are brought together, events of a row have their order by places, not by turns.
-        in_order = not (plan.together and keyed_by_aggregate)
-        if native is not None and files is not None:
-            frame = _aggregated(
-                _with_files(spark, plan, native, files, finished), plan, native, last
-            )
-        elif native is not None and base is None and in_order and refuses_overflow(spark):
-            frame = _aggregated(_read_native(spark, plan, native, finished), plan, native, last)
-        else:
-            frame = _frame(
-                spark,
-                plan,
-                keyed_by_aggregate=keyed_by_aggregate,
-                base=base,
-                finished=finished,
-                last=last,
-            )
+        frame = make()
         if last.pieces:
             found = fetch_parts(frame)
         else:
             found = iter(frame.select(*FETCHED).toArrow().to_batches())
-        records = pa.Table.from_batches(
-            found if spool is None else map(spool.add, found), schema=FETCHED_ARROW_SCHEMA
-        )
+        if isinstance(into, Spool):
+            found = map(into.add, found)
+        records = pa.Table.from_batches(found, schema=FETCHED_ARROW_SCHEMA)
     except SPARK_ERRORS as error:
-        lost = files is not None and any(word in str(error) for word in _LOST)
+        lost = files and any(word in str(error) for word in _LOST)
         raise ProjectionError(
             f"projection {plan.projection}: the Spark job failed: {reason_of(error)}"
             f"{_EVERYWHERE if lost else ''}"
@@ -380,12 +435,14 @@ def read_result(plan: FoldPlan, records: pa.Table) -> Folded:
     """Sorts out the records that a job made.
 
     Raises:
-        ProjectionError: versions are missing, or an aggregate stands in two queues.
+        ProjectionError: a fold failed, versions are missing, or an aggregate stands in two queues.
     """
     kinds = {
         kind: records.filter(pc.equal(records["kind"], kind))
         for kind in (ROW, DELETED, VERSION, TALLY, MISSING, QUEUE, UNREAD)
     }
+    for sentence in records.filter(pc.equal(records["kind"], FAILED))["key"].to_pylist():
+        raise ProjectionError(f"projection {plan.projection}: the Spark job failed: {sentence}")
     counts: Counter[str] = Counter()
     for name, count in _pairs(kinds[TALLY]):
         counts[name] += count

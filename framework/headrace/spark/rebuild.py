@@ -4,19 +4,24 @@ Rebuilding a projection: events from the topic through Spark into a shadow, then
     begin a shadow ─▶ capture where the topic ends ─▶ read and fold in Spark ─▶ rows, versions and
     offsets in one transaction ─▶ catch up ─▶ compare with the live rows ─▶ switch
 
+Several projections are read for in one pass, and go on one by one from there.
+
 Until the switch it does not touch the live table: a rebuild that is killed at any moment
 leaves an unused table, which the next one drops. Used by the command line; uses the other modules
 of this package. It must not know a subscription.
 """
 
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pyspark.sql import SparkSession
 
 from headrace._runtime.clock import Clock, SystemClock
+from headrace.app import load_app
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.owner import Kind
 from headrace.rebuild.phases import Phases, Progress
@@ -26,13 +31,14 @@ from headrace.spark.driver.all_rows import build
 from headrace.spark.driver.exported import finding
 from headrace.spark.driver.load import Loading
 from headrace.spark.driver.some_rows import mend
-from headrace.spark.driver.work import Wishes, open_work, read_topic
+from headrace.spark.driver.work import Wishes, as_query, open_work, read_topic
 from headrace.spark.result.connection import CONNECTIONS_MAX
 from headrace.spark.result.disk import shared_folder
-from headrace.spark.session import SessionOnDemand
+from headrace.spark.session import SessionOnDemand, session_on_demand
+from headrace.spark.several.one_pass import OnePass
 from headrace.spark.tasks import TASK_BYTES_MIN
 
-__all__ = ["rebuild"]
+__all__ = ["rebuild", "rebuild_together"]
 
 # How long a live generation that is behind may take to catch up before comparing is given up.
 _LIVE_WAIT_MS: Final = 60_000
@@ -61,6 +67,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
     task_bytes_min: int = TASK_BYTES_MIN,
     report: Progress | None = None,
     clock: Clock | None = None,
+    shared: OnePass | None = None,
 ) -> RebuildReport:
     """Rebuilds a projection next to the live one, compares the two, and switches to the new one.
 
@@ -91,6 +98,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         task_bytes_min: bytes of messages per task, at least; there are never more tasks than cores.
         report: called at the start of each phase.
         clock: measures the phases.
+        shared: where rebuilds meet that read the topic together; None: this one reads by itself.
 
     Returns:
         What was done. If it did not switch though asked to, `reason` says why, and the rebuilt table
@@ -123,7 +131,7 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
         find=finding(export, some_rows=wanted is not None, start=start),
     )
     async with opened as begun:
-        work = replace(begun, task_bytes_min=task_bytes_min)
+        work = replace(begun, task_bytes_min=task_bytes_min, shared=shared)
         if wanted is not None:
             return await mend(work, wanted, wishes, take_over=take_over)
         phases.begin("begin")
@@ -139,3 +147,70 @@ async def rebuild(  # noqa: PLR0913 - one argument per choice of the command lin
                     folder=folder,
                 )
                 return await build(work, shadow, loading, wishes)
+
+
+async def rebuild_together(
+    app: str,
+    projection_names: Sequence[str],
+    *,
+    spark: SparkSession | SessionOnDemand | None = None,
+    report: Callable[[str, str, int], None] | None = None,
+    **choices: Any,
+) -> dict[str, RebuildReport | Exception]:
+    """Rebuilds several, each as `rebuild` does; those that are folded in Python read the topic once.
+
+    A projection that Spark runs as SQL is rebuilt by itself after them, as are all of them if exported
+    files, the event store, the live rows or the rows of some keys are folded.
+
+    Args:
+        app: the application's import path, such as `samples.bank:app`.
+        projection_names: which of its projections.
+        spark: as for `rebuild`.
+        report: called with the projection's name at the start of each of its phases.
+        choices: as for `rebuild`.
+
+    Returns:
+        By name, in the order asked for: what was done, or what `rebuild` would have raised.
+
+    Raises:
+        ProjectionNotFound: the application has no projection of a name; nothing was begun.
+    """
+    names = list(dict.fromkeys(projection_names))
+    together = _reading_alike(app, names, choices)
+    shared = OnePass(together)
+    async with session_on_demand(spark) as sessions:
+
+        async def one(name: str, meeting: OnePass | None) -> RebuildReport | Exception:
+            told = None if report is None else partial(report, name)
+            try:
+                return await rebuild(
+                    app, name, spark=sessions, report=told, shared=meeting, **choices
+                )
+            except Exception as error:  # noqa: BLE001 - the other projections go on
+                return error
+            finally:
+                if meeting is not None:
+                    meeting.leave(name)
+
+        try:
+            made = await asyncio.gather(*(one(name, shared) for name in together))
+        finally:
+            await asyncio.shield(asyncio.to_thread(shared.close))
+        outcomes = dict(zip(together, made, strict=True))
+        for name in names:
+            if name not in outcomes:
+                outcomes[name] = await one(name, None)
+    return {name: outcomes[name] for name in names}
+
+
+def _reading_alike(app: str, names: Sequence[str], choices: Mapping[str, Any]) -> Collection[str]:
+    """Returns which projections can be folded from one reading; none: each reads by itself."""
+    application = load_app(app)
+    alike = [
+        name
+        for name in names
+        if as_query(application.serializer, application.projection(name)) is None
+    ]
+    others = choices.get("source", "topic") != "topic" or choices.get("start", "zero") != "zero"
+    others = others or choices.get("wanted") is not None or choices.get("export") is not None
+    return alike if len(alike) > 1 and not others else []

@@ -204,6 +204,8 @@ class SessionOnDemand:
         self._session = given
         self._start = start
         self._started = False
+        # Several rebuilds at once start one.
+        self._turn = asyncio.Lock()
 
     async def get(self, starting: AbstractContextManager[None] | None = None) -> SparkSession:
         """Returns the session, the same one each time.
@@ -214,13 +216,14 @@ class SessionOnDemand:
         Raises:
             ExtraMissing: one has to be started and Java is missing.
         """
-        if self._session is None and self._start is None:
-            self._session = SparkSession.getActiveSession()
-        if self._session is None:
-            with starting or nullcontext():
-                self._session = await asyncio.to_thread(self._start or local_session)
-            self._started = True
-        return self._session
+        async with self._turn:
+            if self._session is None and self._start is None:
+                self._session = SparkSession.getActiveSession()
+            if self._session is None:
+                with starting or nullcontext():
+                    self._session = await asyncio.to_thread(self._start or local_session)
+                self._started = True
+            return self._session
 
     def stop(self) -> None:
         """Stops the session, if it was started here."""

@@ -429,15 +429,15 @@ def _with_spark(
     wanted: "Wanted | None" = None,
 ) -> "_Run":
     from headrace.cli.projections.spark_failures import plain_failures, told
-    from headrace.spark.rebuild import rebuild as rebuild_with_spark
+    from headrace.spark.rebuild import rebuild_together as rebuild_with_spark
     from headrace.spark.session import SessionOnDemand, open_session
 
     def run(names: list[str], *, quiet: bool) -> "_Outcomes":
         spark = SessionOnDemand(start=partial(open_session, **(session or {})))
-        one = partial(rebuild_with_spark, app_path, spark=spark, wanted=wanted, **choices)
+        rebuilding = partial(rebuild_with_spark, app_path, spark=spark, wanted=wanted, **choices)
         with plain_failures():
             try:
-                outcomes = _one_by_one(one)(names, quiet=quiet)
+                outcomes = _together(rebuilding)(names, quiet=quiet)
             finally:
                 spark.stop()
             return {name: told(each) for name, each in outcomes.items()}

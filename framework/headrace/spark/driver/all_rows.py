@@ -4,6 +4,7 @@ All rows of a projection: folded into a shadow, brought level with the live ones
 Used by `rebuild`; uses the job, and a projection's generations. It must not know a subscription.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +21,7 @@ from headrace.spark.driver.report import report_of
 from headrace.spark.driver.resumption import resumed_plan
 from headrace.spark.driver.work import RebuildWork, Wishes
 from headrace.spark.executor.event_reader import UNDECODABLE
+from headrace.spark.executor.plan import FoldPlan
 from headrace.transports.base import QueueId
 
 __all__ = ["build"]
@@ -49,7 +51,20 @@ async def build(
         work.phases.begin("base")
         begin = await work.building.copy_live(shadow)
     plan = replace(work.plan, slices=tuple(await work.capture(begin)))
-    plan = await resumed_plan(plan, loading, work.held)
+    if work.shared is None:
+        plan = await resumed_plan(plan, loading, work.held)
+    async with work.turn():
+        return await _filled(work, plan, shadow, loading, wishes, begin)
+
+
+async def _filled(
+    work: RebuildWork,
+    plan: FoldPlan,
+    shadow: Shadow,
+    loading: Loading,
+    wishes: Wishes,
+    begin: Mapping[QueueId, int],
+) -> RebuildReport:
     slices = plan.slices
     end = {(piece.queue.topic, piece.queue.queue_id): piece.end for piece in slices}
     ahead = sum(piece.records for piece in slices)
@@ -70,7 +85,7 @@ async def build(
     if work.exported:
         why = work.exported.unsuited(await work.session(), ahead, _NATIVE_MESSAGES_MIN)
     work = await work.as_messages(why) if why else work
-    native = work.query if ahead >= _NATIVE_MESSAGES_MIN else None
+    native = work.query if ahead >= _NATIVE_MESSAGES_MIN and work.shared is None else None
     try:
         folded, rows = await fold_into(work, plan, loading, base=base, end=end, native=native)
     except ProjectionError as error:

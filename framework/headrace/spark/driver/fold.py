@@ -20,7 +20,7 @@ from headrace.spark.driver.resumption import fold_left, written_plan
 from headrace.spark.driver.work import RebuildWork
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.failures import SPARK_ERRORS, reason_of
-from headrace.spark.job import Folded, run_fold
+from headrace.spark.job import Folded, run_fold, run_fold_of
 from headrace.spark.native import NativeFold
 from headrace.spark.progress.bytes_read import reading_progress, told_meanwhile
 from headrace.spark.progress.queues import Finished
@@ -59,7 +59,7 @@ async def fold_into(
         ProjectionError: the events cannot be read or folded, or versions are missing.
     """
     owner, written = loading.shadow.owner, None
-    if base is None and native is None:
+    if base is None and native is None and work.shared is None:
         plan, written = await written_plan(plan, loading, partial(_divided, work, tag=owner))
     async with loading.prepared(written) as into:
         noted = await loading.noted() if written else {}
@@ -98,23 +98,31 @@ async def fold(
     counts: Counter[str] = Counter()
     if native is not None and native.files and work.exported:
         plan, counts = work.exported.tail(plan), work.exported.counts
-    divided = await _divided(work, plan, tag=tag, onto=base is not None or bool(counts))
+    divide = partial(_divided, work, plan, tag=tag, onto=base is not None or bool(counts))
+    divided = await (divide() if work.shared is None else work.shared.once("divided", divide))
+    divided = replace(divided, projection=plan.projection)
     readers = max(plan.shares, 1)
     ahead = {queue_name(piece.queue): piece.records // readers for piece in plan.slices}
     pieces = Counter(queue_name(piece.queue) for piece in divided.slices)
     finished = Finished(session, ahead, pieces)
     with reading_progress(session, SystemClock()) as progress:
         progress.expect(sum(piece.records for piece in divided.slices))
-        run = partial(
-            run_fold,
-            session,
-            replace(divided, progress=progress.place),
-            keyed_by_aggregate=work.projection.keyed_by_aggregate,
-            base=base,
-            native=native,
-            finished=finished,
-            into=into,
-        )
+        told = replace(divided, progress=progress.place)
+        keyed = {"keyed_by_aggregate": work.projection.keyed_by_aggregate}
+        if work.shared is not None and told.slices:
+            read = work.shared.records(session, told)
+            run = partial(run_fold_of, read, told, into=into, **keyed)
+        else:
+            run = partial(
+                run_fold,
+                session,
+                told,
+                base=base,
+                native=native,
+                finished=finished,
+                into=into,
+                **keyed,
+            )
         async with told_meanwhile(work.phases.passed, finished.news, progress.news):
             job = f"headrace rebuild {work.projection.name}: read and fold"
             folded = await run_cancellable(session, tag, run, description=job)

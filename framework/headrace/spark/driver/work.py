@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.session import SessionOnDemand, session_on_demand
+from headrace.spark.several.one_pass import OnePass
 from headrace.spark.tasks import TASK_BYTES_MIN
 from headrace.spark.topic import fetch_ranges, read_columns
 from headrace.transports.base import QueueId
@@ -40,7 +42,7 @@ from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
 from headrace_mq.spark.reader import Part
 
-__all__ = ["RebuildWork", "Wishes", "open_work", "read_topic"]
+__all__ = ["RebuildWork", "Wishes", "as_query", "open_work", "read_topic"]
 
 # Tasks that read the event store. Each looks through all of it for its share: more are more work for it.
 _SHARES: Final = 4
@@ -71,6 +73,7 @@ class RebuildWork:
         building: begins and ends shadows.
         phases: what is being done.
         task_bytes_min: bytes of messages for which another task is wanted.
+        shared: where it meets the rebuilds of other projections that read together; None: it is alone.
     """
 
     sessions: SessionOnDemand
@@ -85,6 +88,7 @@ class RebuildWork:
     building: Building
     phases: Phases
     task_bytes_min: int = TASK_BYTES_MIN
+    shared: OnePass | None = None
 
     @property
     def query(self) -> NativeFold | None:
@@ -96,6 +100,7 @@ class RebuildWork:
         """Takes a shadow; where tasks copy rows of their own, with what a killed rebuild has copied."""
         by_task = self.read_models.engine.dialect.name == "postgresql" and kind == "topic"
         by_task = by_task and self.exported is None and self.projection.keyed_by_aggregate
+        by_task = by_task and self.shared is None
         shadow = await self.building.begin(kind, adopt="staged" if by_task else False, **choices)
         # Without Spark what was copied stays as it is.
         unless = (SparkUnreachable,) if by_task else ()
@@ -105,6 +110,15 @@ class RebuildWork:
     async def session(self) -> SparkSession:
         """Returns the session; its start is a phase of its own."""
         return await self.sessions.get(self.phases.interlude("session"))
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits for the others of a shared pass, and for its turn; alone it has it."""
+        if self.shared is None:
+            yield
+            return
+        async with self.shared.turn(self.projection.name):
+            yield
 
     async def as_messages(self, why: str) -> "RebuildWork":
         """Returns the same work, with messages read of exported files."""
@@ -126,6 +140,11 @@ class RebuildWork:
             ProjectionError: the broker is away; or the topic begins or ends elsewhere.
         """
         self.phases.begin("capture")
+        if self.shared is not None:
+            return await self.shared.once("slices", partial(self._captured, begin))
+        return await self._captured(begin)
+
+    async def _captured(self, begin: Mapping[QueueId, int]) -> Sequence[QueueSlice]:
         if self.events.origin is not None:
             return share_slices(self.plan.shares, await self.events.origin.store.end())
         held = await self.held()
@@ -161,6 +180,12 @@ class RebuildWork:
             return plan_slices(held, starting=starting, ending=ending)
         except ValueError as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
+
+
+def as_query(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
+    """Returns the SQL that a projection is folded by; None: it is folded in Python."""
+    # Rows of an aggregate each are folded where they are read, at two thirds of the cost.
+    return None if projection.keyed_by_aggregate else plan_native(serializer, projection)
 
 
 @asynccontextmanager
@@ -210,15 +235,14 @@ async def open_work(
             archive=() if exported is None else exported.messages,
             seal=found.seal,
         )
-        # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
-        # is read of the store has the order of positions, which no query keeps.
-        in_python = projection.keyed_by_aggregate or found.origin is not None
+        # What is read of the store has the order of positions, which no query keeps.
+        by_query = found.origin is None
         work = RebuildWork(
             sessions=sessions,
             plan=plan,
             projection=projection,
             serializer=serializer,
-            native=None if in_python else plan_native(serializer, projection),
+            native=as_query(serializer, projection) if by_query else None,
             exported=exported,
             events=found,
             topic_name=event_topic(application.name),

@@ -39,6 +39,7 @@ __all__ = [
     "BASE",
     "BATCH_BYTES_MAX",
     "DELETED",
+    "FAILED",
     "FIRST",
     "MISSING",
     "QUEUE",
@@ -75,6 +76,7 @@ ROW = "row"  # key of the row, -, the row's values
 DELETED = "deleted"  # key of the row, -, -
 VERSION = "version"  # aggregate id, its last version, -
 TALLY = "tally"  # what was counted, how many, -
+FAILED = "failed"  # why a projection has no rows, while others have, -, -
 MISSING = "missing"  # aggregate id, -, a sentence
 UNREAD = "unread"  # aggregate id, from which offset on, a sentence
 QUEUE = "queue"  # a queue and what of it was measured, how much, -

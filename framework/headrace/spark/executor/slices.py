@@ -11,7 +11,7 @@ out slices; uses the readers of rebuilds without Spark. It must not know a datab
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -43,11 +43,11 @@ from headrace.spark.executor.spill import State, StateSpill
 from headrace.spark.rows import RowCodec
 from headrace_mq.spark.offsets import QueueSlice
 
-__all__ = ["STATE_BYTES_MAX", "GatedRows", "fold_slices"]
+__all__ = ["PIECE_MAX", "STATE_BYTES_MAX", "GatedRows", "SliceRows", "fold_slices"]
 
 # Messages that are decoded and then folded: so few that what was decoded is still in the processor's
 # cache when it is folded.
-_PIECE_MAX: Final = 100
+PIECE_MAX: Final = 100
 # Bytes of rows and versions that a task holds, as far as they are estimated: with less than a million
 # aggregates in a queue nothing goes to the disk, and with more a task has about 1.5 GiB.
 STATE_BYTES_MAX: Final = 1 << 30
@@ -67,64 +67,106 @@ def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     application = load_application(plan.app, plan.folder)
     serializer = application.serializer
     projection = projection_of(application, plan)
-    codec: RowCodec[Any] = RowCodec(projection)
     decoder = Decoder(serializer, projection.reacts_to, context=context_read([projection]))
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)
     with closing(StoreGaps(plan.event_store, serializer)) as find:
         for piece in slices_of(plan, batches):
             meter, left_out = Meter(piece), LeftOut()
-            yield from batched(
-                _fold(
-                    _portions(plan, piece, meter, doubts),
-                    lambda: GatedRows(projection, find),
-                    codec,
-                    partial(_decode, left_out, decoder, piece),
-                ),
-                left_out_records(left_out),
-                (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
-            )
+            decode = partial(_decode, left_out, decoder, piece)
+            with closing(SliceRows(projection, find, decode)) as rows:
+                for portion in _portions(plan, piece, meter, doubts):
+                    rows.add(portion)
+                yield from batched(
+                    rows.finish(),
+                    left_out_records(left_out),
+                    (Record.known(QUEUE, name, number=number) for name, number in meter.told()),
+                )
 
 
 def _decode(left_out: LeftOut, decoder: Decoder, piece: QueueSlice, portion: Portion) -> Decoded:
     return left_out.decode(decoder, piece.queue, portion, piece.start)
 
 
-def _fold(
-    portions: Iterator[Portion],
-    make: Callable[[], "GatedRows"],
-    codec: RowCodec[Any],
-    decode: Callable[[Portion], Decoded],
-    begun: Iterable[State] = (),
-    level: int = 0,
-) -> Iterator[Record]:
-    """Folds portions onto states; yields rows, versions and tallies.
+class SliceRows:
+    """The rows of one projection, of the messages of one slice.
 
-    Beyond `STATE_BYTES_MAX` the states, and all messages that come, go to the disk, in parts that are
+    Beyond a number of bytes the states, and all messages that come, go to the disk, in parts that are
     folded in the same way, one after the other. Aggregates of which streams are held back stay.
+
+    Args:
+        projection: whose rows.
+        find: where to look for missing streams.
+        decode: decodes messages.
+        bytes_max: of states in memory, as far as they are estimated; None: `STATE_BYTES_MAX`.
+        begun: states from before.
+        level: how many spills what comes has been through.
     """
-    rows = make()
-    states = _States(rows.memory, codec, begun)
-    kept: Collection[str] = ()
-    unchecked = 0
-    with ExitStack() as opened:
-        spill: StateSpill | None = None
-        for portion in portions:
-            mine = portion if spill is None else spill.add_messages(portion, but=kept)
-            for some in mine.pieces(_PIECE_MAX):
-                rows.take(decode(some))
-            unchecked += sum(map(len, portion.bodies))
-            if spill is None and unchecked >= _CHECK_BYTES:
-                unchecked = 0
-                if states.size() > STATE_BYTES_MAX:
-                    spill = opened.enter_context(closing(StateSpill(level)))
-                    kept = rows.held
-                    states.move(spill, but=kept)
-        rows.finish()
-        yield from _states_out(states.take())
-        yield from rows.told()
-        if spill is not None:
-            for before, messages in spill.parts():
-                yield from _fold(messages, make, codec, decode, before, level + 1)
+
+    def __init__(
+        self,
+        projection: Projection[Any],
+        find: FindStreams,
+        decode: Callable[[Portion], Decoded],
+        bytes_max: int | None = None,
+        *,
+        begun: Iterable[State] = (),
+        level: int = 0,
+    ) -> None:
+        self._make = partial(SliceRows, projection, find, decode, bytes_max)
+        self._decode = decode
+        self._bytes_max = STATE_BYTES_MAX if bytes_max is None else bytes_max
+        self._level = level
+        self._rows = GatedRows(projection, find)
+        self._states = _States(self._rows.memory, RowCodec(projection), begun)
+        self._spill: StateSpill | None = None
+        self._kept: Collection[str] = ()
+        self._unchecked = 0
+
+    @property
+    def spilled(self) -> bool:
+        """Whether messages go to the disk."""
+        return self._spill is not None
+
+    def add(self, portion: Portion) -> None:
+        """Folds messages, in order."""
+        mine = portion
+        if self._spill is not None:
+            mine = self._spill.add_messages(portion, but=self._kept)
+        for some in mine.pieces(PIECE_MAX):
+            self._rows.take(self._decode(some))
+        self.weigh(portion)
+
+    def take(self, decoded: Decoded) -> None:
+        """Folds streams; `weigh` is told of their messages."""
+        self._rows.take(decoded)
+
+    def weigh(self, portion: Portion) -> None:
+        """Moves the states to the disk if they have become too many with these messages."""
+        self._unchecked += sum(map(len, portion.bodies))
+        if self._spill is None and self._unchecked >= _CHECK_BYTES:
+            self._unchecked = 0
+            if self._states.size() > self._bytes_max:
+                self._spill = StateSpill(self._level)
+                self._kept = self._rows.held
+                self._states.move(self._spill, but=self._kept)
+
+    def finish(self) -> Iterator[Record]:
+        """Yields rows, versions and tallies."""
+        self._rows.finish()
+        yield from _states_out(self._states.take())
+        yield from self._rows.told()
+        if self._spill is None:
+            return
+        for before, messages in self._spill.parts():
+            with closing(self._make(begun=before, level=self._level + 1)) as part:
+                for portion in messages:
+                    part.add(portion)
+                yield from part.finish()
+
+    def close(self) -> None:
+        """Deletes what is on the disk."""
+        if self._spill is not None:
+            self._spill.close()
 
 
 def _states_out(states: Iterable[State]) -> Iterator[Record]:

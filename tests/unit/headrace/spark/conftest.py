@@ -19,10 +19,10 @@ from headrace.spark import tasks as tasks_module
 from headrace.spark.archive import ArchiveFile
 from headrace.spark.driver import work as work_module
 from headrace.spark.executor import fold as fold_module
-from headrace.spark.executor.fold import RECORD_ARROW_SCHEMA, RECORD_SCHEMA
+from headrace.spark.executor.fold import RECORD_ARROW_SCHEMA
 from headrace.spark.executor.plan import FoldPlan
 from headrace.spark.result import disk
-from headrace.spark.result.parts import PIECE_ARROW_SCHEMA
+from headrace.spark.result.parts import PIECE_ARROW_SCHEMA, PIECE_SCHEMA
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch, read_header
 from headrace_mq.protocol.bodies import QueueRange
@@ -93,7 +93,9 @@ class FakeFrame:
         self._partitions = list(partitions)
 
     def mapInArrow(self, run: Any, schema: str) -> "FakeFrame":  # noqa: N802 - PySpark's spelling
-        empty = RECORD_ARROW_SCHEMA if schema == RECORD_SCHEMA else PIECE_ARROW_SCHEMA
+        empty = PIECE_ARROW_SCHEMA if schema == PIECE_SCHEMA else RECORD_ARROW_SCHEMA
+        if schema.endswith(", mark int"):
+            empty = empty.append(pa.field("mark", pa.int32()))
         return FakeFrame(
             [
                 # Small batches, so that a key's records come in several.
@@ -134,8 +136,11 @@ class FakeFrame:
     def where(self, condition: Callable[[pa.Table], pa.Table] | str) -> "FakeFrame":
         if isinstance(condition, str):
             name, value = condition.split(" = ")
-            condition = FakeColumn(name) == value.strip("'")
+            condition = FakeColumn(name) == (int(value) if value.isdigit() else value.strip("'"))
         return FakeFrame([condition(part) for part in self._partitions])
+
+    def drop(self, name: str) -> "FakeFrame":
+        return FakeFrame([part.drop_columns([name]) for part in self._partitions])
 
     def distinct(self) -> "FakeFrame":
         whole = pa.concat_tables(self._partitions)

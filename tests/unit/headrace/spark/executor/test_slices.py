@@ -66,7 +66,7 @@ def test_any_order_with_anything_twice_is_what_passes_a_gate(
     gate = StreamGate({})
     passed = gate.admit(streams) + gate.finish()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(slices_module, "_PIECE_MAX", piece)
+        patched.setattr(slices_module, "PIECE_MAX", piece)
         # Whether all of it, or what is more than three aggregates, goes to the disk, or nothing does.
         patched.setattr(slices_module, "STATE_BYTES_MAX", held_bytes)
         patched.setattr(slices_module, "_CHECK_BYTES", 1 if held_bytes < 1 << 30 else 1 << 30)
