@@ -5,6 +5,7 @@ Rebuilding read models with Spark: the live folds, over the whole event topic, o
     driver    opens, plans, loads, reports      job      the Spark job
     executor  reads, gates and folds            rows     rows as bytes
     result    rows on their way into a shadow   progress what was read so far
+    several   one reading for several projections
 
 What a rebuild does before and after its job stands in `headrace.rebuild`.
 

@@ -174,35 +174,20 @@ def run_fold(
     return _result(plan, make, last, into, files=files is not None)
 
 
-def run_fold_of(
-    read: DataFrame,
-    plan: FoldPlan,
-    *,
-    keyed_by_aggregate: bool,
-    into: Copying | Spool | None = None,
-) -> Folded:
-    """Goes on with what a pass for several projections has read for one of them; else as `run_fold`.
+def run_fold_of(read: DataFrame, plan: FoldPlan, *, into: Copying | Spool | None = None) -> Folded:
+    """Goes on with what a pass for several projections reads for one of them; else as `run_fold`.
 
     Args:
-        read: sorted streams if the plan brings them together; else rows, or events for keys.
-        plan: what was read.
-        keyed_by_aggregate: whether a row's events are all of one aggregate.
+        read: rows, versions and tallies; or sorted streams, if the plan brings them together.
+        plan: what is read, for a projection with a row per aggregate.
         into: as for `run_fold`.
 
     Raises:
         ProjectionError: as for `run_fold`.
     """
     last = _ending(plan, into)
-
-    def make() -> DataFrame:
-        if plan.together and keyed_by_aggregate:
-            return map_records(read, fold_together, plan, last=last)
-        if keyed_by_aggregate:
-            return map_records(read, _as_they_are, plan, last=last)
-        routed = map_records(read, route_together, plan) if plan.together else read
-        return map_records(by_key(routed), fold_keys, plan, last=last)
-
-    return _result(plan, make, last, into)
+    step = fold_together if plan.together else _as_they_are
+    return _result(plan, lambda: map_records(read, step, plan, last=last), last, into)
 
 
 def _as_they_are(_plan: FoldPlan, batches: Batches) -> Batches:

@@ -31,7 +31,7 @@ from headrace.spark.driver.all_rows import build
 from headrace.spark.driver.exported import finding
 from headrace.spark.driver.load import Loading
 from headrace.spark.driver.some_rows import mend
-from headrace.spark.driver.work import Wishes, as_query, open_work, read_topic
+from headrace.spark.driver.work import Wishes, open_work, read_topic
 from headrace.spark.result.connection import CONNECTIONS_MAX
 from headrace.spark.result.disk import shared_folder
 from headrace.spark.session import SessionOnDemand, session_on_demand
@@ -157,10 +157,10 @@ async def rebuild_together(
     report: Callable[[str, str, int], None] | None = None,
     **choices: Any,
 ) -> dict[str, RebuildReport | Exception]:
-    """Rebuilds several, each as `rebuild` does; those that are folded in Python read the topic once.
+    """Rebuilds several, each as `rebuild` does; those with a row per aggregate read the topic once.
 
-    A projection that Spark runs as SQL is rebuilt by itself after them, as are all of them if exported
-    files, the event store, the live rows or the rows of some keys are folded.
+    The others are rebuilt after them, one by one, as are all of them if exported files, the event store, the
+    live rows or the rows of some keys are folded.
 
     Args:
         app: the application's import path, such as `samples.bank:app`.
@@ -204,13 +204,11 @@ async def rebuild_together(
 
 
 def _reading_alike(app: str, names: Sequence[str], choices: Mapping[str, Any]) -> Collection[str]:
-    """Returns which projections can be folded from one reading; none: each reads by itself."""
+    """Returns which projections are folded from one reading; none: each reads by itself."""
     application = load_app(app)
-    alike = [
-        name
-        for name in names
-        if as_query(application.serializer, application.projection(name)) is None
-    ]
+    projections = [application.projection(name) for name in names]
+    # Events for rows of other keys would have to be kept on disk on their way: that takes what it saves.
+    alike = [each.name for each in projections if each.keyed_by_aggregate]
     others = choices.get("source", "topic") != "topic" or choices.get("start", "zero") != "zero"
     others = others or choices.get("wanted") is not None or choices.get("export") is not None
     return alike if len(alike) > 1 and not others else []

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from headrace.app import App
 from headrace.domain.aggregate import Aggregate, applies
 from headrace.domain.message import DomainEvent, EventContext
+from headrace.folds import count, sum_
 from headrace.projections.definition.projection import Projection
 
 
@@ -104,8 +105,17 @@ def partner_booked(row: Partner | None, event: Booked, context: EventContext) ->
     return Partner(partner=event.partner, total=total) if total else None
 
 
+class Bookings(BaseModel):
+    account_id: str
+    bookings: int = 0
+    turnover: int = 0
+
+
+counts = Projection("counts", row=Bookings, key="account_id")
+counts.on(Booked, bookings=count(), turnover=sum_("amount"))
+
 app = App("ledger")
-app.add(Ledger, accounts, partners)
+app.add(Ledger, accounts, partners, counts)
 
 
 class NamedAccount(Account):

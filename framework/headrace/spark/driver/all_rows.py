@@ -85,7 +85,7 @@ async def _filled(
     if work.exported:
         why = work.exported.unsuited(await work.session(), ahead, _NATIVE_MESSAGES_MIN)
     work = await work.as_messages(why) if why else work
-    native = work.query if ahead >= _NATIVE_MESSAGES_MIN and work.shared is None else None
+    native = work.query if ahead >= _NATIVE_MESSAGES_MIN else None
     try:
         folded, rows = await fold_into(work, plan, loading, base=base, end=end, native=native)
     except ProjectionError as error:

@@ -108,20 +108,18 @@ async def fold(
     with reading_progress(session, SystemClock()) as progress:
         progress.expect(sum(piece.records for piece in divided.slices))
         told = replace(divided, progress=progress.place)
-        keyed = {"keyed_by_aggregate": work.projection.keyed_by_aggregate}
         if work.shared is not None and told.slices:
-            read = work.shared.records(session, told)
-            run = partial(run_fold_of, read, told, into=into, **keyed)
+            run = partial(run_fold_of, work.shared.records(session, told), told, into=into)
         else:
             run = partial(
                 run_fold,
                 session,
                 told,
+                keyed_by_aggregate=work.projection.keyed_by_aggregate,
                 base=base,
                 native=native,
                 finished=finished,
                 into=into,
-                **keyed,
             )
         async with told_meanwhile(work.phases.passed, finished.news, progress.news):
             job = f"headrace rebuild {work.projection.name}: read and fold"

@@ -42,7 +42,7 @@ from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import Bound, QueueSlice, plan_slices
 from headrace_mq.spark.reader import Part
 
-__all__ = ["RebuildWork", "Wishes", "as_query", "open_work", "read_topic"]
+__all__ = ["RebuildWork", "Wishes", "open_work", "read_topic"]
 
 # Tasks that read the event store. Each looks through all of it for its share: more are more work for it.
 _SHARES: Final = 4
@@ -117,6 +117,7 @@ class RebuildWork:
         if self.shared is None:
             yield
             return
+        self.phases.begin("wait")
         async with self.shared.turn(self.projection.name):
             yield
 
@@ -182,12 +183,6 @@ class RebuildWork:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error
 
 
-def as_query(serializer: JsonSerializer, projection: Projection[Any]) -> NativeFold | None:
-    """Returns the SQL that a projection is folded by; None: it is folded in Python."""
-    # Rows of an aggregate each are folded where they are read, at two thirds of the cost.
-    return None if projection.keyed_by_aggregate else plan_native(serializer, projection)
-
-
 @asynccontextmanager
 async def open_work(
     app: str,
@@ -235,14 +230,15 @@ async def open_work(
             archive=() if exported is None else exported.messages,
             seal=found.seal,
         )
-        # What is read of the store has the order of positions, which no query keeps.
-        by_query = found.origin is None
+        # Rows of an aggregate each are folded where they are read, at two thirds of the cost; and what
+        # is read of the store has the order of positions, which no query keeps.
+        in_python = projection.keyed_by_aggregate or found.origin is not None
         work = RebuildWork(
             sessions=sessions,
             plan=plan,
             projection=projection,
             serializer=serializer,
-            native=as_query(serializer, projection) if by_query else None,
+            native=None if in_python else plan_native(serializer, projection),
             exported=exported,
             events=found,
             topic_name=event_topic(application.name),

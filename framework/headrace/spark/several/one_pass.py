@@ -39,7 +39,7 @@ class OnePass:
     """Several rebuilds that read the topic once.
 
     Args:
-        names: of their projections.
+        names: of their projections, each of which has a row per aggregate.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -89,8 +89,7 @@ class OnePass:
     def records(self, session: SparkSession, plan: FoldPlan) -> DataFrame:
         """Returns what is read for a plan's projection; the first job that uses it reads, for all that have arrived.
 
-        It is sorted streams if the plan brings streams together; else rows, or events for the keys that
-        they touch.
+        It is rows; or sorted streams, which each folds by itself, if the plan brings streams together.
 
         Args:
             session: where it runs.
