@@ -137,7 +137,7 @@ class SliceRows:
         self.weigh(portion)
 
     def take(self, decoded: Decoded) -> None:
-        """Folds streams; `weigh` is told of their messages."""
+        """Folds streams; give their messages to `weigh`."""
         self._rows.take(decoded)
 
     def weigh(self, portion: Portion) -> None:

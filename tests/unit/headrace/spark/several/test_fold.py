@@ -1,6 +1,5 @@
 """One reading for several projections makes for each of them what a reading of its own makes."""
 
-import asyncio
 import random
 from typing import Any
 
@@ -149,33 +148,3 @@ def test_a_fold_that_refuses_an_event_ends_its_projection_alone(
         read_together(spark, {"accounts": plans["accounts"]}, shared)
     own = read_together(spark, {"counts": plans["counts"]}, shared)["counts"]
     assert (own.counts["events"], len(own.rows)) == (10, 9)
-
-
-async def test_the_others_do_not_wait_for_one_that_has_left() -> None:
-    shared = OnePass(["a", "b", "c"])
-    turns: list[str] = []
-
-    async def take(name: str) -> None:
-        async with shared.turn(name):
-            turns.append(name)
-
-    waiting = [asyncio.create_task(take(name)) for name in "ab"]
-    await asyncio.sleep(0)
-    assert turns == []
-    shared.leave("c")
-    await asyncio.gather(*waiting)
-    assert turns == ["a", "b"]
-
-
-async def test_a_question_that_failed_is_asked_again_by_the_next() -> None:
-    shared = OnePass(["a", "b"])
-
-    async def answer() -> int:
-        return 3
-
-    async def fail() -> int:
-        raise ProjectionError("the broker is away")
-
-    with pytest.raises(ProjectionError):
-        await shared.once("slices", fail)
-    assert [await shared.once("slices", each) for each in (answer, fail)] == [3, 3]
