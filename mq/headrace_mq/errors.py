@@ -33,7 +33,9 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── Throttled                     a quota is used up, or a group full: try again later
     │   ├── Overloaded            fatal   the broker's memory for requests is used up: try again
     │   ├── BacklogFull                   a group is as far behind as it may be
-    │   └── ArchiveUnavailable            old messages cannot be asked for now: try again soon
+    │   ├── ArchiveUnavailable            old messages cannot be asked for now: try again soon
+    │   ├── LoginFailed           fatal   the client has not logged in, or its name or password is wrong
+    │   └── NotPermitted                  the user may not do that
     ├── ConnectionLost            the connection ended before an answer came: outcome unknown
     │   └── TlsFailed             the two sides do not trust each other, or do not both speak TLS
     ├── SendTimeout               no acknowledgement in time: outcome unknown, retrying is safe
@@ -70,10 +72,12 @@ __all__ = [
     "InconsistentGroup",
     "InvalidArgument",
     "InvalidBatch",
+    "LoginFailed",
     "MalformedRequest",
     "MessageQueueError",
     "NameTaken",
     "NotGroupMember",
+    "NotPermitted",
     "OffsetOutOfRange",
     "Overloaded",
     "QueueFrozen",
@@ -137,6 +141,8 @@ class ResponseCode(IntEnum):
     INCONSISTENT_GROUP = 35
     INVALID_BATCH = 36
     NAME_TAKEN = 40
+    LOGIN_FAILED = 41
+    NOT_PERMITTED = 42
 
 
 class MessageQueueError(Exception):
@@ -356,6 +362,19 @@ class BacklogFull(BrokerError):
     """A group of the topic is as far behind as it may be, and its policy is to refuse more."""
 
     code = ResponseCode.BACKLOG_FULL
+
+
+class LoginFailed(BrokerError):
+    """The client has not logged in, or its name or password is wrong; the sentence says what to check."""
+
+    code = ResponseCode.LOGIN_FAILED
+    fatal = True
+
+
+class NotPermitted(BrokerError):
+    """The user may not do that; the sentence names the action and the resource."""
+
+    code = ResponseCode.NOT_PERMITTED
 
 
 class ConnectionLost(MessageQueueError):

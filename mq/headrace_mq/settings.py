@@ -176,6 +176,8 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Connections that have not sent HELLO yet. Above it the broker closes the one that has been silent
     # longest. Clients send HELLO at once.
     connections_before_hello_max: int = 256
+    # The part of them from one address: half, so that one cannot keep out the others.
+    connections_before_hello_per_address_max: int = 128
     # Bytes of requests that are incomplete, or wait for their turn, over all connections. Above it the
     # broker closes the connection with the oldest one. Sixty of the largest frames.
     requests_bytes_max: int = 256 * MIB
@@ -221,6 +223,11 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     tls_key: Path | None = None
     # A PEM file with authorities. If you set it, each client must show a certificate that one of them signed.
     tls_client_ca: Path | None = None
+    # Serve only users that have logged in, or show a certificate that is a user, and only what rules allow
+    # them. Off: each client that reaches the broker may do everything.
+    login: bool = False
+    # How long a connection may take until it has logged in: clients do it at once, in some milliseconds.
+    login_ms_max: int = 10_000
     # Listen to other machines without TLS: everyone on the way reads and changes everything.
     insecure: bool = False
     # The first message to a topic creates it; switch this off if a typo must not create a topic.
@@ -316,7 +323,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         require_busy_poll(self.busy_poll_us)
         require(self.lock_expiry_ms >= 100, "lock_expiry_ms must be at least 100")
         for name in (
-            "scan_bytes_max", "frame_ms_max", "transaction_timeout_ms",
+            "scan_bytes_max", "frame_ms_max", "login_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
         ):  # fmt: skip
             require(getattr(self, name) >= 1, f"{name} must be at least 1")

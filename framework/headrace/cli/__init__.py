@@ -27,7 +27,17 @@ from headrace.cli.application import (
 )
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
-from headrace.cli.queue import archive, broker, certificates, group, producer, quota, store
+from headrace.cli.queue import (
+    access,
+    archive,
+    broker,
+    certificates,
+    group,
+    producer,
+    quota,
+    store,
+    user,
+)
 from headrace.cli.streams import prepare_streams
 from headrace.cli.tls_options import SecureGroup
 from headrace.errors import HeadraceError
@@ -65,6 +75,8 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(message.commands, name="message")
     command_line.add_typer(producer.commands, name="producer")
     command_line.add_typer(quota.commands, name="quota")
+    command_line.add_typer(user.commands, name="user")
+    command_line.add_typer(access.commands, name="acl")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")

@@ -6,8 +6,10 @@ The address of a broker as text: where it is, and how a client makes sure of who
     tls://queue.example:9876                            signed by an authority that the system trusts
     tls://queue.example:9876?ca=ca.pem                  by one of these
     tls://queue.example:9876?ca=ca.pem&certificate=client.pem&key=client.key
+    tls://queue.example:9876?user=ann&password_file=ann.txt
+    tcp://127.0.0.1:9876?user=ann&password_file=ann.txt     without TLS, with a login
 
-So everything that takes an address takes TLS too: settings, options, Spark's plans. It holds names of files and no
+So everything that takes an address takes TLS and a login too: settings, options, Spark's plans. It holds names of files and no
 secret. Used by clients, which connect there, and by options, which check what a user wrote; pure.
 """
 
@@ -21,12 +23,13 @@ from headrace_mq.errors import ConnectionLost
 __all__ = [
     "BrokerAddress",
     "ClientFiles",
+    "ClientLogin",
     "parse_address",
     "reasons_of",
     "unreachable",
 ]
 
-_SCHEME = "tls://"
+_SCHEME, _PLAIN_SCHEME = "tls://", "tcp://"
 
 
 class ClientFiles(NamedTuple):
@@ -43,6 +46,18 @@ class ClientFiles(NamedTuple):
     key: Path | None = None
 
 
+class ClientLogin(NamedTuple):
+    """How a client logs in.
+
+    Attributes:
+        user: its name.
+        password_file: holds its password alone, and no other user of the machine can read it.
+    """
+
+    user: str
+    password_file: Path
+
+
 class BrokerAddress(NamedTuple):
     """Where a broker may be found.
 
@@ -51,10 +66,12 @@ class BrokerAddress(NamedTuple):
     Attributes:
         places: hosts and ports.
         tls: how to make sure of it; None: without TLS.
+        login: how to log in; None: without a password.
     """
 
     places: tuple[tuple[str, int], ...]
     tls: ClientFiles | None = None
+    login: ClientLogin | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -63,11 +80,15 @@ class BrokerAddress(NamedTuple):
         Raises:
             ValueError: it is none; shows an example.
         """
-        rest, secured, tls = text, text.startswith(_SCHEME), None
-        if secured:
-            rest, _, options = text.removeprefix(_SCHEME).partition("?")
-            tls = _files(options)
-        return cls(tuple(parse_address(each.strip()) for each in rest.split(",")), tls)
+        rest, tls, login = text, None, None
+        if text.startswith((_SCHEME, _PLAIN_SCHEME)):
+            secured = text.startswith(_SCHEME)
+            rest, _, options = text[len(_SCHEME) :].partition("?")
+            given = _options(options, ClientFiles._fields if secured else ())
+            login = _login_of(given)
+            tls = _files(given) if secured else None
+        places = tuple(parse_address(each.strip()) for each in rest.split(","))
+        return cls(places, tls, login)
 
     def secured(self, tls: ClientFiles) -> Self:
         """Returns this address with TLS; files that it names itself go first.
@@ -80,13 +101,30 @@ class BrokerAddress(NamedTuple):
         _require_pair(files)
         return self._replace(tls=files)
 
+    def as_user(self, user: str | None, password_file: Path | None) -> Self:
+        """Returns this address with a login; one that it names itself goes first.
+
+        Raises:
+            ValueError: there is a name without a password, or the reverse.
+        """
+        if self.login is not None:
+            return self
+        given = {"user": user, "password_file": password_file and str(password_file)}
+        return self._replace(login=_login_of({name: one for name, one in given.items() if one}))
+
     def __str__(self) -> str:
         hosts = ",".join(_name(place) for place in self.places)
-        if self.tls is None:
+        if self.tls is None and self.login is None:
             return hosts
-        given = [f"{name}={quote(str(path), safe='/')}"
-                 for name, path in self.tls._asdict().items() if path is not None]  # fmt: skip
-        return f"{_SCHEME}{hosts}{'?' if given else ''}{'&'.join(given)}"
+        named = {
+            **(self.tls._asdict() if self.tls else {}),
+            **(self.login._asdict() if self.login else {}),
+        }
+        given = [
+            f"{name}={quote(str(one), safe='/')}" for name, one in named.items() if one is not None
+        ]
+        scheme = _PLAIN_SCHEME if self.tls is None else _SCHEME
+        return f"{scheme}{hosts}{'?' if given else ''}{'&'.join(given)}"
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -102,19 +140,37 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, number
 
 
-def _files(options: str) -> ClientFiles:
+def _options(options: str, files: tuple[str, ...]) -> dict[str, str]:
+    known = (*files, *ClientLogin._fields)
     try:
         given = dict(parse_qsl(options, strict_parsing=True)) if options else {}
     except ValueError as error:
-        raise ValueError(f"write ?ca=FILE&certificate=FILE&key=FILE, not {options!r}") from error
-    unknown = sorted(given.keys() - set(ClientFiles._fields))
+        example = "&".join(f"{name}={'NAME' if name == 'user' else 'FILE'}" for name in known)
+        raise ValueError(f"write ?{example}, not {options!r}") from error
+    unknown = sorted(given.keys() - set(known))
     if unknown:
         raise ValueError(
-            f"a broker address has no option {unknown[0]!r}; use {', '.join(ClientFiles._fields)}"
+            f"a broker address has no option {unknown[0]!r} here; use {', '.join(known)}"
         )
-    files = ClientFiles(**{name: Path(value) for name, value in given.items()})
+    return given
+
+
+def _files(given: Mapping[str, str]) -> ClientFiles:
+    files = ClientFiles(
+        **{name: Path(given[name]) for name in ClientFiles._fields if name in given}
+    )
     _require_pair(files)
     return files
+
+
+def _login_of(given: Mapping[str, str]) -> ClientLogin | None:
+    named = [name for name in ClientLogin._fields if name in given]
+    if len(named) == 1:
+        raise ValueError(
+            "a user and the file with the password go together: name both, user=NAME&password_file=FILE"
+            " (HEADRACE_USER, HEADRACE_PASSWORD_FILE), or none"
+        )
+    return ClientLogin(given["user"], Path(given["password_file"])) if named else None
 
 
 def _require_pair(files: ClientFiles) -> None:

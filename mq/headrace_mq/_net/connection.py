@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
         client_id: who the client says it is; empty until the handler set it.
         received_bytes: read from the socket so far.
         sent_bytes: handed to the socket so far.
+        user: who has logged in; empty until the handler set it.
         version: the protocol version it speaks, once agreed.
     """
 
@@ -122,11 +123,13 @@ class Connection(asyncio.Protocol):
         "client_id",
         "received_bytes",
         "sent_bytes",
+        "user",
         "version",
     )
 
     def __init__(self, server: "FrameServer") -> None:
         self.client_id = ""
+        self.user = ""
         self.version = 0
         self.received_bytes = 0
         self.sent_bytes = 0
@@ -196,10 +199,13 @@ class Connection(asyncio.Protocol):
         waiting = self._reading and not self._closing and not self._chunks
         return self._reader.cuts if waiting and self._reader.held else None
 
-    def greet(self, client_id: str, version: int, frame_bytes_max: int) -> None:
-        """Notes who the client is and raises its frame limit."""
+    def greet(self, client_id: str, version: int) -> None:
+        """Notes who the client says it is; its limits stay those of a stranger."""
         self.client_id = client_id
         self.version = version
+
+    def admit(self, frame_bytes_max: int) -> None:
+        """Raises the frame limit of a client that is let in, and lets it stay."""
         self._reader.frame_bytes_max = frame_bytes_max
         self._deadline.cancel()
         self._server.ledger.greet(self)

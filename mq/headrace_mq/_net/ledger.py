@@ -5,7 +5,7 @@ Each rule takes from a client that holds on, not from one that comes: an honest 
 its frame in one go and reads its answers, so it is never the one that gives way.
 
     connections     a newcomer is refused, above what all or those of its address may have
-    before HELLO    the connection that has been silent for longest goes
+    before HELLO    the connection that has been silent for longest goes: of all, or of one address
     requests        the connection whose frame has been arriving (or waiting) for longest goes
     answers         the connection with the most unread bytes goes
 
@@ -29,6 +29,7 @@ class Budgets(NamedTuple):
     connections_before_hello_max: int
     requests_bytes_max: int
     answers_bytes_max: int
+    connections_before_hello_per_address_max: int = 128
 
 
 class Ledger(Generic[C]):
@@ -74,12 +75,16 @@ class Ledger(Generic[C]):
         self._hosts[connection] = host
         self._counts[host] = self._counts.get(host, 0) + 1
         self._strangers[connection] = None
-        if len(self._strangers) <= self._budgets.connections_before_hello_max:
+        if len(self._strangers) > self._budgets.connections_before_hello_max:
+            return next(iter(self._strangers))
+        most = self._budgets.connections_before_hello_per_address_max
+        if len(self._strangers) <= most:
             return None
-        return next(iter(self._strangers))
+        of_host = [one for one in self._strangers if self._hosts.get(one) == host]
+        return of_host[0] if len(of_host) > most else None
 
     def greet(self, connection: C) -> None:
-        """Notes that a connection has said HELLO."""
+        """Notes that a connection has said HELLO, and has logged in where that is asked for."""
         self._strangers.pop(connection, None)
 
     def leave(self, connection: C) -> None:

@@ -20,6 +20,7 @@ from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.certificates import client_context
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.keepalive import VANISHED_MS
+from headrace_mq._net.login import login_steps
 from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
@@ -30,6 +31,7 @@ from headrace_mq.errors import (
     RequestTimeout,
     TlsFailed,
 )
+from headrace_mq.protocol.access import LoginAnswer
 from headrace_mq.protocol.bodies import Body, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import (
@@ -128,7 +130,7 @@ class Link:
         self._settings = settings
         self._busy_poll: BusyPoll | None = None
         parsed = BrokerAddress.parse(address)
-        self._places, self._tls = list(parsed.places), parsed.tls
+        self._places, self._tls, self._login = list(parsed.places), parsed.tls, parsed.login
         self.address = address
         self.client_id = client_id
         self._on_push = on_push
@@ -149,6 +151,7 @@ class Link:
         Raises:
             ConnectionLost: no broker answered in time; the link is closed again.
             UnsupportedVersion: the broker speaks another version of the protocol.
+            LoginFailed: the broker does not let this user in.
         """
         if self._keeper is not None:
             raise ValueError("a link is started once")
@@ -349,15 +352,25 @@ class Link:
         await loop.create_connection(lambda: tls or connection, host, port)
         try:
             hello = encode(hello_for(self.client_id))
-            connection.ready(
-                decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
-            )
+            answer = decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
+            await self._log_in(connection, answer)
+            connection.ready(answer)
         except BaseException as error:
             connection.end("the handshake failed")
             if tls is not None and tls.failure is not None:
                 raise tls.failure from error
             raise
         return connection
+
+    async def _log_in(self, connection: ClientConnection, hello: HelloAnswer) -> None:
+        steps = login_steps(self._login, hello)
+        request = next(steps, None)
+        while request is not None:
+            body = await connection.request(RequestCode.LOGIN, encode(request))
+            try:
+                request = steps.send(decode(LoginAnswer, body))
+            except StopIteration:
+                return
 
     async def _serve(self, connection: ClientConnection) -> str:
         assert connection.hello is not None

@@ -206,10 +206,12 @@ class FrameServer:
         silent = self.ledger.enter(connection, host)
         if silent is not None:
             most = self.limits.budgets.connections_before_hello_max
+            own = self.limits.budgets.connections_before_hello_per_address_max
             self._refuse(
                 silent,
-                f"more than {most} connections have not said HELLO, and this one has been silent for"
-                " longest; say it at once, or raise connections_before_hello_max",
+                f"more than {most} connections, or {own} of one address, have not said HELLO or not logged in,"
+                " and this one has been silent for longest; do it at once, or raise"
+                " connections_before_hello_max or connections_before_hello_per_address_max",
             )
 
     def close_newest(self, count: int) -> None:

@@ -5,8 +5,8 @@ What each request needs: an action, a resource, and how the resource stands in i
     SET_QUOTA        administer the cluster
     HELLO            nothing    it comes before the login
 
-The broker asks the policy before it serves a request. Two requests are asked about by their own handlers, which
-have read them: PRODUCE for each batch, FETCH for its queues.
+The broker asks the policy before it serves a request. Three requests are asked about by their own handlers, which
+have read them: PRODUCE for each batch, FETCH for its queues, SET_PASSWORD for that of another user.
 
 Used by the broker; uses the bodies of requests. A test fails for a code that is not in the table.
 """
@@ -144,6 +144,7 @@ def _cancel(_data: memoryview, _known: TopicsKnown) -> Iterable[Ask]:
 NEEDS: Mapping[int, Need] = MappingProxyType(
     {
         RequestCode.HELLO: Need("nothing", _nothing, before_login=True),
+        RequestCode.LOGIN: Need("nothing", _nothing, before_login=True),
         RequestCode.HEARTBEAT: Need("consume group:NAME", _heartbeat),
         RequestCode.PRODUCE: Need("publish topic:NAME of each batch", None),
         RequestCode.FETCH: Need("consume topic:NAME of each queue, and the group", None),
@@ -184,5 +185,11 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.BROKER_STATUS: _cluster(Action.READ),
         RequestCode.SET_GROUP: _one(Action.UPDATE, SetGroup, ResourceKind.GROUP),
         RequestCode.RELEASE_MESSAGES: _one(Action.DELETE, ReleaseMessages, ResourceKind.TOPIC),
+        RequestCode.SET_USER: _cluster(Action.ADMINISTER),
+        RequestCode.SET_PASSWORD: Need("administer cluster; nothing for one's own", None),
+        RequestCode.LIST_USERS: _cluster(Action.ADMINISTER),
+        RequestCode.SET_RULE: _cluster(Action.ADMINISTER),
+        RequestCode.LIST_RULES: _cluster(Action.ADMINISTER),
+        RequestCode.EXPLAIN_ACCESS: _cluster(Action.ADMINISTER),
     }
 )  # fmt: skip

@@ -11,6 +11,7 @@ from headrace_mq.admin.limits import LimitAdministration
 from headrace_mq.admin.lookup import MessageSearch
 from headrace_mq.admin.offsets import OffsetAdministration
 from headrace_mq.admin.tail import MessageTail
+from headrace_mq.admin.users import UserAdministration
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduled import ScheduleDescription
 from headrace_mq.protocol.transactions import TransactionsDescription
@@ -25,6 +26,7 @@ class AdminClient(
     MessageTail,
     DeadLetterAdministration,
     LimitAdministration,
+    UserAdministration,
 ):
     """A connection for administration; use it in an `async with` block.
 

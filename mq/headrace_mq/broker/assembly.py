@@ -10,9 +10,10 @@ from functools import partial
 
 from headrace_mq._net.certificates import ServerCertificates, ServerFiles
 from headrace_mq._net.ledger import Budgets
-from headrace_mq._net.server import FrameServer, ServerLimits
+from headrace_mq._net.server import Connection, FrameServer, ServerLimits
 from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.descriptors import in_use
+from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
@@ -21,10 +22,16 @@ from headrace_mq.broker.fetch.filter_workers.read_ahead import ReadAhead
 from headrace_mq.broker.fetch.filter_workers.workers import FilterWorkers
 from headrace_mq.broker.fetch.long_poll import LongPoll
 from headrace_mq.broker.handlers.fetch import answer_nothing, serve_parked
+from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.deletion import Deletion
+from headrace_mq.broker.users.guard import JOURNAL_TOPICS, Guard
+from headrace_mq.broker.users.logins import Logins
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import CreateTopic
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings
@@ -45,9 +52,16 @@ _JOURNALS = "transient"
 _log = get_logger(__name__)
 
 
-def connect(state: BrokerState, workers: FilterWorkers | None) -> None:
-    """Joins the parts that call each other; without `workers` nothing is looked through elsewhere."""
+def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | None = None) -> None:
+    """Joins the parts that call each other; without `workers` nothing is looked through elsewhere.
+
+    Raises:
+        DataCorrupt, FormatTooNew: the file of users cannot be used.
+        MessageQueueError: login is on, and no one could administer the broker.
+    """
     settings = state.settings
+    if settings.login:
+        _guard(state, UserBook(users_file(settings.store.directory, files)))
     _warn_of_few_descriptors(state)
     budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
     limits = ServerLimits(
@@ -56,7 +70,7 @@ def connect(state: BrokerState, workers: FilterWorkers | None) -> None:
         frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
         outgoing_bytes_max=settings.outgoing_bytes_max,
         # A client that says nothing at all is treated like a member that fell silent.
-        hello_ms=settings.member_expiry_ms,
+        hello_ms=_hello_ms(settings),
         frame_ms=settings.frame_ms_max,
         vanished_ms=settings.vanished_ms_max,
         busy_poll_us=settings.busy_poll_us,
@@ -81,6 +95,32 @@ def connect(state: BrokerState, workers: FilterWorkers | None) -> None:
     state.store.on_visible = partial(_visible, state)
 
 
+def _hello_ms(settings: BrokerSettings) -> int:
+    expiry_ms = settings.member_expiry_ms
+    return min(expiry_ms, settings.login_ms_max) if settings.login else expiry_ms
+
+
+def _guard(state: BrokerState, book: UserBook) -> None:
+    """Has a broker serve users alone that have logged in."""
+    book.load()
+    if not book.has_admin:
+        raise MessageQueueError(
+            "with login on, a broker needs an administrator and this one has none: stop it, run `headrace user"
+            f" add NAME --admin --data {state.settings.store.directory}`, and start it again"
+        )
+
+    def queues_of(topic: str) -> int:
+        return len(state.topics.queues_of(topic)) if topic in state.topics else 0
+
+    # Clients make them with their first message; so they need no permission for that.
+    for topic in JOURNAL_TOPICS:
+        state.topics.create(CreateTopic(topic, 1))
+    now_ms = state.clock.monotonic_ms
+    state.users = book
+    state.guard = Guard(book, queues_of, now_ms)
+    state.logins = Logins[Connection](book.credentials, lambda: book.secret, now_ms)
+
+
 def certificates_of(settings: BrokerSettings) -> ServerCertificates | None:
     """Reads the certificates with which a broker speaks TLS; None: it does not.
 
@@ -95,18 +135,27 @@ def certificates_of(settings: BrokerSettings) -> ServerCertificates | None:
 
 def warn_of_reach(settings: BrokerSettings, address: str) -> None:
     """Says once who may do everything here, where other machines may."""
+    secured = settings.tls_certificate is not None
     if is_loopback(settings.host) or settings.tls_client_ca is not None:
         return
-    if settings.insecure and settings.tls_certificate is None:
+    if settings.login:
+        if not secured:
+            _log.warning(
+                "other machines reach this broker without TLS: passwords are not sent, but everyone on the way"
+                " reads and changes what users send after their login; use TLS",
+                address=address,
+            )
+        return
+    if settings.insecure and not secured:
         _log.warning(
-            "other machines reach this broker without TLS, and it has no login: they may read, send and"
+            "other machines reach this broker without TLS, and its login is off: they may read, send and"
             " delete everything, and so may everyone on the way; let a firewall decide who gets here",
             address=address,
         )
     else:
         _log.warning(
-            "this broker has no login: each client that reaches it may read, send and delete everything;"
-            " ask for client certificates with tls_client_ca, or let a firewall decide who gets here",
+            "the login of this broker is off: each client that reaches it may read, send and delete everything;"
+            " switch it on (--login), ask for client certificates with tls_client_ca, or let a firewall decide who gets here",
             address=address,
         )
 

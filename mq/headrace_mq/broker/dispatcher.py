@@ -24,6 +24,7 @@ from headrace_mq.broker.handlers import (
     releases,
     sessions,
     topics,
+    users,
 )
 from headrace_mq.broker.handlers.fetch import fetch
 from headrace_mq.broker.handlers.produce import produce
@@ -48,6 +49,7 @@ Handler = Callable[[BrokerState, Connection, Frame], "tuple[bytes | memoryview, 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
         RequestCode.HELLO: sessions.hello,
+        RequestCode.LOGIN: users.login,
         RequestCode.HEARTBEAT: sessions.heartbeat,
         RequestCode.PRODUCE: produce,
         RequestCode.FETCH: fetch,
@@ -87,6 +89,12 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.BROKER_STATUS: groups.broker_status,
         RequestCode.SET_GROUP: groups.set_group,
         RequestCode.RELEASE_MESSAGES: releases.release_messages,
+        RequestCode.SET_USER: users.set_user,
+        RequestCode.SET_PASSWORD: users.set_password,
+        RequestCode.LIST_USERS: users.list_users,
+        RequestCode.SET_RULE: users.set_rule,
+        RequestCode.LIST_RULES: users.list_rules,
+        RequestCode.EXPLAIN_ACCESS: users.explain_access,
     }
 )
 
@@ -112,6 +120,8 @@ class Dispatcher:
         """Handles one request; its answer is queued now or comes later."""
         try:
             handler = _choose(connection, frame)
+            if self._state.guard is not None:
+                handler = self._state.guard.passed(connection, frame, handler)
             parts = handler(self._state, connection, frame)
             if parts is None or frame.flags & FLAG_ONEWAY:
                 return

@@ -24,6 +24,7 @@ from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
+from headrace_mq.broker.users.user_book import KeptUsers
 from headrace_mq.store.check.inspection import FoundQueue, MetadataKind
 from headrace_mq.store.retention.timeline import KeptTimeline
 
@@ -41,6 +42,7 @@ __all__ = [
     "topics_file",
     "topics_from",
     "transactions_file",
+    "users_file",
 ]
 
 # Next to the store's own folders.
@@ -91,6 +93,9 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         ),
         f"{METADATA_FOLDER}/timeline.json": MetadataKind(
             KeptTimeline, "no message is then older than the next start"
+        ),
+        f"{METADATA_FOLDER}/users.json": MetadataKind(
+            KeptUsers, "users and their permissions then have to be set again"
         ),
         f"{METADATA_FOLDER}/archive.json": MetadataKind(
             KeptArchive, "the messages in its archive are then out of reach of this broker"
@@ -151,6 +156,12 @@ def timeline_file(store: Path, files: Files | None = None) -> MetadataFile[KeptT
     """The file with what was seen to age."""
     file = f"{METADATA_FOLDER}/timeline.json"
     return MetadataFile(store / file, KeptTimeline, repair=_repair(store, file), files=files)
+
+
+def users_file(store: Path, files: Files | None = None) -> MetadataFile[KeptUsers]:
+    """The file with users and rules."""
+    file = f"{METADATA_FOLDER}/users.json"
+    return MetadataFile(store / file, KeptUsers, repair=_repair(store, file), files=files)
 
 
 def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptArchive]:

@@ -309,7 +309,7 @@ class Broker:
         state.scheduler.load()
         state.transactions.load()
         self._deletion = deletion_of(state)
-        connect(state, self._workers)
+        connect(state, self._workers, self._files)
         return state
 
     def _scheduler(

@@ -32,6 +32,9 @@ from headrace_mq.broker.topics.disk import Watermarks
 from headrace_mq.broker.topics.releases import Releases
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
+from headrace_mq.broker.users.guard import Guard
+from headrace_mq.broker.users.logins import Logins
+from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import encode
@@ -67,6 +70,10 @@ class BrokerState:
         archive: behind the store, if there is one.
         ahead: what other processes look through for readers that are far behind, if there are any.
         check_room: raises StoreFull while new messages are refused, for the disk's or the archive's sake.
+        users: who may log in, and their rules; None: without a login, and everyone may do everything.
+        guard: asks the rules; None likewise.
+        logins: those that have begun; None likewise.
+        strangers: what clients call themselves that have said HELLO and have not been let in yet.
         clients: the connection that replies to a client go to.
         peers: who is connected, from the handshake on.
         produced: what producers sent, by queue.
@@ -99,6 +106,9 @@ class BrokerState:
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
     archive: Archive | None = None
+    users: UserBook | None = None
+    guard: Guard | None = None
+    logins: Logins[Connection] | None = None
     ahead: ReadAhead | None = None
     server: FrameServer = field(init=False)
     long_poll: LongPoll = field(init=False)
@@ -108,6 +118,7 @@ class BrokerState:
     descriptors: Descriptors = field(init=False)
     limited: bool = False
     address: str = ""
+    strangers: dict[Connection, str] = field(default_factory=dict)
     clients: dict[str, Connection] = field(default_factory=dict)
     peers: dict[Connection, Peer] = field(default_factory=dict)
     produced: Meters[QueueRef] = field(default_factory=Meters)
@@ -257,6 +268,9 @@ class BrokerState:
         if self.clients.get(connection.client_id) is connection:
             del self.clients[connection.client_id]
         self.peers.pop(connection, None)
+        self.strangers.pop(connection, None)
+        if self.logins is not None:
+            self.logins.forget(connection)
         self.long_poll.drop(connection)
         self.throttle.drop(connection)
         self.transactions.forget(connection)

@@ -84,12 +84,16 @@ class Hello(Body, frozen=True):
 
 
 class HelloAnswer(Body, frozen=True):
-    """The broker's name, the version to speak and the connection's limits."""
+    """The broker's name, the version to speak and the connection's limits.
+
+    `login` names the mechanisms of which the client must use one before anything else; none: it is let in.
+    """
 
     broker: str
     version: int
     epoch: int
     frame_bytes_max: int
+    login: list[str] = []
 
 
 class Produced(Body, frozen=True):

@@ -14,6 +14,7 @@ class RequestCode(IntEnum):
 
     HELLO = 1
     HEARTBEAT = 2
+    LOGIN = 3
     PRODUCE = 10
     FETCH = 11
     COMMIT_OFFSETS = 20
@@ -52,5 +53,11 @@ class RequestCode(IntEnum):
     BROKER_STATUS = 65
     SET_GROUP = 66
     RELEASE_MESSAGES = 67
+    SET_USER = 120
+    SET_PASSWORD = 121
+    LIST_USERS = 122
+    SET_RULE = 123
+    LIST_RULES = 124
+    EXPLAIN_ACCESS = 125
     PUSHED_REPLY = 128
     PUSHED_GROUP_CHANGE = 129

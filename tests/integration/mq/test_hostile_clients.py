@@ -155,7 +155,7 @@ async def test_an_unknown_request_and_a_damaged_batch_leave_the_connection_open(
     broker: Broker, served: Any
 ) -> None:
     raw = await Raw.dial(broker)
-    raw.say(120, b"", correlation=2)
+    raw.say(127, b"", correlation=2)
     batch = encode_batch(QueueRef("t", 0), Columns([], [], [], [b"x"], []), born_first_ms=1)
     batch[-1] ^= 1
     raw.say(RequestCode.PRODUCE, bytes(batch), correlation=3)

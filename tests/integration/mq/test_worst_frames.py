@@ -20,6 +20,17 @@ from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.kept import KeptTopic
 from headrace_mq.errors import ResponseCode
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.access import (
+    SCRAM,
+    Credentials,
+    ExplainAccess,
+    ListRules,
+    Login,
+    RuleEntry,
+    SetPassword,
+    SetRule,
+    SetUser,
+)
 from headrace_mq.protocol.administration import (
     CloneOffsets,
     DeleteGroup,
@@ -149,6 +160,13 @@ TINY = ["t0"] * 80_000
 FOUR = NAMES[:4]
 WORST: dict[int, list[Body | bytes]] = {
     RequestCode.HELLO: [b"\x94\xd9\xff" + b"x" * 255 + b"\x01\x01\xdc\x7f\xff" + bytes(32_767)],
+    RequestCode.LOGIN: [Login(SCRAM, "n,,n=" + "a" * 250_000)],
+    RequestCode.SET_USER: [SetUser("add", "a", set_roles=True, roles=["r"] * 100_000)],
+    RequestCode.SET_PASSWORD: [SetPassword("a", Credentials(bytes(200_000), b"", b"", 1 << 60))],
+    RequestCode.LIST_USERS: [b""],
+    RequestCode.SET_RULE: [SetRule(RuleEntry("a", "read", "topic:" + "a" * 250_000, allows=True))],
+    RequestCode.LIST_RULES: [ListRules("a" * 250_000)],
+    RequestCode.EXPLAIN_ACCESS: [ExplainAccess("a", "read", "topic:" + "a" * 250_000)],
     RequestCode.HEARTBEAT: [
         Heartbeat("crowd", "m0", [HeldQueues(name, [*range(21)]) for name in NAMES]),
         Heartbeat("crowd", "m0", [HeldQueues("t0", [1] * 80_000)]),

@@ -15,7 +15,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
 
-__all__ = ["KeptBroker", "next_epoch"]
+__all__ = ["KeptBroker", "is_used", "next_epoch"]
 
 _log = get_logger(__name__)
 
@@ -45,7 +45,7 @@ def next_epoch(
     kept = file.read()
     if kept is not None:
         epoch = kept.epoch + 1
-    elif _is_used(files, store):
+    elif is_used(files, store):
         # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
         epoch = now_ms // 1_000
         _log.warning(
@@ -57,7 +57,7 @@ def next_epoch(
     return epoch
 
 
-def _is_used(files: Files, store: Path) -> bool:
+def is_used(files: Files, store: Path) -> bool:
     """Whether an earlier start left anything but an empty store."""
     if not files.exists(store):
         return False

@@ -88,10 +88,13 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
 
     Raises:
         InvalidArgument: a value is out of its range.
+        NotPermitted: the user may not read a topic, or not for the group.
         Throttled: a quota is used up, and too many requests wait for it already.
     """
     request = decode(Fetch, frame.body)
     _check(state, request)
+    if state.guard is not None:
+        state.guard.require_fetch(connection, _topics(request), request.group)
     peer = state.peers.get(connection)
     if peer is not None:
         peer.reads = True

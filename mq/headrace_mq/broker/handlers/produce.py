@@ -5,12 +5,13 @@ Called by the dispatcher; uses the store. Of a payload only the structure is loo
 schedule and of transactions are decoded, of those to compacted topics the keys are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.access.resources import Action, Ask, ResourceKind
 from headrace_mq.broker.handlers.throttle import hold_produce
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.quotas.creations import QUEUES
@@ -18,6 +19,7 @@ from headrace_mq.broker.schedule import delivery as schedule_delivery
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import COMPACT
 from headrace_mq.broker.transactions import delivery as transaction_delivery
+from headrace_mq.broker.users.guard import JOURNAL_TOPICS
 from headrace_mq.errors import (
     BrokerError,
     BrokerStopping,
@@ -108,24 +110,39 @@ class _Request:
             check_topic(topic)
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
+        if state.guard is not None and topic not in JOURNAL_TOPICS:
+            state.guard.require(self._connection, _create(topic))
         if not self._tried:
             self._tried = True
             may_make = state.may_make(self._connection, QUEUES)
             try:
-                state.topics.admit(self._topics(), may_make=may_make)
+                state.topics.admit(self._topics(state), may_make=may_make)
             except BrokerError as error:
                 self._refusal = error
         if self._refusal is not None:
             # A new one: an error that is raised again and again collects all their tracebacks.
             raise type(self._refusal)(str(self._refusal))
 
-    def _topics(self) -> set[str]:
-        """The topics of all batches that can be read, but for names that no topic can have."""
+    def permit(self, state: BrokerState, topics: Iterable[str]) -> None:
+        """Raises NotPermitted unless the client may send to topics."""
+        if state.guard is not None:
+            for topic in topics:
+                state.guard.require_publish(self._connection, topic)
+
+    def _topics(self, state: BrokerState) -> set[str]:
+        """The topics of all batches that can be read, but for those that may not be made."""
         found = set()
         for batch in self._batches:
             with suppress(DataCorrupt, ValueError):
                 found.add(check_topic(read_header(batch).queue.topic))
-        return found
+        guard = state.guard
+        if guard is None:
+            return found
+        return {topic for topic in found if guard.allows(self._connection, _create(topic))}
+
+
+def _create(topic: str) -> Ask:
+    return Ask(Action.CREATE, ResourceKind.TOPIC, topic)
 
 
 def _produce_batch(
@@ -187,9 +204,11 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview, request: 
     if state.limited:
         state.backlogs.check(topic)
     if topic == SCHEDULE_TOPIC:
-        state.scheduler.check(header, batch)
+        request.permit(state, state.scheduler.check(header, batch))
     elif topic == TRANSACTION_TOPIC:
-        state.transactions.check(header, batch)
+        request.permit(state, state.transactions.check(header, batch))
+    elif state.guard is not None:
+        request.permit(state, (topic,))
     try:
         retention = state.topics.for_append(header.queue)
     except TopicNotFound:

@@ -8,6 +8,7 @@ from headrace_mq._net.server import Connection
 from headrace_mq.broker.groups.locks import Owner
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.users.guard import audit
 from headrace_mq.errors import (
     InvalidArgument,
     MalformedRequest,
@@ -15,6 +16,7 @@ from headrace_mq.errors import (
     UnsupportedVersion,
 )
 from headrace_mq.message import check_topic
+from headrace_mq.protocol.access import SCRAM
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     Heartbeat,
@@ -37,6 +39,7 @@ __all__ = [
     "NAME_BYTES_MAX",
     "TOPICS_PER_MEMBER_MAX",
     "check_name",
+    "enter",
     "heartbeat",
     "hello",
     "join_group",
@@ -61,9 +64,9 @@ def check_name(what: str, name: str) -> None:
 
 
 def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Agrees on a version and raises the connection's limits.
+    """Agrees on a version, and lets the client in unless it must log in first.
 
-    A second connection with the same client id takes over the replies of the first.
+    A certificate that is a user is a login.
 
     Raises:
         MalformedRequest: the connection has said hello before.
@@ -78,17 +81,41 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
             f"this broker speaks protocol version {PROTOCOL_VERSION}, the client"
             f" {request.version_min} to {request.version_max}; update the older of the two"
         )
-    limit = state.settings.frame_bytes_max
-    connection.greet(request.client_id, PROTOCOL_VERSION, limit)
-    state.clients[request.client_id] = connection
+    connection.greet(request.client_id, PROTOCOL_VERSION)
     software = request.software.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
+    state.strangers[connection] = software
+    subject = connection.principal if state.users is not None else ""
+    login: list[str] = []
+    if state.users is None:
+        enter(state, connection, "")
+    elif subject and state.users.is_certified(subject):
+        enter(state, connection, subject)
+        audit(connection, "login", "done", certificate=subject)
+    else:
+        login = [SCRAM]
+    limit = state.settings.frame_bytes_max
+    return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit, login)),)
+
+
+def enter(state: BrokerState, connection: Connection, user: str) -> None:
+    """Lets a client in that has said HELLO, and raises its limits.
+
+    A second connection with the same client id takes over the replies of the first.
+
+    Args:
+        state: of the broker.
+        connection: of the client.
+        user: who has logged in; empty where there is no login.
+    """
+    connection.user = user
+    connection.admit(state.settings.frame_bytes_max)
+    state.clients[connection.client_id] = connection
     state.peers[connection] = Peer(
-        client_id=request.client_id,
+        client_id=connection.client_id,
         address=connection.peer,
-        software=software,
+        software=state.strangers.pop(connection, ""),
         since_ms=state.clock.now_ms(),
     )
-    return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit)),)
 
 
 def heartbeat(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:

@@ -55,7 +55,7 @@ from headrace_mq.protocol.batch import (
     BatchHeader,
     Columns,
 )
-from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE, ScheduleDescription
+from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE, TOPIC_HEADER, ScheduleDescription
 
 __all__ = ["Scheduler"]
 
@@ -121,8 +121,8 @@ class Scheduler(JournalWorker[Delivery]):
         self._noted_ms = self._schedule.ahead_ms
         self._clock.assume(self._noted_ms)
 
-    def check(self, header: BatchHeader, batch: memoryview) -> None:
-        """Raises unless a client may append this batch to the journal.
+    def check(self, header: BatchHeader, batch: memoryview) -> set[str]:
+        """Returns the topics of a batch that clients append to the journal.
 
         Raises:
             InvalidArgument: a message cannot be scheduled; the sentence says why.
@@ -138,6 +138,7 @@ class Scheduler(JournalWorker[Delivery]):
                 " may; try again later, or raise scheduled_max"
             )
         self._note_clock()
+        return {headers[TOPIC_HEADER] for headers in columns.headers}
 
     def cancel(self, number: int) -> asyncio.Future[None] | None:
         """Takes a pending message back; None where it is not pending (any more).

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from headrace_mq._net.address import BrokerAddress, reasons_of, unreachable
+from headrace_mq._net.address import BrokerAddress, ClientLogin, reasons_of, unreachable
 from headrace_mq._net.certificates import broken_sentence, client_context
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
 from headrace_mq._net.link import hello_for
+from headrace_mq._net.login import login_steps
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
@@ -33,6 +34,7 @@ from headrace_mq.errors import (
     error_for,
 )
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.access import LoginAnswer
 from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.batch import (
     BatchHeader,
@@ -308,7 +310,7 @@ class BlockingReader:
 
     def _connect(self) -> None:
         """Connects to the first address that answers; all together have the time of one."""
-        places, tls = BrokerAddress.parse(self._address)
+        places, tls, login = BrokerAddress.parse(self._address)
         context = None if tls is None else client_context(tls)
         timeout_s = self._timeout_ms / 1_000
         failures: dict[tuple[str, int], Exception] = {}
@@ -322,7 +324,7 @@ class BlockingReader:
                 self._host = place[0]
                 if context is not None:
                     self._secure(context)
-                self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
+                self._greet(login)
             except (OSError, ConnectionLost, RequestTimeout) as error:
                 self.close()
                 if reached and len(places) == 1:
@@ -335,6 +337,17 @@ class BlockingReader:
             else:
                 return
         raise unreachable(self._address, reasons_of(failures)) from next(iter(failures.values()))
+
+    def _greet(self, login: ClientLogin | None) -> None:
+        hello = self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
+        steps = login_steps(login, hello)
+        request = next(steps, None)
+        while request is not None:
+            answer = self._ask(LoginAnswer, RequestCode.LOGIN, request)
+            try:
+                request = steps.send(answer)
+            except StopIteration:
+                return
 
     def _secure(self, context: ssl.SSLContext) -> None:
         try:

@@ -15,7 +15,7 @@ from headrace_mq._net.address import BrokerAddress, ClientFiles, parse_address, 
 )
 def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
     assert parse_address(address) == parts
-    assert BrokerAddress.parse(address) == ((parts,), None)
+    assert BrokerAddress.parse(address) == ((parts,), None, None)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
 
 def test_a_broker_that_moved_has_several_addresses() -> None:
     places = (("old", 1), ("::1", 2), ("127.0.0.1", 3))
-    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None)
-    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (places, ClientFiles())
+    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None, None)
+    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (places, ClientFiles(), None)
     with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
         BrokerAddress.parse("old:1,queue")
     with pytest.raises(ValueError, match=r"looks like .*, not ''"):
@@ -46,7 +46,7 @@ def test_an_address_names_the_files_of_tls() -> None:
     ("options", "sentence"),
     [
         ("ca", "write \\?ca=FILE"),
-        ("cafile=x", "no option 'cafile'; use ca, certificate, key"),
+        ("cafile=x", "no option 'cafile' here; use ca, certificate, key, user, password_file"),
         ("key=x", "go together"),
         ("certificate=x", "go together"),
     ],

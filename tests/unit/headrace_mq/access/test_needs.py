@@ -17,8 +17,8 @@ from headrace_mq.protocol.bodies import (
 from headrace_mq.protocol.codes import RequestCode
 
 PUSHED_FROM = 128
-OPEN = {RequestCode.HELLO}
-ASKED_BY_THEIR_HANDLERS = {RequestCode.PRODUCE, RequestCode.FETCH}
+OPEN = {RequestCode.HELLO, RequestCode.LOGIN}
+ASKED_BY_THEIR_HANDLERS = {RequestCode.PRODUCE, RequestCode.FETCH, RequestCode.SET_PASSWORD}
 
 
 def asked(code: RequestCode, body: Body | None = None, *, queues: int = 0) -> list[str]:

@@ -218,7 +218,7 @@ def examples() -> dict[str, bytes]:
     )
     stored = bytearray(batch)
     assign(stored, base_offset=5, position=4_096, appended_at_ms=1_700_000_000_123, epoch=7)
-    hello = HelloAnswer("127.0.0.1:9876", 1, 7, 4_259_840)
+    hello = HelloAnswer("127.0.0.1:9876", 1, 7, 4_259_840, [])
     fetch = Fetch([FetchFrom("t", 2, 5)], 1 << 20, 15_000, "g")
     states = encode_fetch_answer(FetchAnswer([FetchedQueue("t", 2, 0, 6)]))
     refusal = ErrorAnswer("there is no topic 'u'; create it first, or correct the name")

@@ -6,6 +6,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
     assert {code.name: code.value for code in RequestCode} == {
         "HELLO": 1,
         "HEARTBEAT": 2,
+        "LOGIN": 3,
         "PRODUCE": 10,
         "FETCH": 11,
         "COMMIT_OFFSETS": 20,
@@ -44,6 +45,12 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "LIST_CONNECTIONS": 64,
         "BROKER_STATUS": 65,
         "SET_GROUP": 66,
+        "SET_USER": 120,
+        "SET_PASSWORD": 121,
+        "LIST_USERS": 122,
+        "SET_RULE": 123,
+        "LIST_RULES": 124,
+        "EXPLAIN_ACCESS": 125,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

@@ -1,0 +1,130 @@
+"""
+Administration of users and permissions.
+
+A part of `AdminClient`. A password stays here: the broker is sent what it checks proofs by.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace_mq._net.login import credentials_of
+from headrace_mq.admin.connection import AdminConnection
+from headrace_mq.protocol.access import (
+    AS_IT_IS,
+    ExplainAccess,
+    Explanation,
+    ListRules,
+    RuleEntry,
+    RulesAnswer,
+    SetPassword,
+    SetRule,
+    SetUser,
+    UserEntry,
+    UsersAnswer,
+)
+from headrace_mq.protocol.codes import RequestCode
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+__all__ = ["UserAdministration"]
+
+
+class UserAdministration(AdminConnection):
+    """The calls about users and rules; each takes effect at once, also on connections that are open."""
+
+    async def users(self) -> list[UserEntry]:
+        """All users. Raises InvalidArgument: this broker has no login."""
+        return (await self._ask(UsersAnswer, RequestCode.LIST_USERS)).users
+
+    async def add_user(
+        self,
+        name: str,
+        password: "SecretStr | None",
+        *,
+        roles: Sequence[str] = (),
+        admin: bool = False,
+    ) -> UserEntry:
+        """Adds a user; durable.
+
+        Args:
+            name: as it logs in; without a password the whole subject of its certificate, `CN=reports,O=Bank`.
+            password: None for a user with a certificate.
+            roles: whose rules hold for it, too.
+            admin: whether it may do everything.
+
+        Raises:
+            InvalidArgument: there is a user of that name, or a value is out of its range.
+            NotPermitted: only administrators make administrators.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        made = [] if password is None else [credentials_of(password)]
+        return await self._set(
+            SetUser("add", name, made, set_roles=True, roles=list(roles), admin=int(admin))
+        )
+
+    async def change_user(
+        self, name: str, *, roles: Sequence[str] | None = None, disabled: bool | None = None
+    ) -> UserEntry:
+        """Changes the roles of a user, or whether it is disabled; durable. Raises as `add_user`."""
+        off = AS_IT_IS if disabled is None else int(disabled)
+        return await self._set(
+            SetUser(
+                "change", name, set_roles=roles is not None, roles=list(roles or ()), disabled=off
+            )
+        )
+
+    async def remove_user(self, name: str) -> UserEntry:
+        """Removes a user with its own rules; durable. Raises as `add_user`."""
+        return await self._set(SetUser("remove", name))
+
+    async def set_password(self, name: str, password: "SecretStr") -> UserEntry:
+        """Changes a password: your own, or as an administrator that of another; durable.
+
+        Other connections of the user end.
+
+        Raises:
+            NotPermitted: it is the password of another user.
+            InvalidArgument: there is no such user.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        asked = SetPassword(name, credentials_of(password))
+        return (await self._ask(UsersAnswer, RequestCode.SET_PASSWORD, asked)).users[0]
+
+    async def set_rule(
+        self, subject: str, action: str, resource: str, *, allows: bool
+    ) -> list[RuleEntry]:
+        """Allows something or denies it, in place of a rule about the same; durable.
+
+        Args:
+            subject: a user, or `role:NAME`.
+            action: such as "publish"; "*" for all.
+            resource: such as "topic:orders", "topic:orders.*", "group:*", "cluster".
+            allows: whether it allows that, or denies it.
+
+        Returns:
+            The rules of the subject.
+
+        Raises:
+            InvalidArgument: a word has no meaning, or there is no such user.
+            StoreFull: the broker's disk is full; nothing was changed.
+        """
+        asked = SetRule(RuleEntry(subject, action, resource, allows))
+        return (await self._ask(RulesAnswer, RequestCode.SET_RULE, asked)).rules
+
+    async def remove_rule(self, subject: str, action: str, resource: str) -> list[RuleEntry]:
+        """Takes a rule away; durable. Raises as `set_rule`, and InvalidArgument if there is none."""
+        asked = SetRule(RuleEntry(subject, action, resource, allows=True), remove=True)
+        return (await self._ask(RulesAnswer, RequestCode.SET_RULE, asked)).rules
+
+    async def rules(self, subject: str = "") -> list[RuleEntry]:
+        """The rules of a user with those of its roles, or of a role; all without a subject."""
+        return (await self._ask(RulesAnswer, RequestCode.LIST_RULES, ListRules(subject))).rules
+
+    async def explain(self, user: str, action: str, resource: str) -> Explanation:
+        """Whether a user may do something, and which rule decides. Raises InvalidArgument."""
+        asked = ExplainAccess(user, action, resource)
+        return await self._ask(Explanation, RequestCode.EXPLAIN_ACCESS, asked)
+
+    async def _set(self, asked: SetUser) -> UserEntry:
+        return (await self._ask(UsersAnswer, RequestCode.SET_USER, asked)).users[0]

@@ -1,0 +1,323 @@
+"""A broker with a login, and every kind of client: who gets in, what they may do, and when that ends."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from headrace_mq import AdminClient, BlockingReader, Consumer, Message, Producer
+from headrace_mq._net.login import credentials_of
+from headrace_mq.broker.metadata import users_file
+from headrace_mq.broker.server import Broker
+from headrace_mq.broker.users.logins import FAILURES_MAX
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.errors import (
+    FrameTooLarge,
+    LoginFailed,
+    MessageQueueError,
+    NotPermitted,
+)
+from headrace_mq.protocol.access import SetUser
+from headrace_mq.protocol.bodies import ErrorAnswer, Hello, decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import FrameReader, encode_frame, encode_frame_head
+from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
+from headrace_mq.supervisor.supervisor import is_answered
+from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk
+
+PASSWORD = "a long pencil"
+QUICK = {"reconnect_ms_min": 1, "reconnect_ms_max": 1}
+
+
+@asynccontextmanager
+async def guarded(disk: Any = None, **settings: Any) -> AsyncIterator[Broker]:
+    disk = disk or memory_disk()
+    files = disk.mount()
+    book = UserBook(users_file(DIRECTORY, files))
+    book.load()
+    if not book.has_admin:
+        book.change(SetUser("add", "root", [credentials_of(SecretStr(PASSWORD))], admin=1))
+    store = StoreSettings(
+        directory=DIRECTORY, segment_bytes=SEGMENT_BYTES, compact_segment_bytes=SEGMENT_BYTES
+    )
+    running = Broker(
+        BrokerSettings(store=store, port=0, login=True, **settings), disk=disk, files=files
+    )
+    async with running:
+        yield running
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with guarded() as running:
+        yield running
+
+
+class Door:
+    """Addresses of a broker with users in them."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self.folder, self.broker = folder, broker
+
+    def of(self, user: str, password: str = PASSWORD) -> str:
+        file = self.folder / f"{len(list(self.folder.iterdir()))}.txt"
+        file.write_text(f"{password}\n")
+        file.chmod(0o600)
+        return f"tcp://{self.broker.address}?user={user}&password_file={file}"
+
+    async def add(self, name: str, *rules: str) -> str:
+        async with AdminClient(self.of("root")) as admin:
+            await admin.add_user(name, SecretStr(PASSWORD))
+            for rule in rules:
+                action, resource = rule.split()
+                await admin.set_rule(name, action, resource, allows=True)
+        return self.of(name)
+
+
+@pytest.fixture
+def door(tmp_path: Path, broker: Broker) -> Door:
+    folder = tmp_path / "passwords"
+    folder.mkdir()
+    return Door(folder, broker)
+
+
+async def test_a_user_sends_and_reads_what_rules_allow_and_nothing_else(door: Door) -> None:
+    ann = await door.add(
+        "ann",
+        "publish topic:orders",
+        "create topic:orders",
+        "consume topic:orders",
+        "consume group:kitchen",
+    )
+    async with Producer(ann, ProducerSettings(**QUICK)) as producer:
+        await producer.send(Message(topic="orders", key="k", body=b"tea"))
+        with pytest.raises(NotPermitted, match="'ann' may not create topic:bills"):
+            await producer.send(Message(topic="bills", body=b"tea"))
+    settings = ConsumerSettings(**QUICK)
+    async with Consumer(ann, group="kitchen", topics=["orders"], settings=settings) as consumer:
+        while not await consumer.poll():
+            pass
+    async with AdminClient(ann) as admin:
+        with pytest.raises(NotPermitted, match="may not administer cluster"):
+            await admin.add_user("eve", SecretStr("x"), admin=True)
+        with pytest.raises(NotPermitted, match="may not delete topic:orders"):
+            await admin.delete_queues("orders")
+
+    def read() -> int:
+        with BlockingReader(ann) as reader:
+            return sum(one.end for one in reader.ranges(["orders"]))
+
+    assert await asyncio.to_thread(read) == 1
+
+
+async def test_scheduled_messages_need_permission_for_their_own_topic(door: Door) -> None:
+    root = door.of("root")
+    async with AdminClient(root) as admin:
+        for topic in ("orders", "bills"):
+            await admin.create_topic(topic, 1)
+    ann = await door.add("ann", "publish topic:orders")
+    async with Producer(ann, ProducerSettings(**QUICK)) as producer:
+        await producer.schedule(Message(topic="orders", body=b"later"), delay_ms=60_000)
+        with pytest.raises(NotPermitted, match="publish topic:bills"):
+            await producer.schedule(Message(topic="bills", body=b"later"), delay_ms=60_000)
+
+
+async def test_a_change_takes_effect_on_open_connections_at_once(door: Door) -> None:
+    ann = await door.add(
+        "ann", "publish topic:orders", "create topic:orders", "consume topic:orders"
+    )
+    async with (
+        AdminClient(door.of("root")) as root,
+        Producer(ann, ProducerSettings(**QUICK)) as producer,
+    ):
+        await producer.send(Message(topic="orders", body=b"1"))
+        await root.set_rule("ann", "publish", "topic:orders", allows=False)
+        with pytest.raises(NotPermitted):
+            await producer.send(Message(topic="orders", body=b"2"))
+        await root.set_rule("ann", "publish", "topic:orders", allows=True)
+        await producer.send(Message(topic="orders", body=b"3"))
+        found = await root.explain("ann", "publish", "topic:orders")
+        assert (found.allowed, found.rule) == (True, "allow ann publish topic:orders")
+
+
+async def test_a_fetch_that_waits_ends_with_its_permission(door: Door) -> None:
+    ann = await door.add(
+        "ann", "publish topic:t", "create topic:t", "consume topic:t", "consume group:g"
+    )
+    async with (
+        AdminClient(door.of("root")) as root,
+        Producer(ann, ProducerSettings(**QUICK)) as producer,
+        Consumer(ann, group="g", topics=["t"], settings=ConsumerSettings(**QUICK)) as consumer,
+    ):
+        await producer.send(Message(topic="t", body=b"1"))
+        while not await consumer.poll():
+            pass
+        assert door.broker._state is not None
+        while not len(door.broker._state.long_poll):
+            await asyncio.sleep(0)
+        await root.set_rule("ann", "consume", "topic:t", allows=False)
+        assert not len(door.broker._state.long_poll)
+
+
+async def test_a_disabled_user_is_cut_off_and_does_not_return(door: Door) -> None:
+    ann = await door.add("ann", "read cluster")
+    async with AdminClient(door.of("root")) as root, AdminClient(ann, timeout_ms=2_000) as client:
+        await client.status()
+        await root.change_user("ann", disabled=True)
+        with pytest.raises(LoginFailed, match="does not let 'ann' in"):
+            await client.status()
+        await root.change_user("ann", disabled=False)
+        await client.status()
+
+
+async def test_a_user_changes_its_own_password_and_no_other(door: Door) -> None:
+    ann = await door.add("ann", "read cluster")
+    async with AdminClient(ann) as client:
+        await client.set_password("ann", SecretStr("another one"))
+        with pytest.raises(NotPermitted):
+            await client.set_password("root", SecretStr("mine now"))
+    with pytest.raises(LoginFailed):
+        async with AdminClient(ann):
+            pass
+    async with AdminClient(door.of("ann", "another one")) as client:
+        await client.status()
+
+
+async def test_those_that_administer_users_make_no_administrators(door: Door) -> None:
+    clerk = await door.add("clerk", "administer cluster")
+    async with AdminClient(clerk) as client:
+        await client.add_user("bob", SecretStr(PASSWORD))
+        for attempt in (
+            client.add_user("eve", SecretStr(PASSWORD), admin=True),
+            client.set_password("root", SecretStr("mine now")),
+            client.change_user("root", disabled=True),
+        ):
+            with pytest.raises(NotPermitted, match="only an administrator"):
+                await attempt
+
+
+async def test_a_client_without_a_user_says_what_to_set(broker: Broker) -> None:
+    with pytest.raises(LoginFailed, match="HEADRACE_USER and HEADRACE_PASSWORD_FILE"):
+        async with AdminClient(broker.address):
+            pass
+
+    def read() -> None:
+        with pytest.raises(LoginFailed, match="HEADRACE_USER"):
+            BlockingReader(broker.address)
+
+    await asyncio.to_thread(read)
+    assert await is_answered(broker.address, timeout_ms=5_000)
+
+
+async def test_failures_lock_a_name_for_their_address_and_stand_in_the_audit(door: Door) -> None:
+    wrong = door.of("root", "wrong")
+    with capture_logs() as logs:
+        for number in range(FAILURES_MAX + 1):
+            sentence = "wrong" if number < FAILURES_MAX else "too many logins as 'root'"
+            with pytest.raises(LoginFailed, match=sentence):
+                await asyncio.to_thread(BlockingReader, wrong)
+    failed = [one for one in logs if one["event"] == "audit"]
+    assert {(one["action"], one["outcome"]) for one in failed} == {("login", "failed")}
+    assert len(failed) == FAILURES_MAX + 1
+    assert PASSWORD not in str(logs)
+    assert "'wrong'" not in str(logs)
+
+
+async def test_a_flood_of_wrong_logins_costs_the_broker_little(broker: Broker) -> None:
+    state = broker._state
+    assert state is not None
+    assert state.logins is not None
+    from headrace_mq.protocol.access import SCRAM, Login
+
+    begun = time.process_time()
+    for number in range(1_000):
+        host = f"h{number % 7}"
+        try:
+            first = state.logins.step(number, host, Login(SCRAM, f"n,,n=root,r=x{number}"))  # type: ignore[arg-type]  # a connection is only compared
+            nonce = first.answer.message.partition(",")[0]
+            state.logins.step(number, host, Login(SCRAM, f"c=biws,{nonce},p=AAAA"))  # type: ignore[arg-type]  # a connection is only compared
+        except LoginFailed:
+            continue
+    # A thousand in a second would take less than this share of the loop.
+    assert (time.process_time() - begun) / 1 < 0.5
+
+
+async def test_frames_stay_small_until_the_login(broker: Broker) -> None:
+    host, port = broker.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(encode_frame(RequestCode.HELLO, 1, encode(Hello("c", 1, 1))))
+    frames = FrameReader(1 << 20)
+    while not list(frames.feed(await reader.read(1 << 16))):
+        pass
+    writer.write(encode_frame_head(RequestCode.PRODUCE, 2, 100_000))
+    (answer,) = list(frames.feed(await reader.read(1 << 16)))
+    assert answer.code == FrameTooLarge.code
+    assert "65536" in decode(ErrorAnswer, answer.body).sentence
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_client_that_does_not_log_in_is_cut_off() -> None:
+    async with guarded(login_ms_max=50) as broker:
+        host, port = broker.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(encode_frame(RequestCode.HELLO, 1, encode(Hello("c", 1, 1))))
+        async with asyncio.timeout(10):
+            while await reader.read(1 << 16):
+                pass
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_broker_without_an_administrator_does_not_start() -> None:
+    disk = memory_disk()
+    store = StoreSettings(
+        directory=DIRECTORY, segment_bytes=SEGMENT_BYTES, compact_segment_bytes=SEGMENT_BYTES
+    )
+    broker = Broker(BrokerSettings(store=store, port=0, login=True), disk=disk, files=disk.mount())
+    with pytest.raises(MessageQueueError, match="headrace user add NAME --admin --data /broker"):
+        await broker.start()
+
+
+async def test_a_certificate_that_is_a_user_is_a_login(tmp_path: Path, authority: Any) -> None:
+    certificate, key = authority.issue(tmp_path, "localhost", "127.0.0.1")
+    ca = authority.write(tmp_path)
+    tls = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": ca}
+    async with guarded(**tls) as broker:
+        folder = tmp_path / "passwords"
+        folder.mkdir()
+        address = f"tls://{broker.address}?ca={ca}&certificate={certificate}&key={key}"
+        with pytest.raises(LoginFailed, match="asks for a login"):
+            async with AdminClient(address):
+                pass
+        assert broker._state is not None
+        assert broker._state.users is not None
+        subject = ""
+        root = Door(folder, broker).of("root").partition("?")[2]
+        async with AdminClient(f"{address}&{root}") as admin:
+            subject = next(iter(broker._state.peers)).principal
+            assert subject
+            await admin.add_user(subject, None)
+            await admin.set_rule(subject, "read", "cluster", allows=True)
+        async with AdminClient(address) as admin:
+            await admin.status()
+            with pytest.raises(NotPermitted, match="read topic"):
+                await admin.topics()
+
+
+async def test_users_and_rules_hold_across_a_restart(tmp_path: Path) -> None:
+    disk = memory_disk()
+    async with guarded(disk) as broker:
+        ann = await Door(tmp_path, broker).add("ann", "read topic:*")
+    async with guarded(disk) as broker:
+        address = f"tcp://{broker.address}?{ann.partition('?')[2]}"
+        async with AdminClient(address) as admin:
+            await admin.topics()
+            with pytest.raises(NotPermitted):
+                await admin.delete_queues("none")

@@ -1,0 +1,179 @@
+"""No request passes that its user may not make, and the audit has who wanted it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace_mq.access.needs import NEEDS
+from headrace_mq.access.resources import Action, Ask, ResourceKind
+from headrace_mq.broker.dispatcher import HANDLERS
+from headrace_mq.broker.metadata import users_file
+from headrace_mq.broker.users import guard as module
+from headrace_mq.broker.users.guard import SAME_REFUSAL_MS, Guard
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.errors import (
+    InvalidArgument,
+    LoginFailed,
+    MalformedRequest,
+    NotPermitted,
+    StoreFull,
+)
+from headrace_mq.protocol.access import RuleEntry, SetUser
+from headrace_mq.protocol.bodies import CreateTopic, DescribeTopics, QueueRanges, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
+
+
+class Client:
+    """What the guard sees of a connection."""
+
+    peer = "10.0.0.1:4000"
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+class Gate:
+    """A guard with an administrator and a user."""
+
+    def __init__(self, folder: Path) -> None:
+        self.book = UserBook(users_file(folder))
+        self.book.load()
+        self.book.change(SetUser("add", "root", admin=1))
+        self.book.change(SetUser("add", "ann"))
+        self.now_ms = 0
+        self.guard = Guard(self.book, lambda topic: 4 * (topic == "orders"), lambda: self.now_ms)
+
+    def allow(self, action: str, resource: str, *, allows: bool = True) -> None:
+        self.book.set_rule(RuleEntry("ann", action, resource, allows), remove=False)
+
+    def check(self, user: str, code: RequestCode, body: Any = b"") -> None:
+        data = body if isinstance(body, bytes) else encode(body)
+        client: Any = Client(user)
+        self.guard.check(client, Frame(code, 1, 0, 1, memoryview(data)))
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+@pytest.mark.parametrize("code", sorted(HANDLERS), ids=lambda code: RequestCode(code).name)
+def test_no_request_is_served_before_the_login_but_the_login(gate: Gate, code: int) -> None:
+    if NEEDS[code].before_login:
+        gate.check("", RequestCode(code))
+    else:
+        with pytest.raises(LoginFailed, match="HEADRACE_USER"):
+            gate.check("", RequestCode(code))
+
+
+@pytest.mark.parametrize("code", sorted(HANDLERS), ids=lambda code: RequestCode(code).name)
+def test_a_user_without_rules_may_do_nothing_that_needs_one(gate: Gate, code: int) -> None:
+    need = NEEDS[code]
+    if need.before_login or need.asks is None or code == RequestCode.REPLY:
+        return
+    with pytest.raises((NotPermitted, MalformedRequest)):
+        gate.check("ann", RequestCode(code))
+
+
+def test_a_refusal_names_the_action_and_the_resource(gate: Gate) -> None:
+    with pytest.raises(
+        NotPermitted, match="user 'ann' may not read topic:orders; `headrace acl explain`"
+    ):
+        gate.check("ann", RequestCode.QUEUE_RANGES, QueueRanges(["orders"]))
+
+
+def test_a_change_of_rules_counts_for_the_next_request(gate: Gate) -> None:
+    gate.allow("read", "topic:orders")
+    gate.check("ann", RequestCode.QUEUE_RANGES, QueueRanges(["orders"]))
+    gate.allow("read", "topic:orders", allows=False)
+    with pytest.raises(NotPermitted):
+        gate.check("ann", RequestCode.QUEUE_RANGES, QueueRanges(["orders"]))
+
+
+def test_every_resource_of_a_request_is_asked_about(gate: Gate) -> None:
+    gate.allow("read", "topic:a*")
+    with pytest.raises(NotPermitted, match="read topic:b"):
+        gate.check("ann", RequestCode.QUEUE_RANGES, QueueRanges(["aa", "ab", "b"]))
+
+
+def test_a_request_with_endless_names_is_refused(gate: Gate) -> None:
+    names = [f"t{number}" for number in range(module.ASKS_MAX + 1)]
+    with pytest.raises(InvalidArgument, match="at most 4096 resources"):
+        gate.check("root", RequestCode.DESCRIBE_TOPICS, DescribeTopics(names))
+
+
+def test_the_journals_of_the_broker_need_no_permission_of_their_own(gate: Gate) -> None:
+    gate.check("ann", RequestCode.CREATE_TOPIC, CreateTopic("%SCHEDULE%", 1))
+    ann: Any = Client("ann")
+    with pytest.raises(NotPermitted):
+        gate.guard.require_fetch(ann, {"%SCHEDULE%"}, "")
+
+
+def test_to_send_to_a_new_topic_needs_to_create_it(gate: Gate) -> None:
+    gate.allow("publish", "topic:*")
+    ann: Any = Client("ann")
+    gate.guard.require_publish(ann, "orders")
+    with pytest.raises(NotPermitted, match="create topic:new"):
+        gate.guard.require_publish(ann, "new")
+    gate.allow("create", "topic:new")
+    gate.guard.require_publish(ann, "new")
+
+
+def test_those_that_consume_for_a_group_may_use_its_topics(gate: Gate) -> None:
+    gate.allow("consume", "group:kitchen")
+    ann: Any = Client("ann")
+    gate.guard.require_publish(ann, "%RETRY%kitchen")
+    gate.guard.require_fetch(ann, {"%RETRY%kitchen"}, "kitchen")
+    with pytest.raises(NotPermitted, match="consume group:bar"):
+        gate.guard.require_publish(ann, "%DLQ%bar")
+
+
+def test_the_same_refusal_stands_once_a_minute_in_the_audit(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REFUSALS_MAX", 2)
+    with capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(NotPermitted):
+                gate.check("ann", RequestCode.SET_QUOTA)
+        gate.now_ms += SAME_REFUSAL_MS
+        for code in (RequestCode.SET_QUOTA, RequestCode.BROKER_STATUS, RequestCode.LIST_GROUPS):
+            with pytest.raises(NotPermitted):
+                gate.check("ann", code)
+    assert [line["resource"] for line in logs] == [
+        "administer cluster", "administer cluster", "read cluster", "read group:*",
+    ]  # fmt: skip
+    assert logs[0] | {"log_level": ""} == {
+        "event": "audit", "user": "ann", "action": "administer", "address": "10.0.0.1:4000",
+        "outcome": "refused", "resource": "administer cluster", "log_level": "",
+    }  # fmt: skip
+    assert len(gate.guard._refused) == 2
+
+
+def test_a_change_stands_in_the_audit_with_its_outcome(gate: Gate) -> None:
+    root: Any = Client("root")
+    frame = Frame(RequestCode.CREATE_TOPIC, 1, 0, 1, memoryview(encode(CreateTopic("new", 4))))
+
+    def full(*_: object) -> bytes:
+        raise StoreFull("the disk is full")
+
+    with capture_logs() as logs:
+        assert gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame) == b"done"
+        with pytest.raises(StoreFull):
+            gate.guard.passed(root, frame, full)(None, root, frame)
+    assert [(line["action"], line["resource"], line["outcome"]) for line in logs] == [
+        ("create_topic", "create topic:new", "done"),
+        ("create_topic", "create topic:new", "failed"),
+    ]
+
+
+def test_requests_that_change_nothing_stay_out_of_the_audit(gate: Gate) -> None:
+    root: Any = Client("root")
+    frame = Frame(RequestCode.BROKER_STATUS, 1, 0, 1, memoryview(b""))
+    with capture_logs() as logs:
+        gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame)
+    assert logs == []
+    assert gate.guard.allows(root, Ask(Action.DELETE, ResourceKind.TOPIC, "any"))

@@ -1,0 +1,172 @@
+"""Logins with SCRAM-SHA-256: right ones, wrong ones, hostile ones, and many of them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+from scramp import ScramClient
+
+from headrace_mq._net.login import credentials_of
+from headrace_mq.broker.users import logins
+from headrace_mq.broker.users.logins import FAILURES_MAX, LOCKED_MS, Logins
+from headrace_mq.errors import InvalidArgument, LoginFailed
+from headrace_mq.protocol.access import SCRAM, Credentials, Login
+
+PENCIL = credentials_of(SecretStr("pencil"))
+
+
+class Desk:
+    """The logins of a broker with two users, and clients of several addresses."""
+
+    def __init__(self) -> None:
+        self.users = {"ann": PENCIL, "CN=reports,O=Bank": PENCIL}
+        self.now_ms = 1_000
+        self.logins = Logins[int](self.users.get, lambda: b"secret", lambda: self.now_ms)
+        self.connection = 0
+
+    def begin(self, name: str, password: str, host: str = "10.0.0.1") -> Any:
+        self.connection += 1
+        client = ScramClient([SCRAM], name, password)
+        first = Login(SCRAM, client.get_client_first())
+        client.set_server_first(self.logins.step(self.connection, host, first).answer.message)
+        return client
+
+    def log_in(self, name: str, password: str, host: str = "10.0.0.1") -> str:
+        client = self.begin(name, password, host)
+        found = self.logins.step(self.connection, host, Login(SCRAM, client.get_client_final()))
+        assert found.answer.done
+        client.set_server_final(found.answer.message)
+        return found.user
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.mark.parametrize("name", ["ann", "CN=reports,O=Bank"])
+def test_the_right_password_lets_a_user_in(desk: Desk, name: str) -> None:
+    assert desk.log_in(name, "pencil") == name
+    assert not desk.logins._exchanges
+
+
+@pytest.mark.parametrize(("name", "password"), [("ann", "pen"), ("bob", "pencil")])
+def test_a_wrong_password_and_an_unknown_name_get_the_same_answer(
+    desk: Desk, name: str, password: str
+) -> None:
+    with pytest.raises(
+        LoginFailed, match=f"does not let {name!r} in: the name or the password is wrong"
+    ):
+        desk.log_in(name, password)
+
+
+def test_an_unknown_name_has_a_salt_that_stays(desk: Desk) -> None:
+    salts = {bytes(desk.begin("bob", "x").salt) for _ in range(3)}
+    assert len(salts) == 1
+    assert salts != {bytes(desk.begin("eve", "x").salt)}
+    assert len(salts.pop()) == len(PENCIL.salt)
+
+
+def test_an_unknown_name_does_the_same_work_as_a_known_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    real = desk.logins._made_up
+
+    def note(name: str) -> Credentials:
+        made.append(name)
+        return real(name)
+
+    monkeypatch.setattr(desk.logins, "_made_up", note)
+    with pytest.raises(LoginFailed):
+        desk.log_in("bob", "x")
+    assert made == ["bob"]
+
+
+def test_a_replayed_proof_is_refused(desk: Desk) -> None:
+    client = desk.begin("ann", "pencil")
+    proof = Login(SCRAM, client.get_client_final())
+    desk.logins.step(desk.connection, "10.0.0.1", proof)
+    desk.begin("ann", "pencil")
+    with pytest.raises(LoginFailed):
+        desk.logins.step(desk.connection, "10.0.0.1", proof)
+
+
+def test_a_user_that_is_disabled_meanwhile_does_not_get_in(desk: Desk) -> None:
+    client = desk.begin("ann", "pencil")
+    del desk.users["ann"]
+    with pytest.raises(LoginFailed):
+        desk.logins.step(desk.connection, "10.0.0.1", Login(SCRAM, client.get_client_final()))
+
+
+def test_a_name_is_locked_for_the_address_of_its_failures_alone(desk: Desk) -> None:
+    for _ in range(FAILURES_MAX):
+        with pytest.raises(LoginFailed, match="wrong"):
+            desk.log_in("ann", "pen")
+    with pytest.raises(LoginFailed, match=r"failed from 10\.0\.0\.1; .* try again in 30 s"):
+        desk.log_in("ann", "pencil")
+    assert desk.log_in("ann", "pencil", "10.0.0.2") == "ann"
+    assert desk.log_in("CN=reports,O=Bank", "pencil") == "CN=reports,O=Bank"
+    desk.now_ms += LOCKED_MS
+    assert desk.log_in("ann", "pencil") == "ann"
+
+
+def test_many_exchanges_at_once_are_no_more_guesses(desk: Desk) -> None:
+    begun = [(desk.begin("ann", "pen"), desk.connection) for _ in range(FAILURES_MAX * 2)]
+    sentences = []
+    for client, connection in begun:
+        with pytest.raises(LoginFailed) as caught:
+            desk.logins.step(connection, "10.0.0.1", Login(SCRAM, client.get_client_final()))
+        sentences.append(str(caught.value))
+    assert sum("too many" in sentence for sentence in sentences) == FAILURES_MAX
+
+
+def test_failures_are_forgotten_after_a_success_and_after_a_time(desk: Desk) -> None:
+    for pause_ms in (0, LOCKED_MS + 1):
+        for _ in range(FAILURES_MAX - 1):
+            with pytest.raises(LoginFailed, match="wrong"):
+                desk.log_in("ann", "pen")
+        desk.now_ms += pause_ms
+        if not pause_ms:
+            desk.log_in("ann", "pencil")
+    with pytest.raises(LoginFailed, match="wrong"):
+        desk.log_in("ann", "pen")
+    assert desk.log_in("ann", "pencil") == "ann"
+
+
+def test_the_memory_of_failures_has_a_bound(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "WATCHED_MAX", 3)
+    for number in range(6):
+        with pytest.raises(LoginFailed):
+            desk.log_in(f"user{number}", "x")
+    assert len(desk.logins._failures) == 3
+
+
+def test_a_closed_connection_leaves_no_exchange(desk: Desk) -> None:
+    desk.begin("ann", "pencil")
+    desk.logins.forget(desk.connection)
+    assert not desk.logins._exchanges
+
+
+def test_another_mechanism_is_refused(desk: Desk) -> None:
+    with pytest.raises(InvalidArgument, match="SCRAM-SHA-256 alone"):
+        desk.logins.step(1, "h", Login("PLAIN", "\0ann\0pencil"))
+
+
+@given(
+    st.lists(
+        st.text(max_size=60)
+        | st.sampled_from(["n,,n=ann,r=abc", "n,,n==,r=a", "c=biws,r=x,p=", "p=x,,", "x" * 3_000]),
+        max_size=4,
+    )
+)
+def test_hostile_messages_are_failed_logins(messages: list[str]) -> None:
+    desk = Desk()
+    for message in messages:
+        try:
+            found = desk.logins.step(1, "h", Login(SCRAM, message))
+        except LoginFailed:
+            continue
+        assert not found.user
