@@ -176,7 +176,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Connections that have not sent HELLO yet. Above it the broker closes the one that has been silent
     # longest. Clients send HELLO at once.
     connections_before_hello_max: int = 256
-    # The part of them from one address: half, so that one cannot keep out the others.
+    # With login: the part of them from one address. Half, so that one cannot keep out the others.
     connections_before_hello_per_address_max: int = 128
     # Bytes of requests that are incomplete, or wait for their turn, over all connections. Above it the
     # broker closes the connection with the oldest one. Sixty of the largest frames.

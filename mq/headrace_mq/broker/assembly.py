@@ -64,6 +64,9 @@ def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | No
         _guard(state, UserBook(users_file(settings.store.directory, files)))
     _warn_of_few_descriptors(state)
     budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
+    if not settings.login:  # clients say HELLO at once, and many may start at a time
+        most = budgets.connections_before_hello_max
+        budgets = budgets._replace(connections_before_hello_per_address_max=most)
     limits = ServerLimits(
         budgets=budgets,
         descriptors_max=state.descriptors.first_kept,

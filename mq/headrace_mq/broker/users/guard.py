@@ -33,9 +33,12 @@ JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 ASKS_MAX = 4_096
 # The same refusal of the same user is written once in this time: a client repeats itself.
 SAME_REFUSAL_MS = 60_000
+# Users with topics, and groups, that are remembered to pass: as many as there are queues. Some 150 bytes each.
+PASSED_MAX = 65_536
 REFUSALS_MAX = 1_000
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.ADMINISTER})
 
+_ASKED_BY_HANDLERS = frozenset(code for code, need in NEEDS.items() if need.asks is None)
 # Their handlers write what exactly they changed.
 _WITH_DETAILS = frozenset({RequestCode.SET_USER, RequestCode.SET_RULE})
 # Resources of one request that its line names.
@@ -105,11 +108,17 @@ class Guard:
         self._known = known
         self._now_ms = now_ms
         self._refused: dict[tuple[str, Ask], int] = {}
+        # What users sent to and read under this policy: asked for with every batch, so remembered in short.
+        self._policy = book.policy
+        self._sent: set[tuple[str, str]] = set()
+        self._read: set[tuple[str, str, str]] = set()
 
     def passed(
         self, connection: Connection, frame: Frame, handler: Callable[..., R]
     ) -> Callable[..., R]:
         """Lets a request through to its handler; what changes anything comes into the audit. Raises as `check`."""
+        if frame.code in _ASKED_BY_HANDLERS and connection.user:
+            return handler
         changes = self.check(connection, frame)
         return partial(_audited, handler, changes) if changes else handler
 
@@ -162,16 +171,33 @@ class Guard:
 
     def require_publish(self, connection: Connection, topic: str) -> None:
         """Raises NotPermitted unless messages may be sent to a topic, which is made if need be."""
+        key = (connection.user, topic)
+        if key in self._sent and self._policy is self._book.policy:
+            return
         self.require(connection, Ask(Action.PUBLISH, ResourceKind.TOPIC, topic))
         if not self._known(topic):
             self.require(connection, Ask(Action.CREATE, ResourceKind.TOPIC, topic))
+        self._trim()
+        self._sent.add(key)
 
     def require_fetch(self, connection: Connection, topics: set[str], group: str) -> None:
         """Raises NotPermitted unless messages of topics may be read, for a group if one is named."""
+        user, read = connection.user, self._read
+        if self._policy is self._book.policy and all((user, group, one) in read for one in topics):
+            return
         if group:
             self.require(connection, Ask(Action.CONSUME, ResourceKind.GROUP, group))
         for topic in topics:
             self.require(connection, Ask(Action.CONSUME, ResourceKind.TOPIC, topic))
+        self._trim()
+        self._read.update((user, group, topic) for topic in topics)
+
+    def _trim(self) -> None:
+        """Forgets what was asked under another policy, or too much of it."""
+        if self._policy is not self._book.policy or len(self._sent) + len(self._read) >= PASSED_MAX:
+            self._policy = self._book.policy
+            self._sent.clear()
+            self._read.clear()
 
     def _note_refusal(self, connection: Connection, ask: Ask) -> None:
         key, now_ms = (connection.user, ask), self._now_ms()

@@ -40,6 +40,18 @@ def test_the_longest_silent_connection_before_hello_makes_room() -> None:
     assert ledger.enter("f", "f") == "b"
 
 
+def test_one_address_has_a_part_of_the_connections_before_hello() -> None:
+    few = Budgets(100, 100, 50, 100, 100, connections_before_hello_per_address_max=2)
+    ledger = Ledger[str](few)
+    assert [ledger.enter(name, "here") for name in "ab"] == [None] * 2
+    assert [ledger.enter(name, "there") for name in "xy"] == [None] * 2
+    assert ledger.enter("c", "here") == "a"
+    ledger.leave("a")
+    ledger.greet("b")
+    assert ledger.enter("d", "here") is None
+    assert ledger.enter("e", "here") == "c"
+
+
 def test_the_connection_with_the_oldest_request_makes_room() -> None:
     ledger = Ledger[str](SMALL)
     assert ledger.hold_request("endless", 1, 60) is None

@@ -122,6 +122,29 @@ def test_to_send_to_a_new_topic_needs_to_create_it(gate: Gate) -> None:
     gate.guard.require_publish(ann, "new")
 
 
+def test_permissions_that_are_remembered_end_with_their_policy_and_have_a_bound(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PASSED_MAX", 2)
+    for action, resource in (("publish", "topic:*"), ("create", "topic:*"), ("consume", "group:g")):
+        gate.allow(action, resource)
+    gate.allow("consume", "topic:*")
+    ann: Any = Client("ann")
+    for _ in range(2):
+        gate.guard.require_publish(ann, "orders")
+        gate.guard.require_fetch(ann, {"orders"}, "g")
+    gate.allow("publish", "topic:orders", allows=False)
+    gate.allow("consume", "group:g", allows=False)
+    with pytest.raises(NotPermitted, match="publish topic:orders"):
+        gate.guard.require_publish(ann, "orders")
+    with pytest.raises(NotPermitted, match="consume group:g"):
+        gate.guard.require_fetch(ann, {"orders"}, "g")
+    gate.guard.require_fetch(ann, {"orders"}, "")
+    for number in range(5):
+        gate.guard.require_publish(ann, f"t{number}")
+    assert len(gate.guard._sent) + len(gate.guard._read) <= 2
+
+
 def test_those_that_consume_for_a_group_may_use_its_topics(gate: Gate) -> None:
     gate.allow("consume", "group:kitchen")
     ann: Any = Client("ann")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from scramp import ScramClient
@@ -155,6 +156,7 @@ def test_another_mechanism_is_refused(desk: Desk) -> None:
         desk.logins.step(1, "h", Login("PLAIN", "\0ann\0pencil"))
 
 
+@hypothesis_settings(deadline=None)  # the first example imports scramp
 @given(
     st.lists(
         st.text(max_size=60)
