@@ -61,7 +61,7 @@ async def test_a_deleted_topic_stays_deleted_when_the_broker_dies_at_once(broker
     ("choices", "warnings"),
     [
         ({}, []),
-        ({"host": "0.0.0.0", "insecure": True}, ["it has no login"]),
+        ({"host": "0.0.0.0", "insecure": True}, ["its login is off"]),
         ({"connections_max": 1 << 21}, ["the system grants too few open files"]),
     ],
 )

@@ -224,6 +224,7 @@ async def test_failures_lock_a_name_for_their_address_and_stand_in_the_audit(doo
                 await asyncio.to_thread(BlockingReader, wrong)
     failed = [one for one in logs if one["event"] == "audit"]
     assert {(one["action"], one["outcome"]) for one in failed} == {("login", "failed")}
+    assert {one["name"] for one in failed} == {"root"}
     assert len(failed) == FAILURES_MAX + 1
     assert PASSWORD not in str(logs)
     assert "'wrong'" not in str(logs)

@@ -59,7 +59,7 @@ def login(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
     try:
         found = state.logins.step(connection, connection.host, request)
     except LoginFailed as error:
-        audit(connection, "login", "failed", reason=str(error))
+        audit(connection, "login", "failed", name=state.logins.named, reason=str(error))
         raise
     if found.user:
         enter(state, connection, found.user)

@@ -65,6 +65,9 @@ class Logins(Generic[C]):
         credentials: finds what a user's proof is checked by.
         secret: makes up what unknown users have.
         now_ms: tells the time.
+
+    Attributes:
+        named: whom the last message was about, as far as it said; for the audit of a failure.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Logins(Generic[C]):
         self._credentials = credentials
         self._secret = secret
         self._now_ms = now_ms
+        self.named = ""
         self._exchanges: dict[C, _Exchange] = {}
         self._failures: dict[tuple[str, str], _Failures] = {}
 
@@ -86,6 +90,7 @@ class Logins(Generic[C]):
             LoginFailed: name and password do not fit, or the name is locked for this address.
             InvalidArgument: there is no such mechanism.
         """
+        self.named = ""
         if request.mechanism != SCRAM:
             raise InvalidArgument(f"this broker knows the login {SCRAM} alone")
         if len(request.message) > MESSAGE_CHARACTERS_MAX:
@@ -104,6 +109,7 @@ class Logins(Generic[C]):
 
         def find(name: str) -> tuple[bytes, bytes, bytes, int]:
             asked.append(name)
+            self.named = name
             found = self._credentials(name) or self._made_up(name)
             return found.salt, found.stored_key, found.server_key, found.iterations
 
@@ -116,6 +122,7 @@ class Logins(Generic[C]):
 
     def _end(self, exchange: _Exchange, host: str, message: str) -> LoggedIn:
         name, server = exchange
+        self.named = name
         self._require_unlocked(name, host)  # many exchanges may have begun at once
         try:
             _guarded(server.set_client_final, message)

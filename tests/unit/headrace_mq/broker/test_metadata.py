@@ -22,6 +22,7 @@ from headrace_mq.broker.metadata import (
     topics_file,
     topics_from,
     transactions_file,
+    users_file,
 )
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
@@ -29,6 +30,7 @@ from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
+from headrace_mq.broker.users.user_book import KeptUsers
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.store.check.inspection import FoundQueue
@@ -41,6 +43,7 @@ FILES = [
     (producers_file, "producers.json", KeptProducers([])),
     (schedule_file, "schedule.json", KeptSchedule(0, [], [], None)),
     (transactions_file, "transactions.json", KeptTransactions(0, [], [], None)),
+    (users_file, "users.json", KeptUsers(b"")),
 ]
 
 
