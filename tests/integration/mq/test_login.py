@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from headrace_mq import AdminClient, BlockingReader, Consumer, Message, Producer
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._net.login import credentials_of
 from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.server import Broker
@@ -21,6 +22,7 @@ from headrace_mq.errors import (
     FrameTooLarge,
     LoginFailed,
     MessageQueueError,
+    NameTaken,
     NotPermitted,
 )
 from headrace_mq.protocol.access import SetUser
@@ -146,7 +148,7 @@ async def test_a_change_takes_effect_on_open_connections_at_once(door: Door) -> 
         assert (found.allowed, found.rule) == (True, "allow ann publish topic:orders")
 
 
-async def test_a_fetch_that_waits_ends_with_its_permission(door: Door) -> None:
+async def test_a_fetch_that_waits_gets_no_message_after_its_permission_ended(door: Door) -> None:
     ann = await door.add(
         "ann", "publish topic:t", "create topic:t", "consume topic:t", "consume group:g"
     )
@@ -162,7 +164,28 @@ async def test_a_fetch_that_waits_ends_with_its_permission(door: Door) -> None:
         while not len(door.broker._state.long_poll):
             await asyncio.sleep(0)
         await root.set_rule("ann", "consume", "topic:t", allows=False)
-        assert not len(door.broker._state.long_poll)
+        waiting = asyncio.ensure_future(consumer.poll())
+        with capture_logs() as logs:
+            await producer.send(Message(topic="t", key="k", body=b"2"))
+            while not any(one.get("resource") == "consume topic:t" for one in logs):
+                await producer.send(Message(topic="t", body=b"2"))
+        assert not waiting.done()
+        await root.set_rule("ann", "consume", "topic:t", allows=True)
+        assert (await waiting)[0].body == b"2"
+
+
+async def test_a_user_does_not_take_the_replies_of_another(door: Door) -> None:
+    ann = await door.add("ann", "read cluster")
+    settings = LinkSettings((1, 1))
+    holder = Link(door.of("root"), client_id="same", settings=settings)
+    await holder.start(5_000)
+    thief = Link(ann, client_id="same", settings=settings)
+    with pytest.raises(NameTaken, match="another user"):
+        await thief.start(5_000)
+    again = Link(door.of("root"), client_id="same", settings=settings)
+    await again.start(5_000)
+    await again.aclose()
+    await holder.aclose()
 
 
 async def test_a_disabled_user_is_cut_off_and_does_not_return(door: Door) -> None:

@@ -17,6 +17,7 @@ from headrace_mq.broker.handlers.throttle import charge_fetched, hold_fetch, roo
 from headrace_mq.broker.quotas.quotas import Room
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.users.guard import Guard
 from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
 from headrace_mq.filters.filter import InvalidFilter
 from headrace_mq.message import QueueRef, check_topic
@@ -128,6 +129,8 @@ def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[Que
     """Answers a woken fetch from some of its queues; False: there is still nothing to read."""
     if parked.request.group in state.limits.paused:
         return False
+    if state.guard is not None and _is_forbidden(state.guard, parked):
+        return True
     if state.limited and _owes(state, parked):
         return True
     request, offsets = parked.request, parked.offsets
@@ -180,6 +183,18 @@ def _owes(state: BrokerState, parked: ParkedFetch) -> bool:
     except BrokerError as error:
         refuse(connection, frame, error)
         return True
+
+
+def _is_forbidden(guard: Guard, parked: ParkedFetch) -> bool:
+    """Refuses a woken fetch whose user may not read there any more; False: it may be served."""
+    connection, request = parked.connection, parked.request
+    try:
+        guard.require_fetch(connection, _topics(request), request.group)
+    except BrokerError as error:
+        frame = Frame(RequestCode.FETCH, connection.version, 0, parked.correlation, _NO_BODY)
+        refuse(connection, frame, error)
+        return True
+    return False
 
 
 def _topics(request: Fetch) -> set[str]:

@@ -12,6 +12,7 @@ from headrace_mq.broker.users.guard import audit
 from headrace_mq.errors import (
     InvalidArgument,
     MalformedRequest,
+    NameTaken,
     ReplyUndeliverable,
     UnsupportedVersion,
 )
@@ -106,7 +107,13 @@ def enter(state: BrokerState, connection: Connection, user: str) -> None:
         state: of the broker.
         connection: of the client.
         user: who has logged in; empty where there is no login.
+
+    Raises:
+        NameTaken: another user is connected under the client id, and would lose its replies.
     """
+    holder = state.clients.get(connection.client_id)
+    if holder is not None and holder.user != user:
+        raise NameTaken("another user is connected with this client id; choose a random UUID")
     connection.user = user
     connection.admit(state.settings.frame_bytes_max)
     state.clients[connection.client_id] = connection

@@ -11,7 +11,6 @@ import asyncio
 
 from headrace_mq._net.server import Connection
 from headrace_mq.access.resources import Action, Ask, Pattern, ResourceKind
-from headrace_mq.broker.handlers.fetch import answer_nothing
 from headrace_mq.broker.handlers.sessions import enter
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.users.guard import audit, audited
@@ -178,9 +177,10 @@ def _book(state: BrokerState) -> UserBook:
 
 
 def _take_effect(state: BrokerState, asker: Connection, ended: str) -> None:
-    """Has requests that wait asked again, and closes the other connections of a user."""
-    for parked in state.long_poll.release():
-        answer_nothing(parked)
+    """Has requests that wait for a quota asked again, and closes the other connections of a user.
+
+    Fetches that wait for messages are asked about when they are woken.
+    """
     state.throttle.release(Throttled("permissions have changed; send the request again"))
     for connection in list(state.server.connections):
         if ended and connection.user == ended and connection is not asker:
