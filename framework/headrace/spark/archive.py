@@ -55,6 +55,7 @@ __all__ = [
     "finish_part",
     "flush",
     "held_with",
+    "identity_of",
     "manifest_of",
     "message_files",
     "messages_at_once",
@@ -113,6 +114,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
         seconds: how long it took.
         vouched: an event store told which messages are its own; the others are no typed events.
         files: the digest of each file, by its path in the part; parts of older versions have none.
+        identity: the UUID that the topic got when it was made; empty: an older version has written this.
     """
 
     number: int
@@ -131,6 +133,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     vouched: bool = False
     files: dict[str, FileDigest] = {}
+    identity: str = ""
 
     def to_json(self) -> str:
         """Returns the part's description as one line of JSON, without its files."""
@@ -461,6 +464,11 @@ def _moments(
     columns = (kept[name].to_pylist() for name in ("offset", "key", "body"))
     for moment, some in groupby(zip(stored, *columns, strict=True), key=itemgetter(0)):
         yield moment, [message[1:] for message in some]
+
+
+def identity_of(parts: Sequence[ExportedPart]) -> str:
+    """Returns the UUID of the topic that parts are of; empty: older versions have written all of them."""
+    return next((each.identity for each in reversed(parts) if each.identity), "")
 
 
 def ends_of(parts: Sequence[ExportedPart], held: Sequence[QueueRange]) -> dict[QueueRef, int]:

@@ -4,6 +4,7 @@ Whether the broker holds what comes after offsets up to which events were writte
     written up to 7, held from 3 to 12    goes on at 7
     written up to 7, held from 9 to 12    7 and 8 were deleted: refused
     written up to 7, held from 0 to 5     the topic was made again: refused
+    written of one topic, held of another of its name: refused
 
 Used by exports and tables of the lake, before they read. Pure; it must not know a file or a table.
 """
@@ -15,13 +16,28 @@ from headrace.errors import ProjectionError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 
-__all__ = ["check_follows", "next_offsets"]
+__all__ = ["check_follows", "check_same_topic", "next_offsets"]
 
 _FROM_STORE: Final = "`headrace projection rebuild NAME --from store`"
 _REMADE: Final = (
     "if the topic was deleted and made again, what was exported is of the earlier one: keep it, and write the"
     f" new topic into an empty folder; to rebuild a projection, use {_FROM_STORE}"
 )
+
+
+def check_same_topic(topic: str, known: str, found: str) -> None:
+    """Checks that a topic is the one that was exported, by the UUID that each topic gets when it is made.
+
+    Args:
+        topic: its name.
+        known: the UUID of the exported one; empty: an older version has exported it.
+        found: that of the one at the broker; empty: the broker does not know.
+
+    Raises:
+        ProjectionError: it is another one; says what to do.
+    """
+    if known and found and known != found:
+        raise ProjectionError(f"{topic} is not the topic that was exported; {_REMADE}")
 
 
 def check_follows(held: QueueRange, end: int) -> None:

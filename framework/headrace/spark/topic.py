@@ -11,6 +11,7 @@ from headrace.transports.topic_reader import open_topic_reader
 from headrace_mq.spark import reader
 
 __all__ = [
+    "fetch_identity",
     "fetch_offsets_at",
     "fetch_ranges",
     "fetch_settled",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 fetch_ranges: Final = partial(reader.fetch_ranges, connect=open_topic_reader)
+fetch_identity: Final = partial(reader.fetch_identity, connect=open_topic_reader)
 fetch_offsets_at: Final = partial(reader.fetch_offsets_at, connect=open_topic_reader)
 fetch_settled: Final = partial(reader.fetch_settled, connect=open_topic_reader)
 message_bytes: Final = partial(reader.message_bytes, connect=open_topic_reader)

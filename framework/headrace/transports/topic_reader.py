@@ -3,12 +3,14 @@ Opens by its address what reads a topic by offsets, outside of consumer groups: 
 
     ranges ─▶ what each queue holds      offsets_at ─▶ where a moment begins
     read   ─▶ batches of columns         is_settled ─▶ whether each key has had one queue
+    identity ─▶ which of all topics that have had its name
 
 Used by rebuilds, by Spark's driver and executors, which have no event loop, and by the command line. The
 port is the built-in queue's, next to its own adapter `BlockingReader`; the other one is `kafka.topic_reader`. Both
 speak in the queue's values, and raise its errors. A reader is used by one thread at a time.
 """
 
+import asyncio
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -56,12 +58,9 @@ async def topic_identity(address: str, topic: str) -> str:
     Raises:
         MessageQueueError: the queue is away, or there is no such topic.
     """
-    if is_kafka(address):
-        from headrace.transports.kafka.topic_reader import identity_at
 
-        return await identity_at(KafkaAddress.parse(address), topic)
-    # Executors, which import this module as well, ask for no identity.
-    from headrace_mq.admin.client import AdminClient
+    def ask() -> str:
+        with open_topic_reader(address) as reader:
+            return reader.identity(topic)
 
-    async with AdminClient(address) as admin:
-        return (await admin.lineage(topic))[0]
+    return await asyncio.to_thread(ask)

@@ -218,6 +218,16 @@ def fetch_settled(address: str, topic: str, *, connect: Connect = connect) -> bo
     return ask(address, lambda reader: reader.is_settled(topic), patient=True, connect=connect)
 
 
+def fetch_identity(address: str, topic: str, *, connect: Connect = connect) -> str:
+    """Asks the broker for the UUID that a topic got when it was made; empty: it does not know.
+
+    Raises:
+        TopicNotFound: the topic does not exist.
+        ConnectionLost: the broker cannot be reached from this machine.
+    """
+    return ask(address, lambda reader: reader.identity(topic), connect=connect)
+
+
 def message_bytes(
     address: str, slices: Sequence[QueueSlice], *, connect: Connect = connect
 ) -> dict[QueueRef, float]:

@@ -81,8 +81,8 @@ async def test_a_table_of_other_columns_and_a_job_that_comes_second_are_refused(
     with pytest.raises(ProjectionError, match="not those of the rows of partners now"):
         write_read_model(spark, APP, "partners", str(tmp_path / "rows"), broker=broker.address)
     one, other = (LakeTable(str(tmp_path / "rows")) for _ in range(2))
-    one.add_files([], "ledger.events", {0: 1_000})
+    one.add_files([], ("ledger.events", ""), {0: 1_000})
     with pytest.raises(ProjectionError, match="another job has written into it meanwhile"):
-        other.add_files([], "ledger.events", {0: 2_000})
+        other.add_files([], ("ledger.events", ""), {0: 2_000})
     with pytest.raises(ProjectionError, match=r"deleted and made again, .* into an empty folder"):
         write_read_model(*arguments, broker=broker.address)

@@ -3,21 +3,26 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace import Settings
+from headrace.errors import ProjectionError
 from headrace.rebuild.local.partial_rebuild import Wanted
 from headrace.rebuild.local.rebuild import rebuild as replay
 from headrace.spark.analysis.events import read_events
 from headrace.spark.analysis.export import export_events
 from headrace.spark.columns.rebuild import rebuild as rebuild_columns
+from headrace.spark.lake.events import write_events
+from headrace.spark.lake.read_model import write_read_model
 from headrace.spark.rebuild import rebuild as rebuild_spark
 from headrace.spark.stream.continuous import follow
 from headrace.spark.stream.events import read_event_stream
 from headrace.stores.database.schema import upgrade
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.reader import fetch_ranges
@@ -140,3 +145,37 @@ async def test_events_and_their_stream_are_those_that_it_holds(
     }  # fmt: skip
     await fill_all_queues(broker.address)
     assert (await follow(APP, "balances", **following)).batches > 0
+
+
+async def test_what_was_written_of_the_earlier_topic_does_not_go_on_with_the_new_one(
+    ledger: Any, broker: Any, spark: Any, make_history: Any, publish: Any, tmp_path: Path
+) -> None:
+    await publish(make_history(6, 2))
+    application = "ledger_app:app"
+    ways = {
+        "export": partial(export_events, application, tmp_path / "e"),
+        "parquet": partial(write_events, spark, application, str(tmp_path / "p")),
+        "delta": partial(write_events, spark, application, str(tmp_path / "d"), format="delta"),
+        "rows": partial(write_read_model, spark, application, "accounts", str(tmp_path / "r")),
+    }
+    for way in ways.values():
+        await asyncio.to_thread(way, broker=broker.address)
+        await asyncio.to_thread(way, broker=broker.address)
+    async with AdminClient(broker.address) as admin:
+        held = await admin.ranges(["ledger.events"])
+        await admin.freeze(
+            "ledger.events", [one.queue_id for one in held], writing=True, reading=True
+        )
+        await admin.delete_queues("ledger.events")
+    # It grows past the end of the earlier one.
+    await publish(make_history(12, 6))
+    for way in ways.values():
+        with pytest.raises(ProjectionError, match="is not the topic that was exported"):
+            await asyncio.to_thread(way, broker=broker.address)
+    url = f"sqlite:///{tmp_path / 'read.db'}"
+    await upgrade(url)
+    choices: dict[str, Any] = {"broker": broker.address, "read_models_url": url}
+    for engine, more in ((rebuild_columns, {}), (rebuild_spark, {"spark": spark})):
+        with pytest.raises(ProjectionError, match="is not the topic that was exported"):
+            await engine(application, "counts", **choices, **more, export=tmp_path / "e")
+    assert (await replay(application, "counts", **choices, verify=False)).switched

@@ -30,6 +30,7 @@ from headrace.spark.archive import (
     ends_of,
     exported_parts,
     finish_part,
+    identity_of,
     parquet_at,
     queue_file,
     writing_part,
@@ -48,7 +49,8 @@ from headrace.spark.executor.event_reader import (
 )
 from headrace.spark.executor.fold import MISSING, TALLY, UNREAD, VERSION, read_messages
 from headrace.spark.executor.plan import FoldPlan
-from headrace.spark.topic import fetch_ranges, read_record_batches
+from headrace.spark.held_offsets import check_same_topic
+from headrace.spark.topic import fetch_identity, fetch_ranges, read_record_batches
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.columns import ARROW_SCHEMA
@@ -97,8 +99,8 @@ def export_events(
         The new part; with number 0 if there was nothing new.
 
     Raises:
-        ProjectionError: the broker is away, messages were deleted before they were exported, versions
-            are missing, too many events do not decode, or another export is writing.
+        ProjectionError: the broker is away, messages were deleted before they were exported, the topic
+            was deleted and made again since the last export, versions are missing, too many events do not decode, or another export is writing.
     """
     place, clock = Path(folder), clock or SystemClock()
     began = clock.monotonic_ms()
@@ -110,6 +112,8 @@ def export_events(
             raise ProjectionError(f"{place} holds events of {parts[0].topic}, not of {topic}")
         try:
             held = fetch_ranges(broker, [topic])
+            identity = fetch_identity(broker, topic)
+            check_same_topic(topic, identity_of(parts), identity)
             if not (parts or held_only):
                 _check_begin(held)
             begin = ends_of(parts, held)
@@ -119,7 +123,7 @@ def export_events(
             raise ProjectionError(f"the events of {app}: {error}") from error
         start = {queue.queue_id: offset for queue, offset in begin.items()}
         end = start | {piece.queue.queue_id: piece.end for piece in slices}
-        part = ExportedPart(number=0, app=app, topic=topic, start=start, end=end)
+        part = ExportedPart(number=0, app=app, topic=topic, start=start, end=end, identity=identity)
         if not slices:
             return part
         with closing(_Typed(application.serializer, event_store_url, written)) as typed:
@@ -142,6 +146,7 @@ def export_events(
             bytes=sum(file.stat().st_size for file in written.rglob("*.parquet")),
             vouched=event_store_url is not None,
             files=digests_of(written),
+            identity=identity,
             seconds=(clock.monotonic_ms() - began) / 1_000,
         )
         finish_part(written, part)

@@ -29,13 +29,16 @@ from headrace.rebuild.local.rebuild import Choices
 from headrace.rebuild.local.rebuild import rebuild_together as rebuild_here
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.switch import Shadow
-from headrace.spark.archive import ExportedPart, counts_of, parts_of
+from headrace.spark.archive import ExportedPart, counts_of, identity_of, parts_of
 from headrace.spark.columns.files import check_columns, find_files, find_versions
 from headrace.spark.columns.fold import fold_files, rows_of
 from headrace.spark.columns.groups import Groups
 from headrace.spark.columns.touches import ColumnPlan, plan_columns
+from headrace.spark.held_offsets import check_same_topic
 from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
+from headrace.transports.topic_reader import topic_identity
+from headrace_mq.errors import MessageQueueError
 
 __all__ = ["rebuild", "rebuild_together", "unsuited"]
 
@@ -86,11 +89,13 @@ async def rebuild_together(
         By name, in the order asked for: what was done, or what `rebuild` would have raised.
 
     Raises:
-        ProjectionError: nothing was exported into the folder; nothing was begun.
+        ProjectionError: nothing was exported into the folder, or another topic; nothing was begun.
         ProjectionNotFound: the application has no projection of a name; nothing was begun.
     """
     application = load_app(app)
-    parts = parts_of(export, event_topic(application.name))
+    topic = event_topic(application.name)
+    parts = parts_of(export, topic)
+    await _check_topic(choices.get("broker"), topic, parts)
     plans = {
         name: _planned(application, application.projection(name))
         for name in dict.fromkeys(projection_names)
@@ -105,6 +110,18 @@ async def rebuild_together(
         return await _lay(read_models, shadow, made)
 
     return await rebuild_here(app, projection_names, report=report, base=base, **choices)
+
+
+async def _check_topic(broker: str | None, topic: str, parts: Sequence[ExportedPart]) -> None:
+    """Raises ProjectionError where the broker has another topic than the one that was exported."""
+    if broker is None:
+        return
+    try:
+        found = await topic_identity(broker, topic)
+    except MessageQueueError:
+        # Reading the topic's tail says what is wrong there.
+        return
+    check_same_topic(topic, identity_of(parts), found)
 
 
 def unsuited(

@@ -26,15 +26,16 @@ from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened
 from headrace.rebuild.switch import Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import check_begins, held_with
+from headrace.spark.archive import check_begins, held_with, identity_of
 from headrace.spark.driver.exported import Exported
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
+from headrace.spark.held_offsets import check_same_topic
 from headrace.spark.native import NativeFold, plan_native
 from headrace.spark.session import SessionOnDemand, session_on_demand
 from headrace.spark.several.one_pass import OnePass
 from headrace.spark.tasks import TASK_BYTES_MIN
-from headrace.spark.topic import fetch_ranges, read_columns
+from headrace.spark.topic import fetch_identity, fetch_ranges, read_columns
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -165,6 +166,9 @@ class RebuildWork:
         """
         try:
             held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic_name])
+            if self.exported is not None:
+                found = await asyncio.to_thread(fetch_identity, self.plan.broker, self.topic_name)
+                check_same_topic(self.topic_name, identity_of(self.exported.parts), found)
             return held_with(self.plan.archive, held)
         except (MessageQueueError, ValueError) as error:
             raise ProjectionError(f"projection {self.projection.name}: {error}") from error

@@ -27,11 +27,16 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import ProjectionError
+from headrace.spark.held_offsets import check_same_topic
 from headrace.spark.lake.schema import is_wider
 
 __all__ = ["LakeTable", "NewFile"]
 
 _DELETED: Final = "_deleted"
+# What a table remembers of a topic besides offsets, as transactions whose version means nothing: that it
+# knows which topic it is, and which one. Tables of older versions remember neither.
+_KNOWN: Final = "headrace:{topic}:identity"
+_SAME: Final = "headrace:{topic}:identity:{identity}"
 
 
 class NewFile(NamedTuple):
@@ -103,6 +108,24 @@ class LakeTable:
         found = {queue: self._table.transaction_version(_app(topic, queue)) for queue in queues}
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
+    def check_topic(self, topic: str, identity: str) -> None:
+        """Checks that what it holds of a topic is of the one with this identity.
+
+        Args:
+            topic: its name.
+            identity: the UUID that it got when it was made; empty: the broker does not know.
+
+        Raises:
+            ProjectionError: it is of another topic of that name.
+        """
+        if self._table is None or not identity:
+            return
+        known = self._table.transaction_version(_KNOWN.format(topic=topic))
+        same = self._table.transaction_version(_SAME.format(topic=topic, identity=identity))
+        if known is not None and same is None:
+            # A table tells whether an identity is its own, and not which one is.
+            check_same_topic(topic, "another one", identity)
+
     def at(self, topic: str, queues: Sequence[int], offsets: Mapping[int, int]) -> "LakeTable":
         """Returns the newest version that holds the queues of a topic up to these offsets.
 
@@ -141,8 +164,15 @@ class LakeTable:
             nothing = pa.schema(made.to_arrow()).empty_table()
             write_deltalake(self._table, nothing, mode="append", schema_mode="merge")
 
-    def add_files(self, files: Sequence[NewFile], topic: str, offsets: Mapping[int, int]) -> None:
+    def add_files(
+        self, files: Sequence[NewFile], topic: tuple[str, str], offsets: Mapping[int, int]
+    ) -> None:
         """Makes files a part of the table, and these its offsets, in one transaction.
+
+        Args:
+            files: written below its folder.
+            topic: whose offsets: name and identity.
+            offsets: of each queue.
 
         Raises:
             ProjectionError: another has written meanwhile.
@@ -175,7 +205,7 @@ class LakeTable:
         rows: pa.Table,
         deleted: Sequence[str],
         key: str,
-        topic: str,
+        topic: tuple[str, str],
         offsets: Mapping[int, int],
     ) -> None:
         """Replaces rows by their key, adds new ones and deletes others, and makes these its offsets.
@@ -186,7 +216,7 @@ class LakeTable:
             rows: the new rows, of a table's columns.
             deleted: keys of those that are no more.
             key: the column that tells rows apart.
-            topic: whose offsets.
+            topic: whose offsets: name and identity.
             offsets: of each queue.
 
         Raises:
@@ -265,11 +295,14 @@ def _app(topic: str, queue: int) -> str:
     return f"headrace:{topic}:{queue}"
 
 
-def _moving(topic: str, offsets: Mapping[int, int]) -> CommitProperties:
+def _moving(topic: tuple[str, str], offsets: Mapping[int, int]) -> CommitProperties:
+    name, identity = topic
+    moved = [Transaction(_app(name, queue), offset) for queue, offset in sorted(offsets.items())]
+    if identity:
+        own = (_KNOWN.format(topic=name), _SAME.format(topic=name, identity=identity))
+        moved += [Transaction(each, 1) for each in own]
     return CommitProperties(
-        app_transactions=[
-            Transaction(_app(topic, queue), offset) for queue, offset in sorted(offsets.items())
-        ],
+        app_transactions=moved,
         # Tried again, it would no longer begin where it began.
         max_commit_retries=0,
     )

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import ExtraMissing, ProjectionError
 from headrace.spark.failures import reason_of
+from headrace.spark.held_offsets import check_same_topic
 from headrace.spark.lake.increment import (
     PARTITIONS,
     Increment,
@@ -99,7 +100,11 @@ def write_events(  # noqa: PLR0913 - what to read, and where and how to write it
     else:
         raise ProjectionError(f"there is no format {format}; use 'parquet' or 'delta'")
     increment = plan_increment(
-        app, broker=broker, event_store_url=event_store_url, start=target.offsets
+        app,
+        broker=broker,
+        event_store_url=event_store_url,
+        start=target.offsets,
+        check=target.check,
     )
     if increment.messages:
         try:
@@ -155,6 +160,10 @@ class _Parts:
             raise ProjectionError(f"{self._path} holds events of {last.topic}, not of {topic}")
         return last.end
 
+    def check(self, topic: str, identity: str) -> None:
+        last = self._parts.last
+        check_same_topic(topic, last.identity if last else "", identity)
+
     def versions(self) -> DataFrame | None:
         return _versions(self._parts.frame(_VERSION_COLUMNS))
 
@@ -162,6 +171,7 @@ class _Parts:
         self._parts.add(
             events,
             topic=increment.topic,
+            identity=increment.identity,
             start=increment.start,
             end=increment.end,
             partition_by=self.partition_by,
@@ -182,6 +192,9 @@ class _Delta:
     def offsets(self, topic: str, queues: list[int]) -> Mapping[int, int]:
         return self._table.offsets(topic, queues)
 
+    def check(self, topic: str, identity: str) -> None:
+        self._table.check_topic(topic, identity)
+
     def versions(self) -> DataFrame | None:
         files = [f"{self._path.rstrip('/')}/{below}" for below in self._table.files()]
         return (
@@ -197,7 +210,7 @@ class _Delta:
         writer = events.write.partitionBy(*self.partition_by)
         writer.option("compression", "zstd").parquet(place)
         files = list(self._written(events, place, folder))
-        self._table.add_files(files, increment.topic, increment.end)
+        self._table.add_files(files, (increment.topic, increment.identity), increment.end)
 
     def _written(self, events: DataFrame, place: str, folder: str) -> "Iterator[NewFile]":
         from headrace.spark.lake.delta import NewFile

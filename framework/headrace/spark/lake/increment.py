@@ -40,6 +40,7 @@ from headrace.spark.executor.typed_streams import type_streams
 from headrace.spark.held_offsets import next_offsets
 from headrace.spark.job import map_records, onto_versions
 from headrace.spark.tasks import by_key, divide_plan, plan_events
+from headrace.spark.topic import fetch_identity
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
@@ -68,12 +69,14 @@ class Increment:
     Attributes:
         plan: its slices begin at the offsets given.
         topic: of the events.
+        identity: the UUID that the topic got when it was made; empty: the broker does not know.
         start: the first offset of each queue that the topic has.
         end: the one behind the last.
     """
 
     plan: FoldPlan
     topic: str
+    identity: str
     start: Mapping[int, int]
     end: Mapping[int, int]
 
@@ -89,6 +92,7 @@ def plan_increment(
     broker: str,
     event_store_url: str | None,
     start: Callable[[str, list[int]], Mapping[int, int]],
+    check: Callable[[str, str], None] | None = None,
     projection: str = "",
 ) -> Increment:
     """Asks, once, what there is beyond given offsets.
@@ -99,6 +103,8 @@ def plan_increment(
         event_store_url: fills gaps, and knows foreign messages.
         start: tells of a topic and its queues where to begin; queues it leaves out begin with their
             first message.
+        check: takes a topic and its identity, and raises ProjectionError if it is not the one that was
+            written up to there.
         projection: the projection's name, where one is folded.
 
     Raises:
@@ -114,10 +120,17 @@ def plan_increment(
     plan = plan_events(
         app, beyond, broker=broker, event_store_url=event_store_url, projection=projection
     )
+    try:
+        identity = fetch_identity(broker, topic)
+    except MessageQueueError as error:
+        raise ProjectionError(f"the events of {app}: {error}") from error
+    if check is not None:
+        check(topic, identity)
     first = {queue.queue_id: offset for queue, offset in begin.items()}
     return Increment(
         plan=plan,
         topic=topic,
+        identity=identity,
         start=first,
         end=first | {piece.queue.queue_id: piece.end for piece in plan.slices},
     )

@@ -39,6 +39,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
         partition_by: the columns by which it is divided into folders.
         schema: the type of its rows, as JSON in Spark's words.
         files: the bytes of each file, by its path in the part.
+        identity: the UUID that the topic got when it was made; empty: an older version has written this.
     """
 
     number: int
@@ -48,6 +49,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: list[str]
     schema: str
     files: dict[str, int]
+    identity: str = ""
 
 
 _decode = msgspec.json.Decoder(LakePart).decode
@@ -107,6 +109,7 @@ class LakeParts:
         events: DataFrame,
         *,
         topic: str,
+        identity: str,
         start: Mapping[int, int],
         end: Mapping[int, int],
         partition_by: list[str],
@@ -128,6 +131,7 @@ class LakeParts:
             part = LakePart(
                 number=number,
                 topic=topic,
+                identity=identity,
                 start=dict(start),
                 end=dict(end),
                 partition_by=partition_by,

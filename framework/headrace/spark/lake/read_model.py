@@ -104,6 +104,7 @@ def write_read_model(
         broker=broker,
         event_store_url=event_store_url,
         start=table.offsets,
+        check=table.check_topic,
         projection=projection_name,
     )
     told = WrittenRows(
@@ -159,7 +160,7 @@ class _LakeRows:
         codec: RowCodec[Any] = RowCodec(self.projection)
         values = (codec.values(row) for some in folded.row_chunks(_ROWS_MAX) for row in some)
         rows = rows_to_arrow(self.projection, values)
-        topic, end = increment.topic, increment.end
+        topic, end = (increment.topic, increment.identity), increment.end
         columns = [list(folded.versions), list(folded.versions.values())]
         self.versions.create(_VERSION_SCHEMA)
         versions = pa.table(columns, schema=_VERSION_SCHEMA)

@@ -76,7 +76,7 @@ class TopicReaderConformance:
     async def test_ranges_say_what_queues_hold(
         self, transport: Transport, reader: TopicReader
     ) -> None:
-        """Every queue of the topics; a topic that is missing is an error."""
+        """Every queue of the topics, each of which has an identity; one that is missing is an error."""
         topics = [await new_topic(transport, queues=2) for _ in range(2)]
         places = await publish_all(transport, [outgoing(topics[0], number) for number in range(3)])
         found = await asyncio.to_thread(reader.ranges, topics)
@@ -84,6 +84,9 @@ class TopicReaderConformance:
         expected = {(topic, number): (0, 0) for topic in topics for number in range(2)}
         assert held == expected | {(topics[0], places[0].queue): (0, 3)}
         assert await asyncio.to_thread(reader.is_settled, topics[0])
+        identities = [await asyncio.to_thread(reader.identity, each) for each in topics]
+        assert "" not in identities
+        assert len(set(identities)) == 2
         try:
             await asyncio.to_thread(reader.ranges, [fresh("nowhere")])
         except TopicNotFound:

@@ -7,7 +7,6 @@ Topics of a cluster read by offsets, as the built-in queue's reader does: in bat
 Implements `transports.topic_reader.TopicReader`, and raises the queue's errors.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -21,14 +20,14 @@ from headrace.transports.kafka.client import REQUEST_S, reading
 from headrace.transports.kafka.failures import failure
 from headrace.transports.kafka.producer import TAG_HEADER
 from headrace.transports.kafka.ranges import RangeLost, find_range, read_range
-from headrace.transports.kafka.topics import ClusterTopics, Topics
+from headrace.transports.kafka.topics import ClusterTopics, TopicFacts, Topics
 from headrace.transports.topic_reader import Part
 from headrace_mq.errors import ConnectionLost, OffsetOutOfRange, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
 from headrace_mq.protocol.bodies import QueueRange
 
-__all__ = ["KafkaTopicReader", "identity_at"]
+__all__ = ["KafkaTopicReader"]
 
 # What is no UTF-8 is another program's, and no event.
 _ELSE: Final = "replace"
@@ -60,7 +59,7 @@ class KafkaTopicReader:
         try:
             with reading(self._address, self._name) as consumer:
                 for topic in topics:
-                    for number in range(self._partitions(topic)):
+                    for number in range(self._facts(topic).partitions):
                         first, end = find_range(consumer, (topic, number))
                         found.append(QueueRange(topic, number, first, end, start=0))
         except (TimeoutError, HeadraceError) as error:
@@ -86,8 +85,12 @@ class KafkaTopicReader:
         Where they were, and an aggregate stands in two, a rebuild finds two last versions of it and ends with a
         sentence; looking for that first would mean to read every topic twice.
         """
-        self._partitions(topic)
+        self._facts(topic)
         return True
+
+    def identity(self, topic: str) -> str:
+        """Returns the UUID that Kafka gave a topic; see `TopicReader`."""
+        return self._facts(topic).identity
 
     def read(
         self,
@@ -114,30 +117,14 @@ class KafkaTopicReader:
         if at < end:
             yield _nothing(queue, at, end)
 
-    def _partitions(self, topic: str) -> int:
+    def _facts(self, topic: str) -> TopicFacts:
         try:
             facts = self._topics.facts(topic)
         except (TimeoutError, HeadraceError) as error:
             raise ConnectionLost(str(error)) from error
         if facts is None:
             raise TopicNotFound(f"there is no topic {topic!r}")
-        return facts.partitions
-
-
-async def identity_at(address: KafkaAddress, topic: str) -> str:
-    """Returns the UUID that Kafka gave a topic.
-
-    Raises:
-        TopicNotFound, ConnectionLost: as `KafkaTopicReader.ranges`.
-    """
-    topics = ClusterTopics(address, "headrace.identity")
-    try:
-        facts = await asyncio.to_thread(topics.facts, topic)
-    except (TimeoutError, HeadraceError) as error:
-        raise ConnectionLost(str(error)) from error
-    if facts is None:
-        raise TopicNotFound(f"there is no topic {topic!r}")
-    return facts.identity
+        return facts
 
 
 def _runs(page: Sequence[Any]) -> Iterator[list[Any]]:

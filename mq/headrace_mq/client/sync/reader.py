@@ -114,6 +114,14 @@ class TopicReader(Protocol):
         """
         ...
 
+    def identity(self, topic: str) -> str:
+        """Returns the UUID that a topic got when it was made; empty: the queue does not know.
+
+        Raises:
+            TopicNotFound, ConnectionLost: as `ranges`.
+        """
+        ...
+
     def read(
         self, queue: QueueRef, start: int, end: int, *, bytes_max: int = READ_BYTES
     ) -> Iterator[Part]:
@@ -193,6 +201,15 @@ class BlockingReader:
         """
         answer = self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
         return any(each.settled for each in answer.identities)
+
+    def identity(self, topic: str) -> str:
+        """The UUID that a topic got when it was made; empty: the broker is of a version that does not know.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        answer = self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
+        return next((each.identity for each in answer.identities), "")
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
         """The first offset of every queue of the topics that was stored at a time or later.

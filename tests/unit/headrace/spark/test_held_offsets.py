@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProjectionError
-from headrace.spark.held_offsets import next_offsets
+from headrace.spark.held_offsets import check_same_topic, next_offsets
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 
@@ -34,3 +34,10 @@ def test_a_queue_is_read_from_where_it_was_left(known: Any, begin: Any) -> None:
 def test_what_the_broker_does_not_hold_is_refused(known: Any, sentence: str) -> None:
     with pytest.raises(ProjectionError, match=sentence):
         next_offsets([held(0, 2, 9)], known)
+
+
+def test_another_topic_of_the_same_name_is_refused_where_both_are_known() -> None:
+    for known, found in (("i", "i"), ("", "i"), ("i", "")):
+        check_same_topic("t", known, found)
+    with pytest.raises(ProjectionError, match=r"t is not the topic .* into an empty folder"):
+        check_same_topic("t", "i", "j")

@@ -31,6 +31,7 @@ def export(ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ]
 
     monkeypatch.setattr("headrace.spark.analysis.export.fetch_ranges", ranges)
+    monkeypatch.setattr("headrace.spark.analysis.export.fetch_identity", lambda *_: "i-1")
     monkeypatch.setattr("headrace_mq.spark.reader.read_columns", topic.read)
     return lambda: export_events(ledger.path, tmp_path / "out", broker="127.0.0.1:1")
 

@@ -239,6 +239,7 @@ def exporting(topic: Any, app: App) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setitem(sys.modules, "any_ledger", module)
         patch.setattr("headrace.spark.analysis.export.fetch_ranges", ranges)
+        patch.setattr("headrace.spark.analysis.export.fetch_identity", lambda *_: "i-1")
         patch.setattr("headrace_mq.spark.reader.read_columns", topic.read)
         patch.setattr("headrace.spark.archive.flush", lambda path: None)
 

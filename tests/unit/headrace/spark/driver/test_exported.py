@@ -33,6 +33,7 @@ def export(ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return [QueueRange(topics[0], queue, 0, len(messages)) for queue, messages in held]
 
     monkeypatch.setattr("headrace.spark.analysis.export.fetch_ranges", ranges)
+    monkeypatch.setattr("headrace.spark.analysis.export.fetch_identity", lambda *_: "i-1")
     monkeypatch.setattr("headrace_mq.spark.reader.read_columns", topic.read)
 
     def run() -> Path:

@@ -43,7 +43,7 @@ def test_merged_changes_are_those_of_a_dictionary(
         table.create(SCHEMA)
         deleted = [key for key, value in change.items() if value is None]
         new = {key: value for key, value in change.items() if value is not None}
-        table.merge(rows(dict(new)), deleted, "id", "t", {0: number, 1: 5})
+        table.merge(rows(dict(new)), deleted, "id", ("t", "i-1"), {0: number, 1: 5})
         expected = {key: n for key, n in (expected | new).items() if key not in deleted}
         assert stored(path) == expected
         assert LakeTable(str(path)).offsets("t", [0, 1, 2]) == {0: number, 1: 5}
@@ -54,11 +54,27 @@ def test_of_two_jobs_that_begin_at_the_same_offsets_one_is_refused(tmp_path: Pat
     assert (first.version, first.offsets("t", [0])) == (-1, {})
     first.create(SCHEMA)
     one, other = LakeTable(str(tmp_path)), LakeTable(str(tmp_path))
-    one.merge(rows({"a": 1}), [], "id", "t", {0: 1})
+    one.merge(rows({"a": 1}), [], "id", ("t", "i-1"), {0: 1})
     with pytest.raises(ProjectionError, match="another job has written into it meanwhile"):
-        other.merge(rows({"a": 2}), [], "id", "t", {0: 2})
+        other.merge(rows({"a": 2}), [], "id", ("t", "i-1"), {0: 2})
     assert stored(tmp_path) == {"a": 1}
     assert LakeTable(str(tmp_path)).offsets("t", [0]) == {0: 1}
+
+
+def test_a_topic_that_was_made_again_is_another_one(tmp_path: Path) -> None:
+    table = LakeTable(str(tmp_path))
+    table.check_topic("t", "i-1")
+    table.create(SCHEMA)
+    table.merge(rows({"a": 1}), [], "id", ("t", ""), {0: 1})
+    # An older version, or a broker of one, has not said which topic it was.
+    LakeTable(str(tmp_path)).check_topic("t", "i-1")
+    LakeTable(str(tmp_path)).add_files([], ("t", "i-1"), {0: 2})
+    found = LakeTable(str(tmp_path))
+    for identity in ("i-1", ""):
+        found.check_topic("t", identity)
+    found.check_topic("other", "i-2")
+    with pytest.raises(ProjectionError, match="t is not the topic that was exported"):
+        found.check_topic("t", "i-2")
 
 
 def test_files_are_in_the_table_with_their_offsets(tmp_path: Path) -> None:
@@ -68,7 +84,7 @@ def test_files_are_in_the_table_with_their_offsets(tmp_path: Path) -> None:
     file = tmp_path / "data" / "id=a" / "x.parquet"
     pq.write_table(pa.table({"n": [1, 2]}), file)
     table.add_files(
-        [NewFile("data/id=a/x.parquet", file.stat().st_size, 2, {"id": "a"})], "t", {0: 2}
+        [NewFile("data/id=a/x.parquet", file.stat().st_size, 2, {"id": "a"})], ("t", "i-1"), {0: 2}
     )
     found = LakeTable(str(tmp_path))
     assert found.files() == ["data/id=a/x.parquet"]
@@ -81,7 +97,7 @@ def test_an_earlier_version_is_found_by_its_offsets(tmp_path: Path) -> None:
     for number in range(1, 4):
         table = LakeTable(str(tmp_path))
         table.create(SCHEMA)
-        table.merge(rows({"a": number}), [], "id", "t", {0: number})
+        table.merge(rows({"a": number}), [], "id", ("t", "i-1"), {0: number})
     found = LakeTable(str(tmp_path)).at("t", [0, 1], {0: 2})
     assert found.rows("id", ["a"], SCHEMA).to_pydict() == {"id": ["a"], "n": [2]}
     with pytest.raises(ProjectionError, match="no version for the offsets"):

@@ -79,7 +79,9 @@ def opened(path: Path) -> LakeParts:
 
 def add(found: LakeParts, end: int, kind: str = "long") -> None:
     frame: Any = Frame(kind)
-    found.add(frame, topic="t", start={0: end - 1}, end={0: end}, partition_by=["day"])
+    found.add(
+        frame, topic="t", identity="i", start={0: end - 1}, end={0: end}, partition_by=["day"]
+    )
 
 
 def test_parts_follow_each_other_and_name_their_files(tmp_path: Path) -> None:

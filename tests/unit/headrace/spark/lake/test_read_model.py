@@ -22,7 +22,7 @@ def lake(ledger: Any, path: Path) -> _LakeRows:
 
 
 def increment(plan: Any, end: int) -> Increment:
-    return Increment(plan=plan, topic="ledger.events", start={0: 0}, end={0: end})
+    return Increment(plan=plan, topic="ledger.events", identity="", start={0: 0}, end={0: end})
 
 
 def test_rows_and_versions_are_found_as_they_were_written(
@@ -52,7 +52,7 @@ def test_rows_and_versions_are_found_as_they_were_written(
     ahead = pa.table(
         [["a"], [7]], schema=pa.schema({"aggregate_id": pa.string(), "version": "int64"})
     )
-    halves.versions.merge(ahead, [], "aggregate_id", "ledger.events", {0: 5})
+    halves.versions.merge(ahead, [], "aggregate_id", ("ledger.events", ""), {0: 5})
     known = lake(ledger, tmp_path)._known(increment(plan, 9))
     assert [record.number for record in known.versions(["a"])] == [2]
 

@@ -1,5 +1,6 @@
 """Batches of a partition: without a gap, and a batch without a message where offsets have none."""
 
+import asyncio
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.testing.conformance.subscriptions import fresh, outgoing, publish_all, take
 from headrace.testing.kafka import MockKafka
 from headrace.transports.kafka import ranges
-from headrace.transports.kafka.topic_reader import KafkaTopicReader, _runs, identity_at
+from headrace.transports.kafka.topic_reader import KafkaTopicReader, _runs
 from headrace.transports.kafka.transport import KafkaTransport
 from headrace_mq.errors import ConnectionLost, OffsetOutOfRange, TopicNotFound
 from headrace_mq.message import QueueRef
@@ -89,10 +90,11 @@ async def test_a_topic_has_the_identity_that_kafka_gave_it(
     topics = [fresh("t"), fresh("t")]
     for topic in topics:
         await transport.ensure_topic(topic, queues=1, forever=True)
-    found = [await identity_at(cluster.address(), topic) for topic in topics]
+    reader = KafkaTopicReader(cluster.address())
+    found = [await asyncio.to_thread(reader.identity, topic) for topic in topics]
     assert len(set(found)) == 2
     with pytest.raises(TopicNotFound):
-        await identity_at(cluster.address(), fresh("nowhere"))
+        await asyncio.to_thread(reader.identity, fresh("nowhere"))
 
 
 def test_a_cluster_that_is_away_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
