@@ -147,7 +147,7 @@ async def test_events_and_their_stream_are_those_that_it_holds(
     assert (await follow(APP, "balances", **following)).batches > 0
 
 
-async def test_what_was_written_of_the_earlier_topic_does_not_go_on_with_the_new_one(
+async def test_files_and_tables_of_the_earlier_topic_do_not_go_on_with_the_new_one(
     ledger: Any, broker: Any, spark: Any, make_history: Any, publish: Any, tmp_path: Path
 ) -> None:
     await publish(make_history(6, 2))
