@@ -1,5 +1,6 @@
 """No request passes that its user may not make, and the audit has who wanted it."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,17 @@ def test_requests_that_change_nothing_stay_out_of_the_audit(gate: Gate) -> None:
         gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame)
     assert logs == []
     assert gate.guard.allows(root, Ask(Action.DELETE, ResourceKind.TOPIC, "any"))
+
+
+@pytest.mark.parametrize("code", sorted(HANDLERS), ids=lambda code: RequestCode(code).name)
+def test_an_administrator_may_do_everything_until_it_is_disabled(gate: Gate, code: int) -> None:
+    gate.book.change(SetUser("add", "other", admin=1))
+    body: Any = b""
+    with suppress(MalformedRequest):
+        gate.check("root", RequestCode(code), body)
+    gate.book.change(SetUser("change", "root", disabled=1))
+    need = NEEDS[code]
+    if need.before_login or need.asks is None or code == RequestCode.REPLY:
+        return
+    with pytest.raises((NotPermitted, MalformedRequest)):
+        gate.check("root", RequestCode(code), body)

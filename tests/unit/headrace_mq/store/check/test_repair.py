@@ -24,6 +24,7 @@ from headrace_mq.broker.metadata import (
     timeline_file,
     topics_file,
     transactions_file,
+    users_file,
 )
 from headrace_mq.broker.peers.producers import KeptProducers
 from headrace_mq.broker.quotas.limits import KeptLimits
@@ -31,6 +32,7 @@ from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
+from headrace_mq.broker.users.user_book import KeptUsers
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, split_batches
@@ -59,6 +61,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         offsets_file(directory).write(KeptOffsets({}))
         broker_file(directory).write(KeptBroker(1))
         producers_file(directory).write(KeptProducers([]))
+        users_file(directory).write(KeptUsers(b"secret"))
         limits_file(directory).write(KeptLimits())
         releases_file(directory).write(KeptReleases())
         archive_file(directory).write(KeptArchive("a", begun=False))
