@@ -11,7 +11,15 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from headrace_mq import AdminClient, BlockingReader, Consumer, Message, Producer
+from headrace_mq import (
+    AdminClient,
+    BlockingReader,
+    Consumer,
+    Decision,
+    Message,
+    Producer,
+    TransactionalProducer,
+)
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._net.login import credentials_of
 from headrace_mq.broker.metadata import users_file
@@ -128,6 +136,28 @@ async def test_scheduled_messages_need_permission_for_their_own_topic(door: Door
         await producer.schedule(Message(topic="orders", body=b"later"), delay_ms=60_000)
         with pytest.raises(NotPermitted, match="publish topic:bills"):
             await producer.schedule(Message(topic="bills", body=b"later"), delay_ms=60_000)
+
+
+async def test_transactions_need_permission_for_their_topics_and_their_group(door: Door) -> None:
+    ann = await door.add("ann", "publish topic:orders", "create topic:orders")
+    order = Message(topic="orders", key="k", body=b"tea")
+
+    async def check(_pending: object) -> Decision:
+        return Decision.COMMIT
+
+    async with (
+        AdminClient(door.of("root")) as root,
+        TransactionalProducer(ann, group="tills", checker=check) as producer,
+    ):
+        with pytest.raises(NotPermitted, match="publish group:tills"):
+            await producer.begin(order)
+        await root.set_rule("ann", "publish", "group:tills", allows=True)
+        transaction = await producer.begin(order)
+        await transaction.commit()
+        await root.create_topic("bills", 1)
+        await root.set_rule("ann", "read", "topic:bills", allows=True)
+        with pytest.raises(NotPermitted, match="publish topic:bills"):
+            await producer.begin(Message(topic="bills", key="k", body=b"3 EUR"))
 
 
 async def test_a_change_takes_effect_on_open_connections_at_once(door: Door) -> None:

@@ -123,11 +123,14 @@ class _Request:
             # A new one: an error that is raised again and again collects all their tracebacks.
             raise type(self._refusal)(str(self._refusal))
 
-    def permit(self, state: BrokerState, topics: Iterable[str]) -> None:
-        """Raises NotPermitted unless the client may send to topics."""
+    def permit(self, state: BrokerState, topics: Iterable[str], groups: Iterable[str] = ()) -> None:
+        """Raises NotPermitted unless the client may send to topics, and for groups of producers."""
         if state.guard is not None:
             for topic in topics:
                 state.guard.require_publish(self._connection, topic)
+            for group in groups:
+                ask = Ask(Action.PUBLISH, ResourceKind.GROUP, group)
+                state.guard.require(self._connection, ask)
 
     def _topics(self, state: BrokerState) -> set[str]:
         """The topics of all batches that can be read, but for those that may not be made."""
@@ -206,7 +209,7 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview, request: 
     if topic == SCHEDULE_TOPIC:
         request.permit(state, state.scheduler.check(header, batch))
     elif topic == TRANSACTION_TOPIC:
-        request.permit(state, state.transactions.check(header, batch))
+        request.permit(state, *state.transactions.check(header, batch))
     elif state.guard is not None:
         request.permit(state, (topic,))
     try:

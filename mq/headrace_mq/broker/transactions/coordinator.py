@@ -128,8 +128,8 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         self._asked: deque[_Asked] = deque()
         self._on_its_way = False
 
-    def check(self, header: BatchHeader, batch: memoryview) -> set[str]:
-        """Returns the topics of a batch that clients append to the journal.
+    def check(self, header: BatchHeader, batch: memoryview) -> tuple[set[str], set[str]]:
+        """Returns the topics and the groups of a batch that clients append to the journal.
 
         Raises:
             InvalidArgument: it is not a valid bundle; the message says why.
@@ -143,16 +143,16 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
                 f"a message to {TRANSACTION_TOPIC} has no headers; leave them out"
             )
         bundles = [check_bundle(body) for body in columns.bodies]
-        targets = {queue for _, queues in bundles for queue in queues}
+        targets = {queue for _, queues, _ in bundles for queue in queues}
         for queue in targets:
             self._decisions.check_takes(queue)
         limit = self._settings.transactions_max
-        if self._state.undecided + sum(count for count, _ in bundles) > limit:
+        if self._state.undecided + sum(count for count, *_ in bundles) > limit:
             raise TransactionsFull(
                 f"{self._state.undecided} transactions are undecided, and at most {limit} may be;"
                 " try again later, or raise transactions_max"
             )
-        return {queue.topic for queue in targets}
+        return {queue.topic for queue in targets}, {group for *_, group in bundles}
 
     def end(self, request: EndTransactions) -> "asyncio.Future[TransactionsEnded]":
         """Decides transactions; the future ends when the decisions and the committed messages are durable.

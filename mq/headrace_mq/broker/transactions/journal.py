@@ -136,8 +136,8 @@ def read_event(header: BatchHeader, columns: Columns, index: int) -> Event:
     return Prepared(number, head.group, head.client_id, len(head.ids), header.appended_at_ms)
 
 
-def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef]]:
-    """Returns how many transactions a client's bundle has, and the queues it is for.
+def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef], str]:
+    """Returns how many transactions a client's bundle has, the queues it is for, and its group.
 
     Raises:
         InvalidArgument: it cannot be taken; the sentence says why.
@@ -164,7 +164,11 @@ def check_bundle(body: bytes) -> tuple[int, Collection[QueueRef]]:
             f"a bundle has 1 to {BUNDLE_TRANSACTIONS_MAX} transactions with messages, not"
             f" {len(bundle.ids)}"
         )
-    return len(bundle.ids), {_check_part(part, len(bundle.ids)) for part in bundle.parts}
+    return (
+        len(bundle.ids),
+        {_check_part(part, len(bundle.ids)) for part in bundle.parts},
+        bundle.group,
+    )
 
 
 def _check_part(part: BundlePart, transactions: int) -> QueueRef:

@@ -79,8 +79,8 @@ def test_a_record_that_means_nothing_is_damage() -> None:
 
 
 def test_a_sound_bundle_tells_its_transactions_and_queues() -> None:
-    assert check_bundle(bundle()) == (2, {QueueRef("t", 1)})
-    assert check_bundle(bundle(ids=["x" * 255, "ü" * 127])) == (2, {QueueRef("t", 1)})
+    assert check_bundle(bundle())[:2] == (2, {QueueRef("t", 1)})
+    assert check_bundle(bundle(ids=["x" * 255, "ü" * 127]))[:2] == (2, {QueueRef("t", 1)})
 
 
 @pytest.mark.parametrize(
