@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,15 @@ EXTRAS: Final = {
     "lake": "import deltalake, headrace.spark.lake.events",
     "notebook": "import matplotlib",
 }
+# The extras that unit tests use, and tools of development that they do not: some need newer versions of
+# what Headrace needs.
+TESTED: Final = (
+    "certificates", "compression", "connect", "http", "kafka", "lake", "notebook",
+    "postgres-embedded", "tracing", "uvloop",
+)  # fmt: skip
+LEFT_OUT: Final = frozenset(
+    {"headrace", "asyncpg-stubs", "import-linter", "mypy", "ruff", "schemathesis"}
+)
 # The pages that a new user reads, and what their blocks need besides the wheel.
 PAGES: Final = (
     "README.md or getting-started or concepts or projections.md or changing or recipes or production"
@@ -176,11 +186,30 @@ def _install_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
 
 def _test_oldest(python: str, wheel: Path, folder: Path, home: Path) -> None:
     """Runs the quick unit tests of a checkout with the wheel and the oldest versions."""
-    ours = _environment(python, f"{wheel}[dev]", folder, home, "-c", str(OLDEST))
+    pins = folder / "pins.txt"
+    pins.write_text(_pins(), encoding="utf-8")
+    ours = _environment(python, f"{wheel}[{','.join(TESTED)}]", folder, home, "-c", str(pins))
+    dev = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tools = dev["project"]["optional-dependencies"]["dev"]
+    wanted = [each for each in tools if _name_of(each) not in LEFT_OUT]
+    _run([str(ours), "-m", "pip", "install", "--quiet", "-c", str(pins), *wanted], folder, home)
     checkout = folder / "checkout"
     _run(["git", "clone", "--quiet", str(ROOT), str(checkout)], folder, home)
     tests = ["-m", "pytest", "-q", "--quick", "-n", "2", "--dist", "loadfile", "tests/unit"]
     _run(["env", "PYTHONSAFEPATH=1", str(ours), *tests], checkout, home)
+
+
+def _pins() -> str:
+    """Returns the oldest versions, and of everything else the one that development uses."""
+    oldest = OLDEST.read_text(encoding="utf-8").splitlines()
+    # Each pydantic needs one version of its core.
+    names = {_name_of(line) for line in oldest} | {"pydantic-core"}
+    others = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return "\n".join([*oldest, *(line for line in others if _name_of(line) not in names)])
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[\[=<>!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
 def _environment(python: str, what: str, folder: Path, home: Path, *options: str) -> Path:
