@@ -212,7 +212,8 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
 
     # Where the files are, and how they are kept.
     store: StoreSettings
-    # By default only programs on this machine can connect. Another address needs TLS, or `insecure`.
+    # By default only programs on this machine can connect. Another address needs TLS, and `login` or
+    # `tls_client_ca`, or it needs `insecure`.
     host: str = "127.0.0.1"
     # 0: the broker takes a free port and prints it in the ready line.
     port: int = 9876
@@ -228,7 +229,8 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     login: bool = False
     # How long a connection may take until it has logged in: clients do it at once, in some milliseconds.
     login_ms_max: int = 10_000
-    # Listen to other machines without TLS: everyone on the way reads and changes everything.
+    # Listen to other machines without TLS or without a login: who gets there, or stands on the way, may do
+    # everything.
     insecure: bool = False
     # The first message to a topic creates it; switch this off if a typo must not create a topic.
     auto_create_topics: bool = True
@@ -312,7 +314,12 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
             self.tls_client_ca is None or self.tls_certificate is not None,
             "tls_client_ca needs tls_certificate and tls_key",
         )
-        require_secure(self.host, secured=self.tls_certificate is not None, insecure=self.insecure)
+        require_secure(
+            self.host,
+            secured=self.tls_certificate is not None,
+            known=self.login or self.tls_client_ca is not None,
+            insecure=self.insecure,
+        )
         require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
         require(
             self.frame_bytes_max >= self.frame_bytes_before_hello_max,

@@ -77,13 +77,27 @@ def require_pauses(name: str, first_ms: int, longest_ms: int) -> None:
     require(1 <= first_ms <= longest_ms, f"{name}_min must be at least 1 and not above {name}_max")
 
 
-def require_secure(host: str, *, secured: bool, insecure: bool) -> None:
-    """Raises ValueError for an address that other machines reach, unless it has TLS or needs none."""
+def require_secure(host: str, *, secured: bool, known: bool, insecure: bool) -> None:
+    """Raises ValueError for an address that other machines reach, unless it is safe there or need not be.
+
+    Args:
+        host: where a broker listens.
+        secured: whether it speaks TLS.
+        known: whether its clients have to say who they are.
+        insecure: whether the network is called safe.
+    """
+    alone = insecure or is_loopback(host)
     require(
-        secured or insecure or is_loopback(host),
+        secured or alone,
         f"other machines reach {host}, and everyone on the way could read and change everything: set"
         " tls_certificate and tls_key (--tls-certificate, --tls-key; `headrace certificates make DIR` makes some"
         " to try it out), or insecure=true (--insecure) where the network itself is safe",
+    )
+    require(
+        known or alone,
+        f"other machines reach {host}, and each client there could read and delete everything: set login=true"
+        " (--login; `headrace user add NAME --admin --data DIR` makes the first administrator), or tls_client_ca"
+        " (--tls-client-ca) for clients with a certificate, or insecure=true (--insecure) where the network itself is safe",
     )
 
 

@@ -52,7 +52,7 @@ OPTIONS: Final = (
         "Serve only users that log in, and only what rules allow them; 'headrace user add --admin' makes the first.",
         "HEADRACE_LOGIN"),
     OptionRow("--insecure", "broker.insecure",
-        "Listen to other machines without TLS: everyone on the way reads and changes everything.",
+        "Listen to other machines without TLS or a login: those who get there may do everything.",
         "HEADRACE_INSECURE"),
     OptionRow("--busy-poll", "broker.busy_poll_us", "Busy-poll this long after each message (0 = never)."),
     OptionRow("--filter-processes", "broker.filter_processes_max",

@@ -62,18 +62,20 @@ def test_addresses_that_other_machines_reach_are_known(host: str, alone: bool) -
 
 
 @pytest.mark.parametrize(
-    ("host", "secured", "insecure", "fits"),
+    ("host", "secured", "known", "insecure", "lacks"),
     [
-        ("127.0.0.1", False, False, True), ("0.0.0.0", True, False, True),
-        ("0.0.0.0", False, True, True), ("0.0.0.0", False, False, False),
-        ("broker.example", False, False, False),
+        ("127.0.0.1", False, False, False, ""), ("0.0.0.0", True, True, False, ""),
+        ("0.0.0.0", False, False, True, ""), ("0.0.0.0", True, False, True, ""),
+        ("0.0.0.0", False, False, False, "--tls-certificate"),
+        ("broker.example", False, True, False, "--tls-certificate"),
+        ("broker.example", True, False, False, "--login"),
     ],
 )  # fmt: skip
-def test_an_address_of_other_machines_needs_tls_or_to_be_called_insecure(
-    host: str, secured: bool, insecure: bool, fits: bool
+def test_an_address_of_other_machines_needs_tls_and_a_login_or_to_be_called_insecure(
+    host: str, secured: bool, known: bool, insecure: bool, lacks: str
 ) -> None:
-    if fits:
-        require_secure(host, secured=secured, insecure=insecure)
+    if not lacks:
+        require_secure(host, secured=secured, known=known, insecure=insecure)
     else:
-        with pytest.raises(ValueError, match=f"reach {host}.*tls_certificate.*--insecure"):
-            require_secure(host, secured=secured, insecure=insecure)
+        with pytest.raises(ValueError, match=f"reach {host}.*{lacks}.*--insecure"):
+            require_secure(host, secured=secured, known=known, insecure=insecure)

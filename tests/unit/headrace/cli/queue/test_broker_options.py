@@ -219,7 +219,11 @@ def test_an_address_of_other_machines_needs_tls_or_a_word(started: Any) -> None:
     with pytest.raises(AssertionError, match="insecure"):
         started("--host", "0.0.0.0")
     assert started("--host", "0.0.0.0", "--insecure").insecure
-    files = started("--host", "::", "--tls-certificate", "c.pem", "--tls-key", "c.key")
+    tls = ("--tls-certificate", "c.pem", "--tls-key", "c.key")
+    with pytest.raises(AssertionError, match="login"):
+        started("--host", "::", *tls)
+    assert started("--host", "::", *tls, "--login").login
+    files = started("--host", "::", *tls, "--tls-client-ca", "ca.pem")
     assert (files.tls_certificate, files.tls_key, files.insecure) == (
         Path("c.pem"), Path("c.key"), False,
     )  # fmt: skip
