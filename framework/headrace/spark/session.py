@@ -327,6 +327,12 @@ def _start(
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
+        if packages := settings.get("spark.jars.packages"):
+            raise SparkUnreachable(
+                f"Spark's Java process ended at its start, and printed why: probably it could not fetch {packages}."
+                " Check the names, and that this machine reaches the repository (spark.jars.repositories), and"
+                " that `java -version` says 17 or newer"
+            ) from error
         raise ExtraMissing(JAVA_MISSING) from error
     except (*GONE, Py4JError) as error:
         raise SparkUnreachable(f"Spark does not start with {master}: {reason_of(error)}") from error

@@ -197,6 +197,18 @@ def test_without_java_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         local_session()
 
 
+def test_packages_that_spark_may_lack_are_named_where_java_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    monkeypatch.setattr(session.SparkSession, "builder", FakeBuilder(gone))
+    wanted = {"spark.jars.packages": "org.example:lake:1"}
+    with pytest.raises(
+        SparkUnreachable, match=r"could not fetch org\.example:lake:1.*java -version"
+    ):
+        local_session(settings=wanted)
+
+
 def test_other_errors_of_spark_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     other = PySparkRuntimeError(errorClass="SESSION_OR_CONTEXT_NOT_EXISTS", messageParameters={})
     start_with(monkeypatch, FakeBuilder(other))
