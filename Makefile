@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
+	@echo "make demo SECURE=1                the same with TLS, a login and least permissions"
 	@echo "make demo BROKER=kafka            the same on a real Kafka, whose jars it fetches once (45 MB)"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make check                        lint, types, contracts and the quick unit tests, while you work"
@@ -45,10 +46,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka)
+	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure)
 
 fresh-demo: $(INSTALLED)
-	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka)
+	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure)
 
 # Processes that share the files of tests between them: two more than 2 cores have, because many
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.

@@ -73,6 +73,25 @@ def test_accounts_may_be_overdrawn_and_a_row_may_stand_twice(
     assert (done.result["commands"], done.result["events"]) == (608, 607)
 
 
+def test_a_demo_with_tls_and_a_login_ends_without_a_difference_and_tells_no_password(
+    start_demo: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(journal(600, 7), encoding="utf-8")
+    for new_events in (607, 0):
+        done = start_demo("--secure", "--transactions", str(file)).wait()
+        assert done.status == 3, done.output + done.errors
+        assert (done.result["mismatches_live"], done.result["new_events"]) == (0, new_events)
+    demo = tmp_path / "demo"
+    passwords = [(demo / f"{name}.txt").read_bytes() for name in ("root", "bank")]
+    files = [path for path in demo.rglob("*") if path.is_file() and path.suffix != ".txt"]
+    assert [path.name for path in files if "log" in path.suffix and path.stat().st_size] != []
+    for path in files:
+        content = path.read_bytes()
+        assert not any(password in content for password in passwords), path
+    assert all(word not in done.output.encode() for word in passwords)
+
+
 def test_a_balance_that_does_not_follow_is_found(start_demo: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(journal(100, 5, wrong_from=99), encoding="utf-8")

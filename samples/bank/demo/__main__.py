@@ -1,7 +1,7 @@
 """
 The bank sample end to end, on real processes; `headrace demo` and `make demo` run it.
 
-    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker kafka] [--fresh]
+    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker secured | kafka] [--fresh]
 
 Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
 same. 1: something differs, or a process failed. 2: the file, the folder or Kafka cannot be used. 3: the same
@@ -25,7 +25,7 @@ from headrace_mq.errors import MessageQueueError
 from samples.bank.demo.data_set import DataSet, MalformedRow, read_bank, read_transactions
 from samples.bank.demo.folder import Folder, FolderUnusable
 from samples.bank.demo.processes import ChildFailed
-from samples.bank.demo.run import run
+from samples.bank.demo.run import Queue, run
 from samples.bank.demo.spark import SPARK_HINT
 from samples.bank.demo.summary import Outcome, show
 from samples.kafka import KafkaMissing
@@ -44,26 +44,26 @@ def main() -> int:
             if options.transactions
             else read_bank(ROOT / "seeds" / "bank")
         )
-        kafka = options.broker == "kafka"
+        queue: Queue = options.broker
         # Events of one queue and a database that knows another one do not belong together.
-        name = f"{data.name}-kafka" if kafka else data.name
+        name = data.name if queue == "headrace" else f"{data.name}-{queue}"
         folder = Folder(options.data or Path("var") / "demo" / name)
         with (
             folder.open(data.name, fresh=options.fresh),
             (folder.logs / "demo.log").open("a", encoding="utf-8") as log,
         ):
             _log_to(log)
-            return _demo(data, folder, console, kafka=kafka)
+            return _demo(data, folder, console, queue)
     except (MalformedRow, FolderUnusable, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return UNUSABLE
 
 
-def _demo(data: DataSet, folder: Folder, console: Console, *, kafka: bool) -> int:
+def _demo(data: DataSet, folder: Folder, console: Console, queue: Queue) -> int:
     begin = time.perf_counter()
     outcome = Outcome(accounts=len(data.accounts))
     try:
-        asyncio.run(_interruptible(data, folder, outcome, console, kafka=kafka))
+        asyncio.run(_interruptible(data, folder, outcome, console, queue))
     except ExceptionGroup as group:
         for missing in _leaves(group.subgroup(KafkaMissing)):
             print(f"demo: {missing}", file=sys.stderr)
@@ -106,14 +106,14 @@ def _leaves(error: Exception | None) -> list[Exception]:
 
 
 async def _interruptible(
-    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, kafka: bool
+    data: DataSet, folder: Folder, outcome: Outcome, console: Console, queue: Queue
 ) -> None:
     """Lets SIGTERM and a closed terminal stop the children in order, as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await run(data, folder, outcome, console, kafka=kafka)
+    await run(data, folder, outcome, console, queue=queue)
 
 
 def _options() -> argparse.Namespace:
@@ -127,7 +127,10 @@ def _options() -> argparse.Namespace:
         "--data", type=Path, metavar="DIR", help="where broker and databases keep their files"
     )
     parser.add_argument(
-        "--broker", choices=["headrace", "kafka"], default="headrace", help="which queue it starts"
+        "--broker",
+        choices=["headrace", "secured", "kafka"],
+        default="headrace",
+        help="which queue it starts",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="forget what earlier demos stored in that folder"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -35,13 +35,16 @@ from samples.bank.demo.data_set import DataSet
 from samples.bank.demo.folder import Folder
 from samples.bank.demo.ledger import Ledger, expect
 from samples.bank.demo.processes import Child, complete, running
+from samples.bank.demo.secured import secured_broker
 from samples.bank.demo.spark import missing_spark
 from samples.bank.demo.summary import Outcome
 from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 from samples.bank.transfers import TransferCancelled, TransferCompleted
 from samples.kafka import VERSION, KafkaBrokers, fetch
 
-__all__ = ["Journal", "run"]
+__all__ = ["Journal", "Queue", "run"]
+
+Queue = Literal["headrace", "secured", "kafka"]
 
 # From the last result to the last row; a second is usual.
 CATCH_UP_SECONDS_MAX: Final = 60
@@ -106,7 +109,7 @@ class Bank:
 
 
 async def run(
-    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, kafka: bool = False
+    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, queue: Queue = "headrace"
 ) -> None:
     """Runs every step and writes what it finds into `outcome`.
 
@@ -115,14 +118,14 @@ async def run(
         folder: of everything.
         outcome: what is found.
         console: hears how far it is.
-        kafka: a Kafka broker is the queue.
+        queue: which one it starts: a broker, one with TLS and a login, or a Kafka broker.
 
     Raises:
         ExceptionGroup: of `ChildFailed`, if broker or service ended by itself; of `KafkaMissing`, if Kafka
             cannot be had.
     """
     ledger = expect(data)
-    opened = partial(_bank, folder, console=console, kafka=kafka)
+    opened = partial(_bank, folder, console=console, queue=queue)
     async with asyncio.TaskGroup() as group, opened(group) as bank:
         await bank.journal.advance()
         events_before = bank.journal.events
@@ -141,17 +144,17 @@ async def run(
 
 @asynccontextmanager
 async def _bank(
-    folder: Folder, group: asyncio.TaskGroup, console: Console, *, kafka: bool
+    folder: Folder, group: asyncio.TaskGroup, console: Console, *, queue: Queue
 ) -> AsyncIterator[Bank]:
     """Starts queue and service, and stops them in the reverse order."""
-    async with _queue(folder, group, console, kafka=kafka) as address:
+    async with _started(folder, group, console, queue) as address:
         service = Child(
             "command service",
             *("run", "samples.bank:app", "--broker", address),
             *("--event-store", folder.event_store, "--read-models", folder.read_models),
             *("--log-format", "json"),
             # Under its name it gets its queues back at once; the built-in queue sees that it has died.
-            *(("--name", "service") if kafka else ()),
+            *(("--name", "service") if queue == "kafka" else ()),
             log=folder.logs / "service.log",
             group=group,
         )
@@ -174,11 +177,15 @@ async def _bank(
 
 
 @asynccontextmanager
-async def _queue(
-    folder: Folder, group: asyncio.TaskGroup, console: Console, *, kafka: bool
+async def _started(
+    folder: Folder, group: asyncio.TaskGroup, console: Console, queue: Queue
 ) -> AsyncIterator[str]:
-    """Runs a broker, or a Kafka broker, until the block ends; yields its address."""
-    if not kafka:
+    """Runs the queue until the block ends; yields its address."""
+    if queue == "secured":
+        async with secured_broker(folder, group) as address:
+            yield address
+        return
+    if queue == "headrace":
         broker = Child(
             "broker",
             *("broker", "--data", str(folder.broker), "--port", "0", "--log-format", "json"),

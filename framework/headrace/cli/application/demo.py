@@ -33,6 +33,9 @@ def demo(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="On a Kafka broker, which it fetches and starts.")
     ] = False,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="On a broker with TLS, a login and least permissions.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier demos stored in that folder.")
     ] = False,
@@ -41,6 +44,8 @@ def demo(
 
     Exit status 0: all that was compared is the same. 3: the same, but Spark could not run.
     """
+    if kafka and secure:
+        raise typer.BadParameter("use --kafka or --secure, not both", param_hint="--secure")
     root = shipped_folder("_shipped", "", mark="samples/bank/__init__.py")
     options = {"--transactions": transactions, "--data": data}
     given = [part for name, path in options.items() if path for part in (name, os.fspath(path))]
@@ -48,7 +53,7 @@ def demo(
         "headrace demo",
         *given,
         *(["--fresh"] if fresh else []),
-        *(["--broker", "kafka"] if kafka else []),
+        *(["--broker", "kafka"] if kafka else ["--broker", "secured"] if secure else []),
     ]
     # First of all: a folder `samples` where the command is called is another one.
     sys.path.insert(0, str(root))
