@@ -443,7 +443,7 @@ def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
 
 # --- ARCHITECTURE.md -----------------------------------------------------------------------------
 
-ARCHITECTURE = Path(headrace_mq.__file__).parent.parent / "ARCHITECTURE.md"
+ARCHITECTURE = Path(__file__).parents[4] / "mq" / "ARCHITECTURE.md"
 LIMITS = re.findall(r"^\| .* \| (\d+) \| `([\w.]+)` \|$", ARCHITECTURE.read_text("utf-8"), re.M)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 
 import pytest
+from asyncpg import PostgresError
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -76,7 +77,7 @@ async def first_bytes(options: str) -> bytes:
     port = server.sockets[0].getsockname()[1]
     engine = create_engine(f"postgresql://me@127.0.0.1:{port}/bank{options}")
     try:
-        with pytest.raises((OSError, SQLAlchemyError)):
+        with pytest.raises((OSError, SQLAlchemyError, PostgresError)):
             await engine.connect()
         return bytes(await begun)
     finally:
