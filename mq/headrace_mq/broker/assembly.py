@@ -149,7 +149,7 @@ def warn_of_reach(settings: BrokerSettings, address: str) -> None:
                 address=address,
             )
         return
-    if not secured:
+    if settings.insecure and not secured:
         _log.warning(
             "other machines reach this broker without TLS, and its login is off: they may read, send and"
             " delete everything, and so may everyone on the way; let a firewall decide who gets here",
