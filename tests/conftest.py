@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -43,6 +44,8 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("suite")
 
 
+# By then nothing writes any more to a disk that was used.
+UNUSED_SECONDS_MAX = 10
 # A server that has not started by then does not start.
 PG_SECONDS_MAX = 150
 
@@ -317,7 +320,13 @@ class SmallDisk:
         self._mount("remount,rw")
 
     def _mount(self, options: str) -> None:
-        subprocess.run(["mount", "-o", options, self.path], check=True)
+        command = ["mount", "-o", options, self.path]
+        # A file that was written may still be open: SQLite's own threads close theirs, and a process that
+        # another thread forks holds a copy until it has become another program.
+        deadline = time.monotonic() + UNUSED_SECONDS_MAX
+        while subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode:
+            if time.monotonic() > deadline:
+                subprocess.run(command, check=True)
 
 
 @pytest.fixture
