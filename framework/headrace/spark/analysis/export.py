@@ -100,7 +100,8 @@ def export_events(
 
     Raises:
         ProjectionError: the broker is away, messages were deleted before they were exported, the topic
-            was deleted and made again since the last export, versions are missing, too many events do not decode, or another export is writing.
+            was deleted and made again since the last export, versions are missing, too many events do not
+            decode, or another export is writing.
     """
     place, clock = Path(folder), clock or SystemClock()
     began = clock.monotonic_ms()
