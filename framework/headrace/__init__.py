@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # loaded when a name is first used: the command line needs no
     from headrace.projections.definition.projection import Projection
     from headrace.settings import Settings
     from headrace.stores.base import EventStore
+    from headrace.subjects.personal import Personal
 
 __all__ = [
     "Aggregate",
@@ -62,6 +63,7 @@ __all__ = [
     "Later",
     "MessageContext",
     "Next",
+    "Personal",
     "Process",
     "ProcessManager",
     "Projection",
@@ -97,6 +99,7 @@ _HOMES = MappingProxyType(
         "Later": "headrace.processes.process_manager",
         "MessageContext": "headrace.domain.message",
         "Next": "headrace.commands.middleware",
+        "Personal": "headrace.subjects.personal",
         "Process": "headrace.processes.process",
         "ProcessManager": "headrace.processes.process_manager",
         "Projection": "headrace.projections.definition.projection",

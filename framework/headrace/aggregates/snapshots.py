@@ -102,6 +102,9 @@ class Snapshots:
                 log.warning("snapshots not stored", snapshots=len(batch), error=repr(error))
 
     def _every(self, aggregate_type: type[Aggregate]) -> int:
+        # A state is made of plain values, which would outlive the key.
+        if any(each.message_personal for each in aggregate_type.event_types()):
+            return 0
         own = aggregate_type.snapshot_events
         return self._events if own is None else own
 

@@ -23,6 +23,7 @@ from headrace.cli.application import (
     run,
     samples,
     stream,
+    subject,
     topic_copy,
 )
 from headrace.cli.messages import message
@@ -80,6 +81,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")
+    command_line.add_typer(subject.commands, name="subject")
     command_line.add_typer(history.commands, name="history")
     return command_line
 

@@ -6,7 +6,9 @@ between: user code, which subclasses, and `registry`, which finds the class of a
 """
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
@@ -16,6 +18,7 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from headrace.domain.form import Form, form_of
 from headrace.domain.identity import id_text
 from headrace.errors import DefinitionError
+from headrace.subjects.personal import Personal, personal_fields
 
 __all__ = [
     "MAIN_TOPIC",
@@ -62,6 +65,8 @@ class _Message(BaseModel):
     message_version: ClassVar[int] = 1
     # None: not all that its fields are made of is defined yet.
     message_form: ClassVar[Form | None] = None
+    # Those that are encrypted wherever the message is stored or sent.
+    message_personal: ClassVar[Mapping[str, Personal]] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # The class arguments reach this method, too, and object's own takes none.
@@ -81,6 +86,7 @@ class _Message(BaseModel):
             )
         if version < 1:
             raise DefinitionError(f"{cls.message_name}: a version is 1 or more, not {version}")
+        cls.message_personal = personal_fields(cls)
         cls.message_form = form_of(cls) if cls.__pydantic_complete__ else None
 
     @classmethod
@@ -97,6 +103,7 @@ class _Message(BaseModel):
                 raise DefinitionError(
                     f"{cls.__name__}: the type of a field is not defined: {error}"
                 ) from error
+            cls.message_personal = personal_fields(cls)
             cls.message_form = form_of(cls)
         return cls.message_form
 
@@ -140,6 +147,11 @@ class Command(_Message):
                 f" not {len(marked)}"
             )
         cls.aggregate_id_field = marked[0]
+        if marked[0] in cls.message_personal:
+            raise DefinitionError(
+                f"command {cls.__name__}: {marked[0]} names the aggregate and cannot be personal:"
+                " ids are keys of messages and rows; use an id that tells nothing of the person"
+            )
 
     @property
     def aggregate_id(self) -> str:

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from headrace.domain.message import ApplicationMessage, Command, DomainEvent
 from headrace.errors import DefinitionError, SerializationError, UnknownMessageType
+from headrace.subjects.cipher import FieldCipher
+from headrace.subjects.personal import check_personal
 
 __all__ = ["Registry", "Upcaster"]
 
@@ -27,6 +29,7 @@ class Registry(Generic[M]):
 
     Attributes:
         classes: the registered classes; their subclasses are not.
+        cipher: opens personal fields before anything else reads them; None: there are none.
     """
 
     def __init__(self, kind: str) -> None:
@@ -34,6 +37,7 @@ class Registry(Generic[M]):
         self._types: dict[tuple[str, int], type[M]] = {}
         self.classes: set[type] = set()
         self._upcasters: dict[tuple[str, int], Upcaster] = {}
+        self.cipher: FieldCipher | None = None
 
     def add(self, message_type: type[M]) -> None:
         """Registers a type; the same type again changes nothing.
@@ -43,6 +47,7 @@ class Registry(Generic[M]):
                 be read again.
         """
         message_type.complete_form()
+        check_personal(message_type, message_type.message_personal)
         key = (message_type.message_name, message_type.message_version)
         other = self._types.setdefault(key, message_type)
         if other is not message_type:
@@ -118,8 +123,11 @@ class Registry(Generic[M]):
 
         Raises:
             UnknownMessageType: the application knows neither this version nor a way from it.
-            SerializationError: an upcaster failed.
+            SerializationError: an upcaster failed, or a personal field is not what was stored.
+            SubjectKeysError: the keys of personal fields cannot be read.
         """
+        if self.cipher is not None:
+            data = self.cipher.unseal(name, data)
         found = self._types.get((name, version))
         while found is None:
             upcaster = self._upcasters.get((name, version))
@@ -129,6 +137,11 @@ class Registry(Generic[M]):
             version += 1
             found = self._types.get((name, version))
         return found, data
+
+    @property
+    def personal(self) -> bool:
+        """Whether a class has personal fields."""
+        return any(each.message_personal for each in self._types.values())
 
     def can_upcast(self, name: str, version: int) -> bool:
         """Whether a version has an upcaster."""

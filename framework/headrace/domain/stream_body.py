@@ -113,8 +113,8 @@ def event_kinds(
 ) -> tuple[Any, dict[type, type[DomainEvent]]]:
     """Returns the type of an event for `body_reader`, and which class its instances are of.
 
-    Each name has a kind, which takes the newest version alone; a body with another event is refused,
-    and is to be read in another way.
+    Each name has a kind, which takes the newest version alone; a body with another event, or with
+    personal fields that are wanted, is refused, and is to be read in another way.
 
     Args:
         registry: the event types that may come in.
@@ -129,6 +129,8 @@ def event_kinds(
     for name, version in newest.items():
         event_type = registry.find(name, version)
         data = data_of(event_type)
+        if event_type.message_personal and data not in (None, msgspec.Raw):
+            continue  # What is stored has to be opened first.
         fields: list[Any] = [("version", int if data is msgspec.Raw else Literal[version])]
         fields += [] if data is None else [("data", data)]
         kind = msgspec.defstruct(

@@ -71,7 +71,8 @@ def plain_fields(
     None where the model has rules of its own, or fields of other types, so that values must go
     through it.
     """
-    if not message_type.__pydantic_complete__:
+    # What is stored of a personal field is ciphertext, which only the registry of messages opens.
+    if not message_type.__pydantic_complete__ or getattr(message_type, "message_personal", None):
         return None
     schema: Any = message_type.__pydantic_core_schema__
     if schema["type"] == "definitions":

@@ -84,6 +84,10 @@ def declared_folds(
         raise _refused(projection, "is touched by no event of the application")
     operations = _operations(projection, rules)
     for event_type, own in of_type.items():
+        if event_type.message_personal:
+            raise _refused(
+                projection, f"reacts to {event_type.__name__}, which has personal fields"
+            )
         _check_fields(projection, event_type, own)
     return DeclaredFolds(
         types=tuple(of_type),

@@ -101,10 +101,11 @@ class LightStream(Protocol):
 
 
 def fields_of(event_type: type[DomainEvent]) -> tuple[EventField, ...]:
-    """Returns every field of an event type."""
+    """Returns every field of an event type but the personal ones, which no table and file shall hold."""
     return tuple(
         EventField(name=name, kind=kind_of(info.annotation)[0])
         for name, info in event_type.model_fields.items()
+        if name not in event_type.message_personal
     )
 
 

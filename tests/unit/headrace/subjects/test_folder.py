@@ -1,0 +1,57 @@
+"""Keys in a folder."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import SubjectKeysError
+from headrace.subjects.folder import FolderKeys
+from headrace.testing.conformance.subject_keys import SubjectKeysConformance
+
+
+class TestFolderKeys(SubjectKeysConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "keys"
+
+    def make_keys(self) -> FolderKeys:
+        return FolderKeys(self.folder)
+
+
+def test_only_the_owner_can_read_a_key(tmp_path: Path):
+    FolderKeys(tmp_path / "keys").make("c-1")
+    [file] = (tmp_path / "keys").iterdir()
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_key_of_another_process_is_found(tmp_path: Path):
+    key = FolderKeys(tmp_path).make("c-1")
+    assert FolderKeys(tmp_path).find("c-1") == key
+
+
+def test_two_processes_at_once_make_one_key(tmp_path: Path):
+    def make(_: int) -> bytes | None:
+        return FolderKeys(tmp_path).make("c-1")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(make, range(32)))) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_key_that_cannot_be_read_is_no_destroyed_one(tmp_path: Path):
+    keys = FolderKeys(tmp_path)
+    keys.make("c-1")
+    [file] = tmp_path.iterdir()
+    file.write_bytes(b"{")
+    asked: list[Callable[[str], object]] = [keys.find, keys.make, keys.forget]
+    for ask in asked:
+        with pytest.raises(SubjectKeysError, match="cannot be read"):
+            ask("c-1")
+
+
+def test_a_folder_that_takes_no_files_says_so(tmp_path: Path):
+    (tmp_path / "keys").write_text("a file")
+    with pytest.raises(SubjectKeysError):
+        FolderKeys(tmp_path / "keys").make("c-1")
