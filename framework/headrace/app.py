@@ -48,7 +48,6 @@ from headrace.running_app import (
 )
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.subjects.cipher import FieldCipher
 from headrace.subjects.keys import SubjectKeys
 from headrace.transports.base import Transport
 from headrace.transports.open import open_transport
@@ -97,7 +96,7 @@ class App(HandlerHolder):
         self._events: dict[type[DomainEvent], None] = {}
         self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
         self._tracing: Tracing | None = None
-        self._cipher: FieldCipher | None = None
+        self._keys: SubjectKeys | None = None
 
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, deciders, projections, process managers and processes.
@@ -129,7 +128,7 @@ class App(HandlerHolder):
 
     def keep_keys(self, keys: SubjectKeys) -> None:
         """Says where the keys of personal fields are: of commands, events and application messages."""
-        self._cipher = FieldCipher(keys)
+        self._keys = keys
 
     def trace_with(self, tracing: "Tracing") -> None:
         """Makes OpenTelemetry spans in everything that runs from now on, here and in clients."""
@@ -252,7 +251,7 @@ class App(HandlerHolder):
         )
         CommandTopics(self.name, self.command_types)  # Raises where it cannot be said.
         check_listeners(self.name, self._listeners, events=set(events), commands=set(commands))
-        return JsonSerializer(commands, events, messages, self._cipher)
+        return JsonSerializer(commands, events, messages, self._keys)
 
     @asynccontextmanager
     async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:

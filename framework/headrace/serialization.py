@@ -193,10 +193,10 @@ class JsonSerializer:
         commands: the command types that may come in.
         events: the event types that may come in.
         messages: the application messages that may come in; none by default.
-        cipher: seals and opens personal fields; None: no message has any.
+        keys: of personal fields; None: no message has any.
 
     Raises:
-        DefinitionError: a message has personal fields, and there is no cipher.
+        DefinitionError: a message has personal fields, and there are no keys.
     """
 
     def __init__(
@@ -204,18 +204,19 @@ class JsonSerializer:
         commands: Registry[Command],
         events: Registry[DomainEvent],
         messages: Registry[ApplicationMessage] | None = None,
-        cipher: FieldCipher | None = None,
+        keys: SubjectKeys | None = None,
     ) -> None:
         self._messages = Registry("application message") if messages is None else messages
         self._commands = commands
         self._events = events
         personal = any(each.personal for each in (commands, events, self._messages))
-        if personal and cipher is None:
+        if personal and keys is None:
             raise DefinitionError(
                 "messages have personal fields, and nothing keeps their keys: say where with"
                 " app.keep_keys(FolderKeys(FOLDER)) of headrace.subjects.folder"
             )
-        self._cipher = cipher if personal else None
+        # Not shared: a rebuild begins without keys that were destroyed since.
+        self._cipher = FieldCipher(keys) if personal and keys is not None else None
         for each in (commands, events, self._messages):
             each.cipher = self._cipher
         # Both oldest first. Streams are known by identity, and kept so that it stays theirs.
@@ -456,6 +457,10 @@ def _validate(message_type: Any, data: dict[str, Any]) -> Any:
         # What `model_validate` calls, which costs as much again by its own choices of a mode.
         return message_type.__pydantic_validator__.validate_python(data)
     except ValidationError as error:
-        raise SerializationError(
-            f"{message_type.__name__} version {message_type.message_version}: {error}"
-        ) from error
+        what = f"{message_type.__name__} version {message_type.message_version}"
+        if (
+            message_type.message_personal
+        ):  # Errors are logged and parked, and would tell the values.
+            fields = {".".join(map(str, each["loc"])): each["type"] for each in error.errors()}
+            raise SerializationError(f"{what} does not fit: {fields}") from None
+        raise SerializationError(f"{what}: {error}") from error

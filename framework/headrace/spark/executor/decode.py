@@ -244,9 +244,10 @@ class StreamDecoder:
         try:
             made = found.model_validate(data)
         except ValueError as error:
+            why = "does not fit" if found.message_personal else error  # which tells the values
             raise SerializationError(
-                f"{found.__name__} version {found.message_version}: {error}"
-            ) from error
+                f"{found.__name__} version {found.message_version}: {why}"
+            ) from (None if found.message_personal else error)
         dumped = made.model_dump(mode="json")
         return found, tuple(
             _json_text(msgspec.json.encode(dumped[each.name]))

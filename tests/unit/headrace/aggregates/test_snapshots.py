@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Annotated
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from headrace.domain.message import DomainEvent
 from headrace.domain.stream import EventStream
 from headrace.errors import DefinitionError
 from headrace.stores.memory.store import MemoryEventStore
+from headrace.subjects.personal import Personal
 
 
 class Added(DomainEvent):
@@ -104,6 +106,22 @@ def test_a_class_has_a_policy_of_its_own(aggregate_type, events, due):
     snapshots = Snapshots(store=MemoryEventStore(), events=1, waiting_max=10)
     assert (snapshots.take(live(events, aggregate_type)) is not None) is due
     assert (rare.snapshot_events, Numbers.snapshot_events) == (5, None)
+
+
+class Named(DomainEvent):
+    who: str
+    name: Annotated[str, Personal(subject="who")]
+
+
+class Person(Numbers, snapshot_events=1):
+    @applies
+    def _named(self, event: Named) -> None:
+        self.last = None
+
+
+def test_an_aggregate_whose_events_have_personal_fields_has_no_snapshots():
+    snapshots = Snapshots(store=MemoryEventStore(), events=1, waiting_max=10)
+    assert snapshots.take(live(1_000, Person)) is None
 
 
 async def test_a_class_without_snapshots_reads_none():

@@ -1,7 +1,7 @@
 """What declared folds ask of events, and what has to be folded event by event."""
 
 from decimal import Decimal, Inexact
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
@@ -11,6 +11,7 @@ from headrace.folds import count, field, last, max_, sum_
 from headrace.projections.definition.declared import NotInColumns, declared_folds, joined
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.summaries import Operation
+from headrace.subjects.personal import Personal
 
 
 class Paid(DomainEvent):
@@ -94,6 +95,17 @@ def test_folds_that_need_each_event_are_refused_with_the_reason(
 
 class EventOfOthers(DomainEvent):
     pass
+
+
+class Named(DomainEvent):
+    who: str
+    name: Annotated[str, Personal(subject="who")]
+
+
+def test_an_event_with_personal_fields_is_refused(tills: Projection[Row]) -> None:
+    tills.on(Named, total=count())
+    with pytest.raises(NotInColumns, match="reacts to Named, which has personal fields"):
+        declared_folds(tills, [Named])
 
 
 def test_values_are_joined_as_events_would_have_joined_them() -> None:
