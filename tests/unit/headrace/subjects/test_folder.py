@@ -15,6 +15,7 @@ class TestFolderKeys(SubjectKeysConformance):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path / "keys"
+        self.folder.mkdir()
 
     def make_keys(self) -> FolderKeys:
         return FolderKeys(self.folder)
@@ -55,3 +56,8 @@ def test_a_folder_that_takes_no_files_says_so(tmp_path: Path):
     (tmp_path / "keys").write_text("a file")
     with pytest.raises(SubjectKeysError):
         FolderKeys(tmp_path / "keys").make("c-1")
+
+
+def test_a_folder_that_is_away_does_not_look_like_forgotten_persons(tmp_path: Path):
+    with pytest.raises(SubjectKeysError, match="is not there; bring it back"):
+        FolderKeys(tmp_path / "keys").find("c-1")
