@@ -43,7 +43,7 @@ DUE = 2_000
 _BROKER = """
 import sys
 from pathlib import Path
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 store = StoreSettings(

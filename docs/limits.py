@@ -22,6 +22,7 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "BudgetSettings", "what a broker's clients may take up of it"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ArchiveSettings", "a broker's archive"),
+    ("headrace_mq.settings", "GroupSettings", "a broker's group"),
     (
         "headrace_mq.client_settings",
         "ConnectionSettings",

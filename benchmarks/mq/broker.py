@@ -13,7 +13,7 @@ from typing import Literal
 import structlog
 from msgspec import structs
 
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 # Where only so much is kept, segments are small enough to go one by one.

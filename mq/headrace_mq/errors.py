@@ -22,6 +22,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── StoreReadOnly                 a flush failed: nothing is accepted until a restart
     │   ├── StoreFull                     the disk is full
     │   ├── BrokerStopping                the broker is shutting down: try again soon
+    │   ├── NotLeader                     the broker is a replica: ask the others of its group
     │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
@@ -77,6 +78,7 @@ __all__ = [
     "MessageQueueError",
     "NameTaken",
     "NotGroupMember",
+    "NotLeader",
     "NotPermitted",
     "OffsetOutOfRange",
     "Overloaded",
@@ -140,6 +142,7 @@ class ResponseCode(IntEnum):
     OVERLOADED = 34
     INCONSISTENT_GROUP = 35
     INVALID_BATCH = 36
+    NOT_LEADER = 37
     NAME_TAKEN = 40
     LOGIN_FAILED = 41
     NOT_PERMITTED = 42
@@ -283,6 +286,13 @@ class BrokerStopping(BrokerError):
     """The broker is shutting down."""
 
     code = ResponseCode.BROKER_STOPPING
+    retriable = True
+
+
+class NotLeader(BrokerError):
+    """The broker is a replica of its group: another one serves clients."""
+
+    code = ResponseCode.NOT_LEADER
     retriable = True
 
 

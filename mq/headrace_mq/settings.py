@@ -30,6 +30,7 @@ __all__ = [
     "BrokerSettings",
     "BudgetSettings",
     "ConsumerSettings",
+    "GroupSettings",
     "ProducerSettings",
     "RetrySettings",
     "StoreSettings",
@@ -160,6 +161,34 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name not in {"url", "window_bytes"}:
                 require(getattr(self, name) >= 1, f"{name} must be at least 1")
         require_pauses("retry_ms", self.retry_ms_min, self.retry_ms_max)
+
+
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker belongs to a group of brokers, one of which leads and the others are its replicas."""
+
+    # postgresql://USER@HOST/DATABASE: keeps the group's record, one row; a broker makes the table. Its server must not
+    # lose commits.
+    record: str
+    # The name of the cluster; several may share a database.
+    cluster: str = "default"
+    # The name of the group in its cluster.
+    name: str = "g1"
+    # HOST:PORT at which clients and the other brokers reach this one; None: where it listens. It is the broker's name in the
+    # group, so it stays the same.
+    advertise: str | None = None
+    # Fewer brokers in sync, the leader among them, acknowledge nothing. 2 of three: no message is on one machine alone.
+    min_in_sync: int = 1
+    # A PEM file with the authorities of the other brokers' certificates; None: those of the system.
+    ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require(
+            self.record.startswith(("postgresql://", "postgresql+asyncpg://")),
+            "the record of a group is in PostgreSQL: postgresql://USER@HOST/DATABASE",
+        )
+        require(bool(self.cluster and self.name), "cluster and name must not be empty")
+        require(self.min_in_sync >= 1, "min_in_sync must be at least 1")
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,9 +330,12 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     throttle_ms_max: int = 5_000
     # The archive behind the log, if there is one.
     archive: ArchiveSettings | None = None
+    # The group of brokers that this one belongs to, if it does.
+    group: GroupSettings | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
+        self._check_group()
         super().__post_init__()
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
         require(
@@ -342,6 +374,27 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         ):  # fmt: skip
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
+
+    def _check_group(self) -> None:
+        if self.group is None:
+            return
+        require(
+            self.archive is None, "a broker of a group has no archive yet; leave one of both out"
+        )
+        require(
+            not self.login,
+            "brokers of a group do not log in to each other yet; let in clients with certificates (tls_client_ca)",
+        )
+        require(
+            self.store.flush == "always",
+            "brokers of a group acknowledge what is on the disk: use flush=always",
+        )
+        require(
+            self.group.advertise is not None
+            or (self.port != 0 and self.host not in {"0.0.0.0", "::"}),  # noqa: S104 - it is refused
+            "a broker of a group has one address at which the others reach it: say it with --advertise HOST:PORT, or"
+            " use a fixed host and port",
+        )
 
 
 class SuperviseSettings(msgspec.Struct, frozen=True, kw_only=True):

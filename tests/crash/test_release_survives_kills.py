@@ -29,7 +29,7 @@ import os, signal, sys
 from pathlib import Path
 import structlog
 from headrace_mq.broker.handlers import releases
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 left = int(sys.argv[2])

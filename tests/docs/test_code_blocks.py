@@ -69,6 +69,7 @@ class Scratch:
         for database in ("events", "read"):
             asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
+        self._other_ports = {"9877": str(free_port()), "9878": str(free_port())}
         self._environment = os.environ | {
             "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,
@@ -109,6 +110,10 @@ class Scratch:
                     self.run(command, block.where)
 
     def _with_free_ports(self, text: str) -> str:
+        for port, free in self._other_ports.items():
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}").replace(
+                f"--port {port}", f"--port {free}"
+            )
         return (
             text.replace("9876", self._port)
             .replace("127.0.0.1:8080", f"127.0.0.1:{self._http_port}")

@@ -33,6 +33,7 @@ from headrace.cli.queue import (
     archive,
     broker,
     certificates,
+    cluster,
     group,
     producer,
     quota,
@@ -71,6 +72,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(db.commands, name="db")
     command_line.add_typer(archive.commands, name="archive")
     command_line.add_typer(certificates.commands, name="certificates")
+    command_line.add_typer(cluster.commands, name="cluster")
     command_line.add_typer(topic_copy.commands, name="topic")
     command_line.add_typer(group.commands, name="group")
     command_line.add_typer(message.commands, name="message")

@@ -1,7 +1,7 @@
 """
 Settings of a broker and of an application, from a file, the environment and `--set`, by their own names.
 
-    headrace broker --config broker.toml      connections_max = 1000, and [store] and [archive]
+    headrace broker --config broker.toml      connections_max = 1000, and [store], [archive], [group]
     HEADRACE_STORE__FLUSH=interval            two underscores between the part and the name
     headrace broker --set store.flush=interval
 
@@ -48,7 +48,7 @@ SetPairs = Annotated[
 ]  # fmt: skip
 
 # All tables of a file: each command passes over those of the other one.
-_PARTS = frozenset({"broker", "store", "archive", "run", "http"})
+_PARTS = frozenset({"broker", "store", "archive", "group", "run", "http"})
 _WORDS = {"true": True, "false": False}
 # Settings of earlier versions, and what to do where one is still given.
 REMOVED = {

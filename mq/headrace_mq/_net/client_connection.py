@@ -85,6 +85,11 @@ class ClientConnection(asyncio.Protocol):
         # Why the broker will close the connection, where it said so.
         self._farewell = ""
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes with what arrives."""
+        return self._reader.cuts, len(self._reader.held)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         sock = transport.get_extra_info("socket")

@@ -12,6 +12,7 @@ knows the handshake.
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
@@ -20,6 +21,7 @@ from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.certificates import client_context
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.keepalive import VANISHED_MS
+from headrace_mq._net.leader_watch import until_superseded
 from headrace_mq._net.login import login_steps
 from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
@@ -76,13 +78,13 @@ class LinkSettings(NamedTuple):
         return cls(pauses, settings.vanished_ms_max, settings.busy_poll_us)
 
 
-def hello_for(client_id: str) -> Hello:
-    """The first body of a connection."""
+def hello_for(client_id: str, called: str = "") -> Hello:
+    """The first body of a connection; `called` is what the software calls itself."""
     return Hello(
         client_id=client_id,
         version_min=PROTOCOL_VERSION,
         version_max=PROTOCOL_VERSION,
-        software=software(),
+        software=called or software(),
     )
 
 
@@ -112,6 +114,7 @@ class Link:
         on_push: takes every frame that the broker sends unasked.
         on_ready: called when the link can be written to: connected, or writable again.
         on_down: called when an established connection ended.
+        software: what it calls itself in the handshake; empty: the name and version of this client.
 
     Attributes:
         connections: how many it has had so far.
@@ -126,8 +129,10 @@ class Link:
         on_push: Callable[[Frame], None] = _ignore,
         on_ready: Callable[[], None] = _ignore,
         on_down: Callable[[], None] = _ignore,
+        software: str = "",
     ) -> None:
         self._settings = settings
+        self._software = software
         self._busy_poll: BusyPoll | None = None
         parsed = BrokerAddress.parse(address)
         self._places, self._tls, self._login = list(parsed.places), parsed.tls, parsed.login
@@ -351,7 +356,7 @@ class Link:
             tls = TlsStream.of_client(connection, client_context(self._tls), host)
         await loop.create_connection(lambda: tls or connection, host, port)
         try:
-            hello = encode(hello_for(self.client_id))
+            hello = encode(hello_for(self.client_id, self._software))
             answer = decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
             await self._log_in(connection, answer)
             connection.ready(answer)
@@ -383,7 +388,22 @@ class Link:
         if not self._next.done():
             self._next.set_result(connection)
         guarded(self._on_ready)
-        return await asyncio.shield(connection.lost)
+        watch = None
+        if len(self._places) > 1:
+            watch = asyncio.create_task(self._watch(connection), name=f"watch {self.address}")
+        try:
+            return await asyncio.shield(connection.lost)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _watch(self, connection: ClientConnection) -> None:
+        """Ends a connection to a broker that leads its group no longer."""
+        with suppress(ConnectionLost):  # it ended by itself
+            await until_superseded(
+                connection, self._places[1:], lambda place: self._connect_to(*place)
+            )
+            connection.end("another broker of the group leads")
 
     def _ended(self, connection: ClientConnection) -> None:
         if self._connection is connection:

@@ -90,7 +90,11 @@ class FrameServer:
         self._all_lost.set()
 
     async def listen(
-        self, host: str, port: int, certificates: ServerCertificates | None = None
+        self,
+        host: str,
+        port: int,
+        certificates: ServerCertificates | None = None,
+        listener: socket.socket | None = None,
     ) -> str:
         """Begins to accept connections; returns the address it is bound to.
 
@@ -98,6 +102,7 @@ class FrameServer:
             host: an address of this machine.
             port: 0 takes a free one.
             certificates: with which it speaks TLS; None: it does not.
+            listener: listens already, in place of an address, and stays open when the server is closed.
 
         Raises:
             MessageQueueError: the address cannot be bound.
@@ -105,13 +110,19 @@ class FrameServer:
         self.loop = asyncio.get_running_loop()
         self.busy_poll = busy_poll_of(self.loop, self.limits.busy_poll_us)
         try:
-            self._listener = await self.loop.create_server(
-                self._make_secure if certificates is not None else lambda: Connection(self),
-                host,
-                port,
-                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-                backlog=_BACKLOG,
-            )
+            make = self._make_secure if certificates is not None else lambda: Connection(self)
+            if listener is not None:
+                taken = listener.dup()
+                taken.settimeout(0)
+                self._listener = await self.loop.create_server(make, sock=taken, backlog=_BACKLOG)
+            else:
+                self._listener = await self.loop.create_server(
+                    make,
+                    host,
+                    port,
+                    family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                    backlog=_BACKLOG,
+                )
         except OSError as error:
             raise MessageQueueError(
                 f"cannot listen on {host}:{port} ({_reason(error)}); {_remedy(error)}"

@@ -5,6 +5,7 @@ Used by `server`, which makes the parts. The parts do not know each other.
 """
 
 import asyncio
+import sys
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -42,6 +43,7 @@ __all__ = [
     "connect",
     "delete_archived",
     "deletion_of",
+    "server_limits",
     "spare",
     "warn_of_reach",
 ]
@@ -63,22 +65,9 @@ def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | No
     if settings.login:
         _guard(state, UserBook(users_file(settings.store.directory, files)))
     _warn_of_few_descriptors(state)
-    budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
-    if not settings.login:  # clients say HELLO at once, and many may start at a time
-        most = budgets.connections_before_hello_max
-        budgets = budgets._replace(connections_before_hello_per_address_max=most)
-    limits = ServerLimits(
-        budgets=budgets,
-        descriptors_max=state.descriptors.first_kept,
-        frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
-        outgoing_bytes_max=settings.outgoing_bytes_max,
-        # A client that says nothing at all is treated like a member that fell silent.
-        hello_ms=_hello_ms(settings),
-        frame_ms=settings.frame_ms_max,
-        vanished_ms=settings.vanished_ms_max,
-        busy_poll_us=settings.busy_poll_us,
+    state.server = FrameServer(
+        server_limits(settings, state.descriptors.first_kept), Dispatcher(state), state.clock
     )
-    state.server = FrameServer(limits, Dispatcher(state), state.clock)
     state.long_poll = LongPoll(
         asyncio.get_running_loop(),
         parked_max=settings.parked_fetches_max,
@@ -96,6 +85,30 @@ def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | No
         state.ahead = ReadAhead(state.store, workers, state.long_poll.wake)
     state.apply_limits()
     state.store.on_visible = partial(_visible, state)
+
+
+def server_limits(settings: BrokerSettings, descriptors_max: int = sys.maxsize) -> ServerLimits:
+    """Returns what connections are granted.
+
+    Args:
+        settings: of the broker.
+        descriptors_max: connections get none from this number on.
+    """
+    budgets = Budgets(*(getattr(settings, name) for name in Budgets._fields))
+    if not settings.login:  # clients say HELLO at once, and many may start at a time
+        most = budgets.connections_before_hello_max
+        budgets = budgets._replace(connections_before_hello_per_address_max=most)
+    return ServerLimits(
+        budgets=budgets,
+        descriptors_max=descriptors_max,
+        frame_bytes_before_hello_max=settings.frame_bytes_before_hello_max,
+        outgoing_bytes_max=settings.outgoing_bytes_max,
+        # A client that says nothing at all is treated like a member that fell silent.
+        hello_ms=_hello_ms(settings),
+        frame_ms=settings.frame_ms_max,
+        vanished_ms=settings.vanished_ms_max,
+        busy_poll_us=settings.busy_poll_us,
+    )
 
 
 def _hello_ms(settings: BrokerSettings) -> int:

@@ -46,6 +46,14 @@ __all__ = ["HANDLERS", "REQUEST_BYTES_MAX", "Dispatcher", "Handler"]
 
 Handler = Callable[[BrokerState, Connection, Frame], "tuple[bytes | memoryview, ...] | None"]
 
+
+def _follow(state: BrokerState, connection: Connection, frame: Frame) -> None:
+    """Answers a replica. Raises InvalidArgument where this broker leads no group."""
+    if state.followers is None:
+        raise InvalidArgument("this broker is in no group; start it with --record to have replicas")
+    state.followers.follow(connection, frame)
+
+
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
         RequestCode.HELLO: sessions.hello,
@@ -89,6 +97,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.BROKER_STATUS: groups.broker_status,
         RequestCode.SET_GROUP: groups.set_group,
         RequestCode.RELEASE_MESSAGES: releases.release_messages,
+        RequestCode.FOLLOW: _follow,
         RequestCode.SET_USER: users.set_user,
         RequestCode.SET_PASSWORD: users.set_password,
         RequestCode.LIST_USERS: users.list_users,
@@ -117,7 +126,12 @@ class Dispatcher:
         self._state = state
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
-        """Handles one request; its answer is queued now or comes later."""
+        """Handles one request; its answer is queued now or comes later.
+
+        In a group, a change of topics or offsets is answered once all required members have it.
+        """
+        followers = self._state.followers
+        documents = followers.documents.end if followers is not None else 0
         try:
             handler = _choose(connection, frame)
             if self._state.guard is not None:
@@ -133,7 +147,11 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
             refuse(connection, frame, error)
         else:
-            connection.answer(ResponseCode.OK, frame.correlation, *parts)
+            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
+            if followers is not None and followers.documents.end != documents:
+                followers.hold(answer)
+            else:
+                answer()
 
     def _serve_again(
         self, connection: Connection, frame: Frame, answer: "asyncio.Future[object]"

@@ -16,6 +16,7 @@ from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
+from headrace_mq.broker.files.kept_group import KeptMember
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.groups.offsets import KeptOffsets, Offsets
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
@@ -33,6 +34,7 @@ __all__ = [
     "Flushes",
     "archive_file",
     "broker_file",
+    "group_file",
     "limits_file",
     "offsets_file",
     "producers_file",
@@ -96,6 +98,10 @@ METADATA: Mapping[str, MetadataKind] = MappingProxyType(
         ),
         f"{METADATA_FOLDER}/users.json": MetadataKind(
             KeptUsers, "users and their permissions then have to be set again"
+        ),
+        f"{METADATA_FOLDER}/group.json": MetadataKind(
+            KeptMember,
+            "this broker is then a new member of its group, and enters the set once it has caught up",
         ),
         f"{METADATA_FOLDER}/archive.json": MetadataKind(
             KeptArchive, "the messages in its archive are then out of reach of this broker"
@@ -162,6 +168,12 @@ def users_file(store: Path, files: Files | None = None) -> MetadataFile[KeptUser
     """The file with users and rules."""
     file = f"{METADATA_FOLDER}/users.json"
     return MetadataFile(store / file, KeptUsers, repair=_repair(store, file), files=files)
+
+
+def group_file(store: Path, files: Files | None = None) -> MetadataFile[KeptMember]:
+    """The file with what a broker of a group remembers."""
+    file = f"{METADATA_FOLDER}/group.json"
+    return MetadataFile(store / file, KeptMember, repair=_repair(store, file), files=files)
 
 
 def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptArchive]:

@@ -12,15 +12,13 @@ or who supervises the process.
 """
 
 import asyncio
-import gc
-import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from headrace_mq._net.server import Connection
-from headrace_mq._runtime import event_loop
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import Files, SystemFiles
 from headrace_mq._runtime.log import get_logger
@@ -52,6 +50,7 @@ from headrace_mq.broker.peers.producers import Producers
 from headrace_mq.broker.quotas.limits import Limits
 from headrace_mq.broker.quotas.quotas import quotas_of
 from headrace_mq.broker.reader_mode import ReaderMode, refusal_of
+from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.state import BrokerState, check_room
 from headrace_mq.broker.steady_clock import SteadyClock
@@ -65,7 +64,7 @@ from headrace_mq.errors import BrokerStopping, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
-__all__ = ["Broker", "run", "serve"]
+__all__ = ["Broker"]
 
 # A member is noticed as gone at most a tenth of its expiry too late.
 _EXPIRY_SCANS = 10
@@ -78,9 +77,6 @@ _CLOSE_GRACE_MS = 5_000
 # does not wait; where much is left they grow to a millisecond or two.
 _KEYS_EVERY_MS, _KEYS_WORK_MS = 100, 10
 _KEYS_STEP_BYTES, _KEYS_STEP_BYTES_MAX = 2 << 10, 32 << 10
-# After `gc.freeze` little garbage is cyclic: collections are rarer than by default (700, 10, 10),
-# which takes milliseconds off the slowest requests.
-_GC_THRESHOLDS = (50_000, 20, 100)
 
 _log = get_logger(__name__)
 
@@ -93,6 +89,8 @@ class Broker:
         clock: the time.
         disk: how full the disk is.
         files: the file system.
+        followers: its replicas, while it leads a group.
+        listener: the socket to listen on, in place of the settings' address.
     """
 
     def __init__(
@@ -102,7 +100,11 @@ class Broker:
         clock: Clock | None = None,
         disk: Disk | None = None,
         files: Files | None = None,
+        followers: Followers | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
+        self._followers = followers
+        self._listener = listener
         self._settings = settings
         self._clock: Clock = clock or SystemClock()
         self._steady: SteadyClock | None = None
@@ -113,7 +115,7 @@ class Broker:
         self._reopening: asyncio.Task[None] | None = None
         self._closing = False
         self._port = settings.port
-        self._storage = Storage(settings, clock=self._clock, files=self._files)
+        self._storage = self._new_storage()
         self._workers: FilterWorkers | None = None
         self._flushes: Flushes | None = None
         self._deletion: Deletion | None = None
@@ -127,6 +129,11 @@ class Broker:
     def address(self) -> str:
         """The host and port it listens on; empty before `start`."""
         return self._state.address if self._state else ""
+
+    @property
+    def read_only(self) -> str:
+        """Why the store takes no messages any more; empty where it does."""
+        return (self._state.store.read_only or "") if self._state else ""
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -156,6 +163,8 @@ class Broker:
             await self._open()
         except (OSError, MessageQueueError) as error:
             refusal = refusal_of(error)
+            if self._followers is not None:  # a replica takes over
+                raise
             if refusal is None or not ReaderMode.is_for(settings.directory, files):
                 raise
             look_ms = settings.disk_look_ms
@@ -167,7 +176,7 @@ class Broker:
             self._mode.files.pass_through()
 
     async def _open(self) -> None:
-        self._storage = Storage(self._settings, clock=self._clock, files=self._files)
+        self._storage = self._new_storage()
         # They read the machine's own files; other ones no process can open. A program that has Python
         # inside may not say where to find it.
         at_hand = bool(sys.executable) and isinstance(self._files, SystemFiles)
@@ -179,13 +188,20 @@ class Broker:
             await self._storage.open_archive()
             state = self._load(store)
             certificates = certificates_of(self._settings)
-            state.address = await state.server.listen(self._settings.host, self._port, certificates)
+            state.address = await state.server.listen(
+                self._settings.host, self._port, certificates, self._listener
+            )
         except BaseException:
             await self._storage.aclose()
             raise
         self._stopped = asyncio.Event()
         self._state = state
         self._begin_work(state)
+
+    def _new_storage(self) -> Storage:
+        return Storage(
+            self._settings, clock=self._clock, files=self._files, followers=self._followers
+        )
 
     def _begin_work(self, state: BrokerState) -> None:
         flushes = self._flushes = Flushes(state.offsets, state.producers)
@@ -207,12 +223,18 @@ class Broker:
         if self._mode is None:
             self._tasks += [
                 self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
-                self._every(compact_s, self._compact, name="compact"),
                 # At once, before the first message: what is there by now has an age from now on.
                 self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
             ]
+        if self._mode is None and self._followers is None:  # replicas follow byte by byte
+            self._tasks.append(self._every(compact_s, self._compact, name="compact"))
         _log.info("broker started", address=state.address, epoch=state.epoch)
         warn_of_reach(self._settings, state.address)
+
+    async def keep_offsets(self) -> None:
+        """Writes committed offsets now, ahead of their time."""
+        if self._flushes is not None:
+            await self._flushes.offsets()
 
     def renew_certificates(self) -> None:
         """Takes new certificates from the files now; connections that stand stay as they are."""
@@ -304,6 +326,7 @@ class Broker:
             check_room=room,
             scheduler=self._scheduler(store, topics, room),
             archive=self._storage.archive,
+            followers=self._followers,
             transactions=self._transactions(store, topics, room),
         )
         state.scheduler.load()
@@ -454,47 +477,3 @@ class Broker:
         if not running.done():
             await compaction.aclose()
         await running
-
-
-async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
-    """Runs a broker until the process gets SIGTERM or SIGINT, then stops it in order.
-
-    With TLS, SIGHUP has it read its certificates again.
-
-    Args:
-        settings: of the broker.
-        ready: called with the bound address once clients can connect.
-
-    Raises:
-        MessageQueueError: the broker cannot start; the sentence says how to go on.
-    """
-    loop, stop, broker = asyncio.get_running_loop(), asyncio.Event(), Broker(settings)
-    handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set}
-    if settings.tls_certificate is not None:  # without it the end of a terminal is the broker's too
-        handlers[signal.SIGHUP] = broker.renew_certificates
-    for number, handler in handlers.items():
-        loop.add_signal_handler(number, handler)
-    try:
-        await broker.start()
-        ready(broker.address)
-        await stop.wait()
-    finally:
-        await broker.aclose()
-        for number in handlers:
-            loop.remove_signal_handler(number)
-
-
-def run(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
-    """Gives this process to a broker, on uvloop where it is installed; returns when it stopped.
-
-    Raises:
-        MessageQueueError: the broker cannot start; the sentence says how to go on.
-    """
-
-    def calm(address: str) -> None:
-        gc.set_threshold(*_GC_THRESHOLDS)
-        gc.collect()
-        gc.freeze()
-        ready(address)
-
-    event_loop.run(serve(settings, ready=calm))

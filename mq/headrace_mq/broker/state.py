@@ -26,6 +26,7 @@ from headrace_mq.broker.quotas.limits import Limits
 from headrace_mq.broker.quotas.quotas import Quotas
 from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.broker.quotas.traffic import Meters
+from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.steady_clock import SteadyClock
 from headrace_mq.broker.topics.disk import Watermarks
@@ -68,6 +69,7 @@ class BrokerState:
 
     Attributes:
         archive: behind the store, if there is one.
+        followers: the replicas of this broker, if it leads a group.
         ahead: what other processes look through for readers that are far behind, if there are any.
         check_room: raises StoreFull while new messages are refused, for the disk's or the archive's sake.
         users: who may log in, and their rules; None: without a login, and everyone may do everything.
@@ -106,6 +108,7 @@ class BrokerState:
     scheduler: Scheduler
     transactions: TransactionCoordinator[Connection]
     archive: Archive | None = None
+    followers: Followers | None = None
     users: UserBook | None = None
     guard: Guard | None = None
     logins: Logins[Connection] | None = None

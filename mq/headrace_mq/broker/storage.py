@@ -9,8 +9,9 @@ from collections.abc import Callable
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import Archive
-from headrace_mq.broker.files.epoch import next_epoch
+from headrace_mq.broker.files.epoch import KeptBroker, next_epoch
 from headrace_mq.broker.metadata import archive_file, broker_file
+from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
@@ -25,12 +26,21 @@ class Storage:
         settings: of the broker.
         clock: the time.
         files: the file system.
+        followers: of the term that this broker leads its group; None: it is in no group.
 
     Attributes:
         archive: behind the store, once that was opened; None where the settings name none.
     """
 
-    def __init__(self, settings: BrokerSettings, *, clock: Clock, files: Files) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        files: Files,
+        followers: Followers | None = None,
+    ) -> None:
+        self._followers = followers
         self._settings = settings
         self._clock = clock
         self._files = files
@@ -48,6 +58,9 @@ class Storage:
         file = broker_file(settings.directory, files)
 
         def epoch() -> int:
+            if self._followers is not None:
+                file.write(KeptBroker(self._followers.epoch))
+                return self._followers.epoch
             return next_epoch(file, store=settings.directory, now_ms=clock.now_ms(), files=files)
 
         store = self._make_store(epoch)
@@ -60,6 +73,8 @@ class Storage:
                 f" repair {directory}` what can be done"
             ) from error
         self._store = store
+        if self._followers is not None:
+            self._followers.attach(store)
         return store
 
     async def open_archive(self) -> None:
@@ -86,7 +101,8 @@ class Storage:
     def _make_store(self, epoch: Callable[[], int]) -> MessageStore:
         settings, clock, files = self._settings, self._clock, self._files
         if settings.archive is None:
-            return MessageStore(settings.store, epoch=epoch, clock=clock, files=files)
+            gate = None if self._followers is None else self._followers.new_gate()
+            return MessageStore(settings.store, epoch=epoch, clock=clock, files=files, gate=gate)
         file = archive_file(settings.store.directory, files)
         archive = self.archive = Archive(
             settings.archive, settings.store, clock=clock, keep=file.write

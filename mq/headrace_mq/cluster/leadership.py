@@ -28,6 +28,8 @@ class Leadership:
         epoch: of the leader.
         confirmed: the in-sync set of the record, as far as is known.
         pending: a proposal whose outcome is not known yet, or None.
+        joining: a member outside the set that nearly has the whole log; what it lacks is not committed meanwhile. Else
+            a busy leader's committed end would stay ahead of it for ever. None: no member.
         durable: by member and log, what its disk has.
     """
 
@@ -39,6 +41,7 @@ class Leadership:
         self.begins = dict(begins)
         self.confirmed = record.in_sync
         self.pending: Proposal | None = None
+        self.joining: Identity | None = None
         self.durable: dict[Identity, dict[str, int]] = {me: dict(begins)}
         self._version = record.version
         self._min_in_sync = min_in_sync
@@ -47,7 +50,8 @@ class Leadership:
     @property
     def required(self) -> frozenset[Identity]:
         """The members that must have a message before it is acknowledged: of either set while one is proposed."""
-        return self.confirmed | (self.pending.in_sync if self.pending else frozenset())
+        joining = frozenset[Identity]() if self.joining is None else frozenset({self.joining})
+        return self.confirmed | joining | (self.pending.in_sync if self.pending else frozenset())
 
     def committed(self, log: str) -> int:
         """Returns the position below which a log may be acknowledged and read."""

@@ -53,6 +53,7 @@ class RequestCode(IntEnum):
     BROKER_STATUS = 65
     SET_GROUP = 66
     RELEASE_MESSAGES = 67
+    FOLLOW = 115
     SET_USER = 120
     SET_PASSWORD = 121
     LIST_USERS = 122

@@ -14,7 +14,7 @@ import pytest
 BROKER = """
 import json, sys
 from pathlib import Path
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=8 << 20)

@@ -37,7 +37,7 @@ KIB, MIB = 1 << 10, 1 << 20
 BROKER = """
 import json, resource, sys, threading
 from pathlib import Path
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 files = int(sys.argv[3])

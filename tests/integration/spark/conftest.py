@@ -40,7 +40,7 @@ BROKER = """
 import sys
 from pathlib import Path
 import structlog
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 store = StoreSettings(directory=Path(sys.argv[1]), flush="interval", segment_bytes=1 << 22)

@@ -86,7 +86,7 @@ def broker(
     configure_logs(log_format, log_level)
     _divide_work(settings.store.directory, supervise, stuck_after_ms, crash_reports, supervised_by)
 
-    from headrace_mq.broker.server import run
+    from headrace_mq.broker.process import run
 
     run(settings, ready=lambda address: print(f"{_READY}{address}", flush=True))
 
@@ -95,10 +95,15 @@ def _settings(
     file: Path | None, pairs: list[str] | None, given: Mapping[str, Mapping[str, Any]]
 ) -> "BrokerSettings":
     """Returns the settings from the file, the environment and `--set`; what is given is strongest."""
-    from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
+    from headrace_mq.settings import (
+        ArchiveSettings,
+        BrokerSettings,
+        GroupSettings,
+        StoreSettings,
+    )
 
     kinds: dict[str, Any] = {
-        "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings,
+        "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
     }  # fmt: skip
     read = gather(kinds, file=file, environment=os.environ, pairs=pairs)
     for part, values in given.items():
@@ -107,10 +112,13 @@ def _settings(
         raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
     if read["archive"] and "url" not in read["archive"]:
         raise typer.BadParameter("say where the archive is", param_hint="--archive")
+    if read["group"] and "record" not in read["group"]:
+        raise typer.BadParameter("say where the group's record is", param_hint="--record")
     try:
         archive = ArchiveSettings(**read["archive"]) if read["archive"] else None
+        group = GroupSettings(**read["group"]) if read["group"] else None
         store = StoreSettings(**read["store"])
-        return BrokerSettings(store=store, archive=archive, **read["broker"])
+        return BrokerSettings(store=store, archive=archive, group=group, **read["broker"])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

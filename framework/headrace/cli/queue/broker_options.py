@@ -98,6 +98,14 @@ OPTIONS: Final = (
         "Keep this much of each log on the disk after it is archived."),
     OptionRow("--archive-backlog", "archive.backlog_bytes_max",
         "Refuse new messages while more than this waits for the archive."),
+    OptionRow("--record", "group.record",
+        "Belong to a group of brokers, whose record is in this database, postgresql://…; the others are replicas.",
+        "HEADRACE_RECORD"),
+    OptionRow("--group", "group.name", "The name of the group.", "HEADRACE_GROUP"),
+    OptionRow("--advertise", "group.advertise",
+        "HOST:PORT at which clients and the other brokers of the group reach this one.", "HEADRACE_ADVERTISE"),
+    OptionRow("--min-in-sync", "group.min_in_sync",
+        "Acknowledge nothing while fewer brokers of the group than this are in sync."),
     OptionRow("--stuck-after", "supervise.stuck_after_ms",
         "With --supervise: restart the broker when it does not answer for this long."),
 )  # fmt: skip
@@ -142,13 +150,14 @@ def _parameters() -> Iterator[Parameter]:
     from headrace_mq.settings import (
         ArchiveSettings,
         BrokerSettings,
+        GroupSettings,
         StoreSettings,
         SuperviseSettings,
     )
 
     parts: dict[str, Any] = {
         "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings,
-        "supervise": SuperviseSettings,
+        "group": GroupSettings, "supervise": SuperviseSettings,
     }  # fmt: skip
     for row in OPTIONS:
         part, _, name = row.setting.partition(".")

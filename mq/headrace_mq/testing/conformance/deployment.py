@@ -31,7 +31,7 @@ QUICK = ConsumerSettings(
 _CODE = """
 import sys
 from pathlib import Path
-from headrace_mq.broker.server import run
+from headrace_mq.broker.process import run
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=8 << 20)

@@ -72,7 +72,7 @@ def test_showing_the_help_loads_no_database_broker_or_spark() -> None:
         "import sys; from headrace.cli import main\n"
         "sys.argv = ['headrace', '--help']\n"
         "try:\n    main()\nexcept SystemExit: pass\n"
-        "heavy = {'sqlalchemy', 'uvloop', 'pyspark', 'headrace_mq.broker.server', 'alembic'}\n"
+        "heavy = {'sqlalchemy', 'uvloop', 'pyspark', 'headrace_mq.broker.server', 'headrace_mq.broker.process', 'alembic'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = subprocess.run(

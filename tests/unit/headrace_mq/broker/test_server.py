@@ -1,8 +1,6 @@
 import asyncio
 import importlib
 import re
-import signal
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ import headrace_mq
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker import storage
 from headrace_mq.broker.groups.offsets import KeptOffsets
-from headrace_mq.broker.server import Broker, run, serve
+from headrace_mq.broker.server import Broker
 from headrace_mq.errors import BrokerStopping, DataCorrupt, MessageQueueError, ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, split_batches
@@ -373,58 +371,6 @@ def broker_under_attack(tmp_path_factory: pytest.TempPathFactory):
     brokers.close()
 
 
-# --- as a process --------------------------------------------------------------------------------
-
-
-async def test_serve_is_ready_when_clients_can_connect_and_stops_on_sigterm(
-    settings, connect
-) -> None:
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(serve(settings(), ready=ready.set_result))
-    client = await connect(await ready)
-    signal.raise_signal(signal.SIGTERM)
-    await serving
-    assert await client.closed()
-
-
-async def test_serve_that_cannot_start_raises_and_leaves_no_handlers(broker, settings) -> None:
-    with pytest.raises(MessageQueueError):
-        await serve(settings(), ready=lambda _: None)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from typing import NamedTuple
-from headrace_mq.broker.server import run
-from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.store.message_store import MessageStore
-
-store = StoreSettings(directory=Path(sys.argv[1]))
-run(BrokerSettings(store=store, port=0), ready=lambda address: print("ready", address, flush=True))
-print("stopped", flush=True)
-"""
-
-
-async def test_a_process_runs_a_broker_until_it_is_interrupted(
-    tmp_path: Path, connect, batch
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(tmp_path / "store"), stdout=asyncio.subprocess.PIPE
-    )
-    output = process.stdout
-    while not (line := (await output.readline()).decode()).startswith("ready"):
-        assert line, "the process ended before it was ready"
-    client = await connect(line.split()[1])
-    assert (await client.produce(batch("t", 0))).results[0].code == 0
-    process.send_signal(signal.SIGINT)
-    assert await client.closed()
-    rest = (await output.read()).decode()
-    assert rest.endswith("stopped\n")
-    assert await process.wait() == 0
-
-
 async def test_a_broker_runs_for_a_block_and_keeps_what_it_was_sent(tmp_path: Path) -> None:
     settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
     message = headrace_mq.Message(topic="t", key="k", body=b"1")
@@ -432,13 +378,6 @@ async def test_a_broker_runs_for_a_block_and_keeps_what_it_was_sent(tmp_path: Pa
         assert (await producer.send(message)).offset == 0
     async with Broker(settings) as running, headrace_mq.AdminClient(running.address) as admin:
         assert sum(queue.end for queue in await admin.ranges(["t"])) == 1
-
-
-def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file where a directory should be")
-    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
-    with pytest.raises(MessageQueueError):
-        run(settings, ready=lambda _: None)
 
 
 # --- ARCHITECTURE.md -----------------------------------------------------------------------------

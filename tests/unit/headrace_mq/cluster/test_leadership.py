@@ -126,3 +126,21 @@ def test_an_empty_disk_replaces_the_broker_that_had_another(leads: Leadership, t
     leads.on_durable(c, LOG, 100)
     leads.on_durable(again, LOG, 100)
     assert leads.entrants() == []
+
+
+def test_commits_wait_for_a_member_that_joins(leads: Leadership, trio: Any) -> None:
+    a, b, c = trio
+    confirm(leads, leads.shrink(c))
+    for member in (a, b):
+        leads.on_durable(member, LOG, 200)
+    assert leads.committed(LOG) == 200
+    leads.joining = c
+    for member in (a, b):
+        leads.on_durable(member, LOG, 300)
+    assert leads.committed(LOG) == 200
+    assert not leads.may_enter(c)
+    leads.on_durable(c, LOG, 200)
+    assert leads.may_enter(c)
+    leads.joining = None
+    leads.on_durable(a, LOG, 300)
+    assert leads.committed(LOG) == 300

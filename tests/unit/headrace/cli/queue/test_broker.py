@@ -129,7 +129,7 @@ def test_a_stuck_broker_is_ended_with_its_stacks_and_comes_back(start: Start) ->
     assert told["ended"] == "signal SIGABRT"
     report = text_of(Path(told["report"]))
     assert "Fatal Python error: Aborted" in report
-    assert "headrace_mq/broker/server.py" in report
+    assert "headrace_mq/broker/process.py" in report
     assert broker.ready() == address
     assert broker.stop() == 0
 

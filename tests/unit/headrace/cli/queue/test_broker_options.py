@@ -7,12 +7,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import headrace_mq.broker.server
+import headrace_mq.broker.process
 from headrace.cli.amounts import unit_of
 from headrace.cli.queue import broker_options
 from headrace.cli.queue.broker import commands
 from headrace.cli.queue.broker_options import OPTIONS, BrokerGroup, OptionRow, given_settings
-from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings, SuperviseSettings
+from headrace_mq.settings import (
+    ArchiveSettings,
+    BrokerSettings,
+    GroupSettings,
+    StoreSettings,
+    SuperviseSettings,
+)
 
 URL = "postgresql://me@host/archive"
 
@@ -41,6 +47,7 @@ PARTS: dict[str, Any] = {
     "broker": BrokerSettings,
     "store": StoreSettings,
     "archive": ArchiveSettings,
+    "group": GroupSettings,
     "supervise": SuperviseSettings,
 }
 
@@ -50,7 +57,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Calls the command; returns its outcome and the settings that brokers would have got."""
     settings: list[BrokerSettings] = []
     monkeypatch.setattr(
-        headrace_mq.broker.server, "run", lambda found, ready: settings.append(found)
+        headrace_mq.broker.process, "run", lambda found, ready: settings.append(found)
     )
 
     def run(*arguments: str) -> tuple[Any, list[BrokerSettings]]:
@@ -129,7 +136,7 @@ def test_the_folder_may_be_given_as_any_other_setting(
 ) -> None:
     settings: list[BrokerSettings] = []
     monkeypatch.setattr(
-        headrace_mq.broker.server, "run", lambda found, ready: settings.append(found)
+        headrace_mq.broker.process, "run", lambda found, ready: settings.append(found)
     )
     (tmp_path / "broker.toml").write_text(f"[store]\ndirectory = '{tmp_path}'\n")
     done = CliRunner().invoke(commands, [word.format(tmp_path) for word in words])
@@ -157,10 +164,11 @@ def test_the_help_tells_the_defaults_of_the_settings(
         "broker": BrokerSettings(store=StoreSettings(directory=tmp_path)),
         "store": StoreSettings(directory=tmp_path),
         "archive": ArchiveSettings(url=URL),
+        "group": GroupSettings(record=URL),
         "supervise": SuperviseSettings(),
     }
     for row in (row for row in OPTIONS if row.option in options):
-        if row.option in {"--data", "--archive"}:
+        if row.option in {"--data", "--archive", "--record"}:
             assert options[row.option].show_default is False
             continue
         part, _, setting = row.setting.partition(".")
@@ -204,6 +212,12 @@ def test_a_command_of_the_group_takes_no_settings() -> None:
         (["--flush", "never"], "flush must be 'always' or 'interval', not 'never'"),
         (["--filter-processes", "-1"], "filter_processes_max must not be negative"),
         (["--archive-window", "1GiB"], "say where the archive is"),
+        (["--group", "g2"], "say where the group's record is"),
+        (["--record", URL, "--login"], "do not log in to each other yet"),
+        (["--record", URL, "--archive", URL], "no archive yet"),
+        (["--record", URL, "--flush", "interval"], "flush=always"),
+        (["--record", URL, "--port", "0"], "--advertise"),
+        (["--record", "sqlite:///x"], "is in PostgreSQL"),
         (["--archive", "sqlite:///x"], "a database of PostgreSQL"),
         (["--archive", URL, "--archive-backlog", "0"], "must be at least 1"),
         (["--segment-size", "1KiB"], "segment_bytes must be at least 64 KiB"),

@@ -1,0 +1,66 @@
+"""`headrace cluster`: shows a group of brokers, as its record has it and as each broker answers."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.queue.administration import AsJson, print_json
+from headrace.cli.tables import print_table
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
+    from headrace_mq.cluster.record import GroupRecord
+
+__all__ = ["commands"]
+
+commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
+
+Record = Annotated[
+    str, typer.Option("--record", envvar="HEADRACE_RECORD", help="The database with the record, postgresql://….")
+]  # fmt: skip
+Cluster = Annotated[str, typer.Option("--cluster", help="The name of the cluster.")]
+Group = Annotated[str, typer.Option("--group", envvar="HEADRACE_GROUP", help="The name of the group.")]  # fmt: skip
+
+
+@commands.callback()
+def cluster() -> None:
+    """Brokers that form a group."""
+
+
+@commands.command()
+def status(
+    *, record: Record, cluster: Cluster = "default", group: Group = "g1", as_json: AsJson = False
+) -> None:
+    """Show who leads a group and which brokers are in sync; exit status 2 if the record does not answer."""
+    found = asyncio.run(_read(record, cluster, group))
+    members = sorted(one.name for one in found.in_sync)
+    if as_json:
+        shown = {
+            "leader": found.leader,
+            "epoch": found.epoch,
+            "version": found.version,
+            "in_sync": members,
+        }
+        print_json(shown)
+        return
+    rows = [
+        ("leader", found.leader),
+        ("epoch", f"{found.epoch:,}"),
+        ("changes of the record", f"{found.version:,}"),
+        ("in sync", " ".join(members)),
+    ]
+    print_table(("", ""), rows)
+
+
+async def _read(url: str, cluster: str, group: str) -> "GroupRecord":
+    from headrace_mq.cluster.record import RecordUnavailable
+    from headrace_mq.cluster.records.postgres import PostgresRecord
+
+    keeper = PostgresRecord(url, cluster=cluster, group=group)
+    try:
+        return await keeper.read()
+    except RecordUnavailable as error:
+        raise HeadraceError(str(error)) from error
+    finally:
+        await keeper.aclose()

@@ -1,0 +1,80 @@
+"""
+The bodies of FOLLOW: a replica asks its leader for what comes after the ends of its logs.
+
+    replica ── FollowRequest: my ends, what is on my disk, which documents I have ──▶ leader
+            ◀── FollowAnswer: bytes from there on, or where the logs part; newer documents ──
+
+The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
+
+Used by `broker.replicas` on both sides. Pure.
+"""
+
+import msgspec
+
+from headrace_mq.protocol.bodies import Body
+
+__all__ = ["Document", "FollowAnswer", "FollowRequest", "LogEnd", "LogPart"]
+
+
+class LogEnd(Body, frozen=True):
+    """One log of a replica: its end, the epoch of its last byte, and what the leader may count on.
+
+    `counted` is -1 while the leader of this epoch has not confirmed what the replica has.
+    """
+
+    log: str
+    end: int
+    last: int
+    counted: int
+
+
+class FollowRequest(Body, frozen=True):
+    """What a replica has, and how long the leader may wait for something new, in milliseconds.
+
+    `documents` counts the changes of documents of this epoch that the replica has.
+    """
+
+    member: str
+    store_id: str
+    epoch: int
+    logs: list[LogEnd]
+    documents: int
+    wait_ms: int
+    bytes_max: int
+
+
+class LogPart(Body, frozen=True):
+    """What a leader says of one log.
+
+    Equal logs: bytes from `position` on, whole groups of the segment that begins at `base`, and the epochs that begin
+    in them. Logs that part: `found` is the newest epoch that both have, `found_end` its end at the leader.
+    """
+
+    log: str
+    position: int
+    last: int = 0
+    committed: int = 0
+    first: int = 0
+    base: int = 0
+    file_bytes: int = 0
+    data: bytes = b""
+    starts: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    parted: bool = False
+    found: int = 0
+    found_end: int = 0
+
+
+class Document(Body, frozen=True):
+    """One of the broker's own files; None: the leader has no such file. `version` counts changes of the epoch."""
+
+    name: str
+    version: int
+    content: bytes | None
+
+
+class FollowAnswer(Body, frozen=True):
+    """The leader's answer; `epoch` is greater than that of the question where the question was of an earlier one."""
+
+    epoch: int
+    logs: list[LogPart] = msgspec.field(default_factory=list)
+    documents: list[Document] = msgspec.field(default_factory=list)

@@ -1,0 +1,304 @@
+"""
+What a leader does for its replicas: it answers FOLLOW, and commits what all of them have.
+
+    written here ─▶ held in the gate ─▶ sent ─▶ FOLLOW with `counted` ─▶ committed: visible, acknowledged
+    topics, offsets changed ─▶ the answer waits ─▶ FOLLOW with `documents` ─▶ answered
+
+A question waits here until there is something new, or its time is over. Used by `dispatcher` and `standby`, which have
+the questions, and by `replicated_broker`. The rules are `ClusterMember`'s.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace_mq._net.server import Connection
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.replicas.bodies import FollowAnswer, FollowRequest, LogEnd, LogPart
+from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
+from headrace_mq.broker.replicas.store_logs import StoreLogs
+from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEpoch
+from headrace_mq.cluster.leadership import Leadership
+from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.record import Identity
+from headrace_mq.errors import NotLeader, OffsetOutOfRange, ResponseCode
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.log.commit_gate import CommitGate
+from headrace_mq.store.message_store import MessageStore
+
+__all__ = ["FOLLOW_BYTES_MAX", "REPLICA_LAG_MS_MAX", "Followers"]
+
+# Of one log in one answer; large enough that a disk writes at its full speed.
+FOLLOW_BYTES_MAX = 1 << 20
+# A question waits this long for something new, so that both sides know that the other one lives.
+FOLLOW_WAIT_MS_MAX = 500
+# A replica that has not caught up for this long leaves the set, so that producers do not wait for it any
+# longer. RocketMQ: 15 s, Kafka: 30 s; here one lease.
+REPLICA_LAG_MS_MAX = 3_000
+
+# Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
+JOIN_MS_MAX = 1_000
+
+
+class _Parked(NamedTuple):
+    """A question that waits."""
+
+    connection: Connection
+    frame: Frame
+    request: FollowRequest
+    until: asyncio.TimerHandle
+
+
+class Followers:
+    """The replicas of a leader, for one epoch.
+
+    Args:
+        member: leads.
+        logs: of the store.
+        documents: of the broker.
+        clock: for the time that a replica may lag behind.
+        on_change: called when the member may have begun to serve, or stopped to lead.
+
+    Attributes:
+        gate: of the store that is open.
+    """
+
+    def __init__(
+        self,
+        member: ClusterMember,
+        logs: StoreLogs,
+        documents: Documents,
+        clock: Clock,
+        on_change: Callable[[], None],
+    ) -> None:
+        assert member.leadership is not None
+        self.leadership: Leadership = member.leadership
+        self.epoch = member.epoch
+        self.documents = documents
+        self.gate = CommitGate()
+        self._member = member
+        self._logs = logs
+        self._clock = clock
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._parked: dict[Identity, _Parked] = {}
+        self._held: deque[tuple[int, Callable[[], None]]] = deque()
+        now_ms = clock.monotonic_ms()
+        # Where all logs ended when a replica asked last, and when that was; and when it had all of an earlier end.
+        self._asked: dict[Identity, tuple[dict[str, int], int]] = {}
+        self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
+        # Members outside the set that commits wait for, with the time until which they do.
+        self._joining: dict[Identity, int] = {}
+
+    @property
+    def leads(self) -> bool:
+        """Whether the epoch still is this member's."""
+        return self._member.leadership is self.leadership
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether all required members have every document as it is now."""
+        return self.leadership.committed(DOCUMENTS_LOG) >= self.documents.end
+
+    def attach(self, store: MessageStore) -> None:
+        """Commits what a store with this gate writes; its owner made it with `new_gate`."""
+        self._logs.opened(store)
+
+    def new_gate(self) -> CommitGate:
+        """Returns the gate of the next store."""
+        self.gate = CommitGate()
+        self.gate.on_held = self._written
+        return self.gate
+
+    def close(self) -> None:
+        """Commits nothing more: who waits hears that the outcome is unknown."""
+        self.gate.close()
+        for parked in self._parked.values():
+            parked.until.cancel()
+        self._parked.clear()
+        self._held.clear()
+
+    # Questions.
+
+    def follow(self, connection: Connection, frame: Frame) -> None:
+        """Answers a replica, now or when there is something new.
+
+        Raises:
+            NotLeader: this member stopped to lead.
+            MalformedRequest: the body is none.
+        """
+        request = decode(FollowRequest, frame.body)
+        member = Identity(request.member, request.store_id)
+        self._count(member, request)
+        if not self.leads:
+            self._on_change()
+        answer = self._answer(request)
+        waits = not answer.documents and all(
+            not part.data and not part.parted for part in answer.logs
+        )
+        if waits and request.wait_ms and answer.epoch == request.epoch:
+            self._park(member, connection, frame, request)
+        else:
+            self._send(connection, frame, answer)
+
+    def _count(self, member: Identity, request: FollowRequest) -> None:
+        """Takes over what a replica's disk has."""
+        for log in request.logs:
+            if log.counted >= 0:
+                end = DurableEnd(request.epoch, member, log.log, log.counted)
+                self._member.on_durable(end)
+        self._member.on_durable(DurableEnd(request.epoch, member, DOCUMENTS_LOG, request.documents))
+        if not self.leads:
+            return
+        ends, now_ms = dict(self._logs.ends()), self._clock.monotonic_ms()
+        # It had all of now, or all of the moment when it asked before.
+        for known, since_ms in ((ends, now_ms), self._asked.get(member, (ends, now_ms))):
+            if all(log.counted >= known.get(log.log, 0) for log in request.logs):
+                self._caught_up_ms[member] = since_ms
+                break
+        self._asked[member] = (ends, now_ms)
+        self.commit()
+
+    def _answer(self, request: FollowRequest) -> FollowAnswer:
+        member = Identity(request.member, request.store_id)
+        parts = []
+        for log in request.logs:
+            question = Follow(request.epoch, member, log.log, log.end, log.last)
+            said = self._member.on_follow(question)
+            if isinstance(said, StaleEpoch):
+                return FollowAnswer(said.epoch)
+            if said is None:
+                raise NotLeader("this broker stopped to lead its group; ask the others")
+            parts.append(self._part(log, said, min(request.bytes_max, FOLLOW_BYTES_MAX)))
+        documents = self.documents.after(request.documents, FOLLOW_BYTES_MAX)
+        return FollowAnswer(request.epoch, parts, documents)
+
+    def _part(self, log: LogEnd, said: Send | Parted, bytes_max: int) -> LogPart:
+        if isinstance(said, Parted):
+            return LogPart(
+                log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end
+            )
+        segments = self._logs.store.segments(log.log)
+        try:
+            raw = self._logs.store.raw.read(log.log, log.end, bytes_max)
+        except OffsetOutOfRange as error:
+            raise OffsetOutOfRange(
+                f"{error}; this replica is too far behind: stop a replica that is in sync, and copy its folder"
+                " without metadata/group.json"
+            ) from error
+        behind = raw.position + len(raw.data)
+        after = self._logs.by_name[log.log].history.after(raw.position)
+        return LogPart(
+            log.log, raw.position, log.last, said.committed,
+            first=segments[0].base if segments else 0,
+            base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
+            starts=[start for start in after if start[1] < behind],
+        )  # fmt: skip
+
+    def _park(
+        self, member: Identity, connection: Connection, frame: Frame, request: FollowRequest
+    ) -> None:
+        earlier = self._parked.pop(member, None)
+        if earlier is not None:
+            earlier.until.cancel()
+        wait_s = min(request.wait_ms, FOLLOW_WAIT_MS_MAX) / 1_000
+        until = self._loop.call_later(wait_s, self._expire, member)
+        # The bytes of the frame are the connection's; what waits has its own request.
+        kept = frame._replace(body=memoryview(b""))
+        self._parked[member] = _Parked(connection, kept, request, until)
+
+    def _expire(self, member: Identity) -> None:
+        parked = self._parked.pop(member, None)
+        if parked is not None:
+            self._answer_parked(parked)
+
+    def _wake(self) -> None:
+        """Answers all that wait, because there is something new."""
+        parked, self._parked = self._parked, {}
+        for one in parked.values():
+            one.until.cancel()
+            self._answer_parked(one)
+
+    def _answer_parked(self, parked: _Parked) -> None:
+        try:
+            answer = self._answer(parked.request)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer
+            refuse(parked.connection, parked.frame, error)
+        else:
+            self._send(parked.connection, parked.frame, answer)
+
+    def _send(self, connection: Connection, frame: Frame, answer: FollowAnswer) -> None:
+        connection.answer(ResponseCode.OK, frame.correlation, encode(answer))
+        connection.flush()
+
+    # What is committed.
+
+    def _written(self) -> None:
+        self._member.on_synced()
+        self.commit()
+        self._wake()
+
+    def commit(self) -> None:
+        """Commits what every required member has, and answers what waited for documents."""
+        if not self.leads:
+            return
+        documents = self.leadership.committed(DOCUMENTS_LOG)
+        while self._held and self._held[0][0] <= documents:
+            self._held.popleft()[1]()
+        # A message may be the first of a topic: it is acknowledged after all have the topic.
+        if self.has_documents:
+            for name in self._logs.by_name:
+                self.gate.reached(name, self.leadership.committed(name))
+        if self.leadership.serves:
+            self._on_change()
+
+    def on_renamed(self, path: Path) -> None:
+        """Notes that a file was replaced; from any thread."""
+        if threading.get_ident() == self._thread:
+            self._document(path)
+        else:
+            self._loop.call_soon_threadsafe(self._document, path)
+
+    def _document(self, path: Path) -> None:
+        if self.documents.changed(path):
+            self._written()
+
+    def hold(self, answer: Callable[[], None]) -> None:
+        """Gives an answer once all required members have the documents as they are now."""
+        self._held.append((self.documents.end, answer))
+        self.commit()
+
+    def next_to_join(self) -> Identity | None:
+        """Returns a member outside the set that nearly has everything; commits wait for it, and it enters.
+
+        It has a second for that. If it takes longer, commits wait for it no more until a lease has passed.
+        """
+        now_ms = self._clock.monotonic_ms()
+        near = {
+            member
+            for member, caught_up_ms in self._caught_up_ms.items()
+            if caught_up_ms >= now_ms - JOIN_MS_MAX and member not in self.leadership.confirmed
+        }
+        for member in [
+            one for one, until in self._joining.items() if until < now_ms - REPLICA_LAG_MS_MAX
+        ]:
+            del self._joining[member]
+        for member in sorted(near):
+            if self._joining.setdefault(member, now_ms + JOIN_MS_MAX) >= now_ms:
+                return member
+        return None
+
+    def lagging(self) -> list[Identity]:
+        """Returns the members of the set that have not caught up for longer than they may."""
+        latest = self._clock.monotonic_ms() - REPLICA_LAG_MS_MAX
+        return sorted(
+            member
+            for member in self.leadership.confirmed
+            if member != self._member.me and self._caught_up_ms.get(member, 0) < latest
+        )

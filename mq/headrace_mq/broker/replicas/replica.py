@@ -1,0 +1,172 @@
+"""
+What a replica does: it holds a store that no client sees, and takes over what its leader sends.
+
+    question ─▶ FollowAnswer ─▶ cut where the logs part │ append, sync │ replace documents │ delete what the leader deleted
+
+Used by `replicated_broker`, which has the connection to the leader; uses `ClusterMember` for every decision, and the
+store's raw side.
+"""
+
+import asyncio
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.replicas.bodies import (
+    Document,
+    FollowAnswer,
+    FollowRequest,
+    LogEnd,
+    LogPart,
+)
+from headrace_mq.broker.replicas.documents import remove_shortcuts, store_document
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
+from headrace_mq.broker.replicas.store_logs import StoreLogs
+from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
+from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.errors import StoreReadOnly
+from headrace_mq.settings import StoreSettings
+from headrace_mq.store.log.commit_gate import CommitGate
+from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.replication.cut import cut_log
+from headrace_mq.store.replication.raw_log import RawRange
+
+__all__ = ["Replica"]
+
+# A disk that needs longer for a flush of a megabyte has failed, or as good as.
+_SYNC_MS_MAX = 30_000
+
+_log = get_logger(__name__)
+
+
+class Replica:
+    """The store of a broker that does not lead.
+
+    Args:
+        settings: of the store.
+        logs: gets the store when it is open.
+        clock: the time.
+        files: the file system.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, logs: StoreLogs, *, clock: Clock, files: Files
+    ) -> None:
+        self._settings = settings
+        self._logs = logs
+        self._clock = clock
+        self._files = files
+        self._gate = CommitGate()
+        self._store: MessageStore | None = None
+        self._synced = asyncio.Event()
+        # The changes of documents that were taken over, and the epoch that counts them.
+        self._documents = (0, 0)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open here."""
+        return self._store is not None
+
+    def open(self, gate: CommitGate | None = None) -> MessageStore:
+        """Opens the store, which recovers what it holds.
+
+        Args:
+            gate: of a leader that waits for its replicas; None: the replica's own.
+
+        Raises:
+            MessageQueueError: the store cannot be opened.
+        """
+        remove_shortcuts(self._files, self._settings.directory)
+        if gate is None:
+            gate = CommitGate()
+            gate.on_held = self._synced.set
+        self._gate = gate
+        store = MessageStore(self._settings, clock=self._clock, files=self._files, gate=self._gate)
+        store.open()
+        self._store = store
+        self._logs.opened(store)
+        return store
+
+    async def aclose(self) -> None:
+        """Closes the store; its logs are durable then."""
+        store, self._store = self._store, None
+        if store is not None:
+            self._gate.close()
+            await store.aclose()
+            self._logs.closed_at(store.raw.ends())
+
+    def question(self, member: ClusterMember) -> FollowRequest:
+        """Returns what to ask the leader."""
+        counted = {frame.log: frame.end for frame in member.report()}
+        logs = []
+        for name in self._logs.by_name:
+            frame = member.follow(name)
+            logs.append(LogEnd(name, frame.end, frame.last, counted.get(name, -1)))
+        epoch, version = self._documents
+        known = version if epoch == member.epoch else 0
+        wait_ms = FOLLOW_WAIT_MS_MAX if len(counted) == len(logs) else 0
+        return FollowRequest(
+            member.me.name, member.me.store_id, member.epoch, logs, known, wait_ms, FOLLOW_BYTES_MAX
+        )
+
+    async def take(self, member: ClusterMember, answer: FollowAnswer) -> None:
+        """Takes over an answer; what it brought is on the disk on return.
+
+        Raises:
+            DataCorrupt: the bytes are damaged, or contradict this log.
+            StoreReadOnly: the disk failed.
+            MessageQueueError: the log cannot be cut.
+        """
+        if answer.epoch != member.epoch:
+            member.on_stale(StaleEpoch(answer.epoch))
+            return
+        for part in answer.logs:
+            if part.parted:
+                await self._cut(member, part, answer.epoch)
+            else:
+                await self._append(member, part, answer.epoch)
+        for document in answer.documents:
+            await asyncio.to_thread(self._store_document, document)
+            self._documents = (answer.epoch, document.version)
+
+    def _store_document(self, document: Document) -> None:
+        store_document(self._files, self._settings.directory, document)
+
+    async def _append(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+        store, log = self._logs.store, part.log
+        send = Send(epoch, log, part.position, part.committed)
+        if not member.on_send(send, len(part.data)):
+            return
+        if part.data:
+            self._logs.epochs.take_over(log, part.position, part.starts)
+            store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
+            await self._until_synced(store, log, part.position + len(part.data))
+        self._gate.reached(log, member.readable(log))
+        if part.first:
+            store.delete_segments(log, min(part.first, member.readable(log)))
+
+    async def _until_synced(self, store: MessageStore, log: str, position: int) -> None:
+        async with asyncio.timeout(_SYNC_MS_MAX / 1_000):
+            while store.raw.ends()[log] < position:
+                if store.read_only is not None:
+                    raise StoreReadOnly(store.read_only)
+                self._synced.clear()
+                # A flush that fails wakes no one; so look again now and then.
+                try:
+                    await asyncio.wait_for(self._synced.wait(), 1)
+                except TimeoutError:
+                    continue
+
+    async def _cut(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+        parted = Parted(epoch, part.log, part.position, part.last, part.found, part.found_end)
+        cut = member.on_parted(parted)
+        if cut is None:
+            return
+        _log.warning(
+            "the end of a log is cut: its leader was never confirmed",
+            log=cut.log, position=cut.position, end=self._logs.ends()[cut.log],
+        )  # fmt: skip
+        await self.aclose()
+        cut_log(self._files, self._settings, cut.log, cut.position)
+        self._logs.epochs.cut(cut.log, cut.position)
+        self.open()

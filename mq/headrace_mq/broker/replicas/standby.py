@@ -1,0 +1,89 @@
+"""
+What a broker of a group answers while it serves no clients: where the leader is, and, before a term begins, to replicas.
+
+    client  HELLO ─▶ NOT_LEADER, with the leader's address: the client asks the next one of the group
+    replica HELLO, FOLLOW ─▶ answered, once this broker was elected: it may serve when the others have its log
+
+Used by `replicated_broker`; the frame server calls it.
+"""
+
+from collections.abc import Callable
+
+from headrace_mq._net.server import Connection
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.errors import BrokerError, MalformedRequest, NotLeader, ResponseCode
+from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+
+__all__ = ["REPLICA_SOFTWARE", "Standby"]
+
+# What a replica calls itself to a broker that was elected and serves no clients yet.
+REPLICA_SOFTWARE = "headrace replica"
+
+_log = get_logger(__name__)
+
+
+class Standby:
+    """A frame handler without a broker.
+
+    Args:
+        leader: tells where the leader is; empty where there is none.
+        frame_bytes_max: for replicas.
+
+    Attributes:
+        address: where this broker listens.
+        followers: of the term that this broker won; None: it won none.
+    """
+
+    def __init__(self, leader: Callable[[], str], frame_bytes_max: int) -> None:
+        self._leader = leader
+        self._frame_bytes_max = frame_bytes_max
+        self.address = ""
+        self.followers: Followers | None = None
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        """Answers one frame."""
+        try:
+            self._serve(connection, frame)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer
+            refuse(connection, frame, error)
+
+    def on_unreadable(self, connection: Connection, error: BrokerError) -> None:
+        """Says why the connection will be closed."""
+        connection.answer(error.code, 0, encode(ErrorAnswer(str(error))))
+
+    def on_drained(self, connection: Connection) -> None:
+        """Nothing waits for it."""
+
+    def on_lost(self, connection: Connection) -> None:
+        """Forgets nothing: a question of a lost replica ends by itself."""
+
+    def _serve(self, connection: Connection, frame: Frame) -> None:
+        followers = self.followers
+        if not connection.client_id:
+            if frame.code != RequestCode.HELLO:
+                raise MalformedRequest("the first frame of a connection is HELLO")
+            hello = decode(Hello, frame.body)
+            if followers is None or hello.software != REPLICA_SOFTWARE:
+                raise NotLeader(self._sentence())
+            connection.greet(hello.client_id, PROTOCOL_VERSION)
+            connection.admit(self._frame_bytes_max)
+            answer = HelloAnswer(
+                self.address, PROTOCOL_VERSION, followers.epoch, self._frame_bytes_max
+            )
+            connection.answer(ResponseCode.OK, frame.correlation, encode(answer))
+        elif frame.code == RequestCode.FOLLOW and followers is not None:
+            followers.follow(connection, frame)
+        else:
+            raise NotLeader(self._sentence())
+
+    def _sentence(self) -> str:
+        leader = self._leader()
+        where = f"its leader is at {leader}" if leader else "it has no leader at the moment"
+        return (
+            f"this broker is a replica of its group, and {where}; name all brokers of the group in"
+            " the address, HOST:PORT,HOST:PORT"
+        )

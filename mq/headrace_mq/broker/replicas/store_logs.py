@@ -1,0 +1,72 @@
+"""
+The logs of a broker's store, as the rules of its group see them, over every closing and opening of the store.
+
+Used by `replica` and `followers`, which open and close the store; `ClusterMember` reads ends and epochs here.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from headrace_mq.store.message_store import RETENTIONS, MessageStore
+from headrace_mq.store.replication.epochs import EpochFile, EpochHistory
+
+__all__ = ["StoreLog", "StoreLogs"]
+
+
+class StoreLogs:
+    """Which store is open, and where its logs end.
+
+    Args:
+        epochs: of the store's directory.
+
+    Attributes:
+        by_name: the logs for `ClusterMember`.
+    """
+
+    def __init__(self, epochs: EpochFile) -> None:
+        self.epochs = epochs
+        self._store: MessageStore | None = None
+        self._ends: Mapping[str, int] = dict.fromkeys(RETENTIONS, 0)
+        self.by_name = MappingProxyType({name: StoreLog(self, name) for name in RETENTIONS})
+
+    @property
+    def store(self) -> MessageStore:
+        """The store that is open."""
+        assert self._store is not None
+        return self._store
+
+    def opened(self, store: MessageStore) -> None:
+        """Notes the store that is open now."""
+        self._store = store
+
+    def closed_at(self, ends: Mapping[str, int]) -> None:
+        """Notes where the logs of the closed store end; nothing is written until one is open."""
+        self._ends = dict(ends)
+        self._store = None
+
+    def ends(self) -> Mapping[str, int]:
+        """Returns for each log the position below which every byte is on the disk."""
+        return self._ends if self._store is None else self._store.raw.ends()
+
+
+class StoreLog:
+    """One log; only what is on the disk counts."""
+
+    def __init__(self, logs: StoreLogs, name: str) -> None:
+        self._logs = logs
+        self._name = name
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self._logs.ends()[self._name]
+
+    @property
+    def durable(self) -> int:
+        """The same: a replica is sent nothing else."""
+        return self.end
+
+    @property
+    def history(self) -> EpochHistory:
+        """Where its epochs begin."""
+        return self._logs.epochs.of(self._name)

@@ -1,0 +1,425 @@
+"""
+A broker of a group: a replica until it is elected, then a `Broker`, until another one is.
+
+    record ─▶ the leader's replica ─(lease over, or its process is gone)─▶ stands ─(record)─▶ waits until the others have
+       ▲            ▲                                                                         its log ─▶ serves clients
+       └────────────┴───────────────────(a later epoch)───────────────────────────────────────────────┘
+
+A change of roles closes the store and opens it again, so the start, the most tested code, decides what the files mean.
+The socket that it listens on stays open meanwhile: to others a connection that is refused means that this process is gone.
+
+Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in PostgreSQL.
+"""
+
+import asyncio
+import random
+import socket
+import uuid
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+
+from headrace_mq._net.address import BrokerAddress, ClientFiles
+from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.server import FrameServer
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.files import SystemFiles
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.assembly import certificates_of, server_limits
+from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
+from headrace_mq.broker.metadata import group_file
+from headrace_mq.broker.replicas.bodies import FollowAnswer
+from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
+from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.replica import Replica
+from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE, Standby
+from headrace_mq.broker.replicas.store_logs import StoreLogs
+from headrace_mq.broker.server import Broker
+from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.member import ClusterMember, Turn
+from headrace_mq.cluster.record import (
+    GroupRecord,
+    OutcomeUnknown,
+    Proposal,
+    RecordKeeper,
+    RecordUnavailable,
+    Refused,
+)
+from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.errors import ConnectionLost, MessageQueueError
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.settings import BrokerSettings, GroupSettings
+from headrace_mq.store.replication.epochs import EpochFile
+
+__all__ = ["ReplicatedBroker"]
+
+# How often a leader looks whether a replica lags behind, or may enter the set.
+_LOOK_MS = 200
+# How long a leader that is stopped lets its replicas confirm what producers wait for.
+_DRAIN_MS = 5_000
+# How long one attempt to reach the leader may take; it is repeated until the lease is over.
+_REACH_MS = 500
+_RECONNECT_MS = (20, 100)
+_CLOSE_GRACE_MS = 1_000
+
+_log = get_logger(__name__)
+
+
+class ReplicatedBroker:
+    """One broker of a group, from `start` to `aclose`.
+
+    Args:
+        settings: with those of its group.
+        record: keeps the group's record; None: in the database that the settings name.
+        clock: the time.
+
+    Attributes:
+        address: where it listens; empty before `start`.
+        failure: ended with the reason where the broker cannot go on; its owner closes it then.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        record: RecordKeeper | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        assert settings.group is not None
+        self._settings = settings
+        self._group: GroupSettings = settings.group
+        self._clock = clock or SystemClock()
+        self._keeper = record or PostgresRecord(
+            self._group.record, cluster=self._group.cluster, group=self._group.name
+        )
+        self._directory = settings.store.directory
+        self._files = WatchedFiles(self._renamed)
+        self._changed = asyncio.Event()
+        self._term: Followers | None = None
+        self._won_epoch = 0
+        self._stopping = False
+        self._broker: Broker | None = None
+        self._server: FrameServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.address = ""
+        self.failure: asyncio.Future[None]
+
+    async def start(self) -> None:
+        """Opens the store as a replica, and listens.
+
+        Raises:
+            DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
+            MessageQueueError: the address cannot be bound, or the files cannot be used.
+        """
+        self.failure = asyncio.get_running_loop().create_future()
+        self._listener = _listen(self._settings.host, self._settings.port)
+        host, port = self._listener.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        # The store makes its directory, and locks it.
+        self._logs = StoreLogs(EpochFile(SystemFiles(), self._directory))
+        self._replica = Replica(
+            self._settings.store, self._logs, clock=self._clock, files=SystemFiles()
+        )
+        store = self._replica.open()
+        self._logs.epochs.open(store.raw.ends())
+        self._kept_file = group_file(self._directory)
+        me = identity_of(self._kept_file, self._group.advertise or self.address)
+        self._documents = Documents(self._directory, SystemFiles())
+        self._member = ClusterMember(
+            me,
+            {**self._logs.by_name, DOCUMENTS_LOG: self._documents},
+            seen=seen_of(self._kept_file.read()),
+            min_in_sync=self._group.min_in_sync,
+        )
+        self._patience = self._fresh_patience()
+        self._standby = Standby(self._leader, self._settings.frame_bytes_max)
+        await self._serve_as_standby()
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._watch()), name="watch the record"),
+            asyncio.create_task(self._guarded(self._take_turns()), name="follow or lead"),
+        ]
+        _log.info("replica started", address=self.address, member=me.name, store=me.store_id)
+
+    def renew_certificates(self) -> None:
+        """Takes new certificates from the files now."""
+        if self._broker is not None:
+            self._broker.renew_certificates()
+        elif self._server is not None:
+            self._server.renew_certificates()
+
+    async def aclose(self) -> None:
+        """Stops in order; everything is on the disk on return."""
+        self._stopping = True
+        self._changed.set()
+        if len(self._tasks) > 1:
+            await asyncio.wait([self._tasks[1]], timeout=4 * _DRAIN_MS / 1_000)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.aclose(_CLOSE_GRACE_MS)
+        if self._broker is not None:
+            await self._broker.aclose()
+        await self._replica.aclose()
+        self._listener.close()
+        await self._keeper.aclose()
+        if not self.failure.done():
+            self.failure.set_result(None)
+
+    async def _guarded(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - the owner ends the process: a replica takes over
+            _log.exception("this broker of a group cannot go on")
+            if not self.failure.done():
+                self.failure.set_exception(error)
+                self.failure.exception()
+
+    def _renamed(self, path: Path) -> None:
+        if self._term is not None:
+            self._term.on_renamed(path)
+
+    def _leader(self) -> str:
+        seen = self._member.seen
+        return "" if seen is None or seen.leader == self._member.me.name else seen.leader
+
+    def _fresh_patience(self) -> Patience:
+        spread_ms = random.SystemRandom().randint(0, SPREAD_MS_MAX)
+        return Patience(self._clock.monotonic_ms(), spread_ms)
+
+    # The record.
+
+    async def _watch(self) -> None:
+        """Reads the record again and again; a first start of a group makes it."""
+        silent = False
+        while not self._stopping:
+            try:
+                self._took(await self._read())
+                silent = False
+            except RecordUnavailable as error:
+                if not silent:
+                    _log.error("the group's record cannot be read", reason=str(error))
+                silent = True
+            await asyncio.sleep(RENEW_MS / 1_000)
+
+    async def _read(self) -> GroupRecord:
+        if self._member.seen is None:
+            return await self._keeper.create(self._member.me, [self._member.me])
+        return await self._keeper.read()
+
+    def _took(self, record: GroupRecord) -> None:
+        """Takes over a record that was read, or that a proposal returned."""
+        before = self._member.seen
+        self._note(self._member.on_record(record), before)
+
+    def _note(self, turn: Turn, before: GroupRecord | None) -> None:
+        seen = self._member.seen
+        if turn is Turn.WENT_BACK:
+            _log.error(
+                "the group's record is older than one that was seen: its database lost a change; no broker is"
+                " elected until it is restored", seen=str(seen),
+            )  # fmt: skip
+            return
+        if turn is Turn.LEAD:
+            self._won_epoch = self._member.epoch
+        if seen is not None and seen != before:
+            _log.info(
+                "the group's record", epoch=seen.epoch, leader=seen.leader,
+                in_sync=sorted(one.name for one in seen.in_sync),
+            )  # fmt: skip
+            self._kept_file.write(KeptMember(self._member.me.store_id, kept_of(seen)))
+            if before is None or seen.epoch != before.epoch:
+                self._patience = self._fresh_patience()
+        if self._term is not None:
+            self._term.commit()
+        self._changed.set()
+
+    async def _propose(self, proposal: Proposal) -> None:
+        before = self._member.seen
+        try:
+            self._took(await self._keeper.propose(proposal))
+        except Refused as refused:
+            self._note(self._member.on_refused(proposal, refused.record), before)
+        except OutcomeUnknown as error:
+            _log.warning("a change of the group's record has no answer", reason=str(error))
+
+    # Turns.
+
+    async def _take_turns(self) -> None:
+        while not self._stopping:
+            seen = self._member.seen
+            if seen is None:
+                await self._until_changed(RENEW_MS)
+            elif self._won_epoch == self._member.epoch and self._won_epoch > 0:
+                await self._lead()
+            elif self._leader() and not self._patience.is_over(self._clock.monotonic_ms()):
+                await self._follow(self._leader())
+            else:
+                await self._stand()
+
+    async def _stand(self) -> None:
+        proposal = self._member.stand()
+        if proposal is not None:
+            _log.warning("this broker stands for the next epoch", epoch=proposal.epoch)
+            await self._propose(proposal)
+        if self._won_epoch != self._member.epoch:
+            # Another one won, or this one may not: follow it, or try again soon.
+            self._patience = self._fresh_patience()
+            if not self._leader():
+                await self._until_changed(RENEW_MS)
+
+    async def _until_changed(self, wait_ms: int) -> None:
+        self._changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), wait_ms / 1_000)
+
+    async def _follow(self, leader: str) -> None:
+        """Follows a leader until its connection ends, or there is another one."""
+        patience = self._patience  # with this leader; another record begins another one
+        if await _is_refused(leader):
+            patience.refused()
+            return
+        link = Link(
+            str(self._address_of(leader)),
+            client_id=str(uuid.uuid4()),
+            settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS),
+            software=REPLICA_SOFTWARE,
+        )
+        try:
+            await link.start(_REACH_MS)
+            _log.info("following", leader=leader, epoch=self._member.epoch)
+            while not self._stopping and self._leader() == leader:
+                if not link.is_up:
+                    raise ConnectionLost("the connection ended")
+                question = self._replica.question(self._member)
+                body = await link.request(RequestCode.FOLLOW, encode(question), timeout_ms=LEASE_MS)
+                patience.heard(self._clock.monotonic_ms())
+                await self._replica.take(self._member, decode(FollowAnswer, body))
+        except MessageQueueError as error:
+            if not self._replica.is_open:
+                raise
+            _log.warning("the leader does not answer", leader=leader, reason=str(error))
+            await self._until_changed(_RECONNECT_MS[0])
+        finally:
+            await link.aclose()
+
+    def _address_of(self, leader: str) -> BrokerAddress:
+        address = BrokerAddress.parse(leader)
+        if self._settings.tls_certificate is None:
+            return address
+        own = (self._settings.tls_certificate, self._settings.tls_key)
+        return address.secured(ClientFiles(self._group.ca, *own))
+
+    # A term.
+
+    async def _lead(self) -> None:
+        """Leads from an election that was won to a later epoch."""
+        for name, end in self._logs.ends().items():
+            self._logs.epochs.begin(name, self._member.epoch, end)
+        self._documents.begin()
+        self._member.lead()
+        term = self._term = Followers(
+            self._member, self._logs, self._documents, self._clock, self._changed.set
+        )
+        _log.warning("this broker leads its group", epoch=term.epoch)
+        duties = asyncio.create_task(self._guarded(self._keep_set(term)), name="keep the set")
+        try:
+            self._standby.followers = term
+            term.commit()
+            while term.leads and not term.leadership.serves and not self._stopping:
+                await self._until_changed(_LOOK_MS)
+            self._standby.followers = None
+            if term.leads and not self._stopping:
+                await self._serve_clients(term)
+        finally:
+            self._standby.followers = None
+            duties.cancel()
+            term.close()
+            self._term = None
+            self._won_epoch = 0
+        _log.warning("this broker leads no longer", epoch=term.epoch)
+
+    async def _serve_clients(self, term: Followers) -> None:
+        await self._end_standby()
+        await self._replica.aclose()
+        self._broker = Broker(
+            self._settings, clock=self._clock, files=self._files, followers=term,
+            listener=self._listener,
+        )  # fmt: skip
+        await self._broker.start()
+        while term.leads and not self._stopping:
+            await self._until_changed(_LOOK_MS)
+            if self._broker.read_only:
+                raise MessageQueueError(f"{self._broker.read_only}; a replica takes over")
+        if term.leads:
+            await self._hand_offsets_over(term, self._broker)
+            asyncio.get_running_loop().call_later(_DRAIN_MS / 1_000, term.gate.close)
+        else:
+            term.close()
+        broker, self._broker = self._broker, None
+        await broker.aclose()
+        if not self._stopping:
+            self._replica.open()
+            await self._serve_as_standby()
+
+    async def _hand_offsets_over(self, term: Followers, broker: Broker) -> None:
+        """Waits until the replicas have what groups committed, so that a stop in order repeats no message."""
+        await broker.keep_offsets()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_MS / 1_000):
+                while term.leads and not term.has_documents:
+                    await self._until_changed(_LOOK_MS)
+
+    async def _keep_set(self, term: Followers) -> None:
+        """Takes replicas that lag behind out of the set, and those that caught up into it."""
+        while term.leads and not self._stopping:
+            await asyncio.sleep(_LOOK_MS / 1_000)
+            proposals = [self._member.shrink(one) for one in term.lagging()]
+            proposals += [self._member.grow(one) for one in term.leadership.entrants()]
+            term.leadership.joining = term.next_to_join()
+            pending = term.leadership.pending
+            if pending is not None and pending not in proposals:
+                proposals.append(pending)
+            for proposal in proposals:
+                if proposal is not None and term.leads:
+                    await self._propose(proposal)
+
+    # Listening without a broker.
+
+    async def _serve_as_standby(self) -> None:
+        self._standby.address = self.address
+        self._server = FrameServer(server_limits(self._settings), self._standby, self._clock)
+        await self._server.listen(
+            self._settings.host, 0, certificates_of(self._settings), self._listener
+        )
+
+    async def _end_standby(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.aclose(_CLOSE_GRACE_MS)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1_024)
+    except OSError as error:
+        raise MessageQueueError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); stop what uses the port, or choose"
+            " another one"
+        ) from error
+
+
+async def _is_refused(leader: str) -> bool:
+    """Whether the leader's machine says that no process listens there."""
+    host, port = BrokerAddress.parse(leader).places[0]
+    try:
+        async with asyncio.timeout(_REACH_MS / 1_000):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

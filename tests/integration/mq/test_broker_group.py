@@ -1,0 +1,257 @@
+"""Real brokers of one group, with their record in PostgreSQL: they lose their leader again and again."""
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.election import LEASE_MS
+from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
+
+TOPIC = "orders"
+QUEUES = 2
+# A producer that waits through a failover, and sends a message again until it is acknowledged.
+PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Member:
+    """One broker process of the group."""
+
+    def __init__(self, folder: Path, record: str, *options: str) -> None:
+        self._options = options
+        self.address = f"127.0.0.1:{free_port()}"
+        self._folder = folder
+        self._record = record
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        with (self._folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self._folder / "data"),
+                "--port", self.address.rpartition(":")[2], "--record", self._record,
+                "--segment-size", "256KiB", *self._options,
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def take(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        if self._process is None:
+            return 0
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        return await self._process.wait()
+
+
+class Group:
+    """Three of them."""
+
+    def __init__(self, folder: Path, record: str, *options: str) -> None:
+        self.members = [Member(folder / name, record, *options) for name in "abc"]
+        self.address = ",".join(one.address for one in self.members)
+        self.record = PostgresRecord(record, cluster="default", group="g1")
+
+    async def in_sync(self) -> None:
+        """Returns when all are in the set."""
+        async with asyncio.timeout(60):
+            while len((await self.record.read()).in_sync) < len(self.members):
+                await asyncio.sleep(0)
+
+    async def leader(self) -> Member:
+        """The one that serves clients."""
+        async with AdminClient(self.address, timeout_ms=30_000) as admin:
+            described = await admin.describe()
+        return next(one for one in self.members if one.address == described.broker)
+
+
+@pytest.fixture
+async def group(tmp_path: Path, postgres_database: str) -> AsyncIterator[Group]:
+    made = Group(tmp_path, postgres_database)
+    async with AsyncExitStack() as stack:
+        for member in made.members:
+            stack.push_async_callback(member.end)
+        for member in made.members:
+            await member.start()
+            await made.leader()
+        stack.push_async_callback(made.record.aclose)
+        await made.in_sync()
+        yield made
+
+
+async def bodies_of(address: str) -> list[bytes]:
+    """Every message of the topic, in the order of each queue."""
+    queues = [QueueRef(TOPIC, number) for number in range(QUEUES)]
+    async with AdminClient(address, timeout_ms=30_000) as admin:
+        ends = {one.queue_id: one.end for one in await admin.ranges([TOPIC])}
+    found: list[bytes] = []
+    settings = ConsumerSettings(start="earliest")
+    async with PullConsumer(address, group="reader", settings=settings) as consumer:
+        await consumer.assign(queues)
+        while len(found) < sum(ends.values()):
+            found += [one.body for one in await consumer.fetch(10_000, timeout_ms=5_000)]
+    return found
+
+
+class Senders:
+    """Producers that count their messages, one after the other, and know which were acknowledged."""
+
+    def __init__(self, address: str, count: int = 4) -> None:
+        self.acknowledged: list[bytes] = []
+        self._stop = asyncio.Event()
+        self._news = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._send(address, one)) for one in range(count)]
+
+    async def _send(self, address: str, number: int) -> None:
+        async with Producer(address, settings=PATIENT) as producer:
+            count = 0
+            while not self._stop.is_set():
+                body = b"%d %d" % (number, count)
+                await producer.send(Message(topic=TOPIC, body=body, key=f"k{number}"))
+                self.acknowledged.append(body)
+                self._news.set()
+                count += 1
+
+    async def more(self, count: int) -> None:
+        """Returns when so many more are acknowledged."""
+        goal = len(self.acknowledged) + count
+        async with asyncio.timeout(60):
+            while len(self.acknowledged) < goal:
+                self._news.clear()
+                news = asyncio.create_task(self._news.wait())
+                await asyncio.wait([news, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+
+    async def end(self, group: Group) -> None:
+        """Checks that the group has what was acknowledged, once and in order."""
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+        found = await bodies_of(group.address)
+        assert sorted(found) == sorted(self.acknowledged)
+        for number in range(len(self._tasks)):
+            own = [int(one.split()[1]) for one in found if one.startswith(b"%d " % number)]
+            assert own == sorted(own)
+
+
+@pytest.fixture
+async def senders(group: Group) -> AsyncIterator[Senders]:
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+    made = Senders(group.address)
+    yield made
+    await made.end(group)
+
+
+async def test_acknowledged_messages_survive_the_kill_of_every_leader(
+    group: Group, senders: Senders
+) -> None:
+    times: list[float] = []
+    for _ in range(4):
+        await senders.more(200)
+        await group.in_sync()
+        leader = await group.leader()
+        killed = time.monotonic()
+        await leader.end()
+        # The other producers may have had an answer on its way.
+        await senders.more(8)
+        times.append(time.monotonic() - killed)
+        await leader.start()
+    # A second or so: connections to a process that is gone are refused, so no one waits for a lease.
+    assert sorted(times)[1] < LEASE_MS / 1_000
+
+
+async def test_a_leader_that_was_paused_leads_no_longer(group: Group, senders: Senders) -> None:
+    await senders.more(100)
+    leader = await group.leader()
+    leader.take(signal.SIGSTOP)
+    await senders.more(100)
+    leader.take(signal.SIGCONT)
+    await group.in_sync()
+    assert await group.leader() is not leader
+    await senders.more(100)
+
+
+async def test_all_brokers_come_back_with_everything_after_all_were_killed(
+    group: Group, senders: Senders
+) -> None:
+    await senders.more(200)
+    for member in group.members:
+        member.take(signal.SIGKILL)
+    for member in group.members:
+        await member.end()
+        await member.start()
+    await senders.more(100)
+    await group.in_sync()
+
+
+async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> None:
+    queue = QueueRef(TOPIC, 1)
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+        await admin.create_topic("empty", queues=3)
+    async with Producer(group.address, settings=PATIENT) as producer:
+        for number in range(20):
+            await producer.send(Message(topic=TOPIC, body=b"%d" % number))
+    async with PullConsumer(group.address, group="g") as consumer:
+        await consumer.assign([queue])
+        await consumer.fetch(1_000, timeout_ms=5_000)
+        position = consumer.position(queue)
+        await consumer.commit()
+    leader = await group.leader()
+    # In order: what was committed reaches the replicas before it ends.
+    await leader.end(signal.SIGTERM)
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        described = {one.topic: one.queues for one in await admin.topics()}
+        assert (described[TOPIC], described["empty"]) == (2, 3)
+    async with PullConsumer(group.address, group="g") as consumer:
+        await consumer.assign([queue])
+        assert consumer.position(queue) == position > 0
+
+
+async def test_messages_wait_while_fewer_brokers_are_in_sync_than_must_be(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    group = Group(tmp_path, postgres_database, "--min-in-sync", "2")
+    async with AsyncExitStack() as stack:
+        for member in group.members:
+            stack.push_async_callback(member.end)
+        stack.push_async_callback(group.record.aclose)
+        a, b, c = group.members
+        for member in (a, b, c):
+            await member.start()
+        await group.leader()
+        await group.in_sync()
+        async with Producer(group.address, settings=PATIENT) as producer:
+            await producer.send(Message(topic=TOPIC, body=b"1"))
+            leader = await group.leader()
+            for member in group.members:
+                if member is not leader:
+                    await member.end()
+            alone = producer.send_soon(Message(topic=TOPIC, body=b"2"))
+            # It is taken out of the set, and still nothing is acknowledged.
+            async with asyncio.timeout(30):
+                while len((await group.record.read()).in_sync) > 1:
+                    await asyncio.sleep(0)
+            assert not alone.done()
+            await next(one for one in group.members if one is not leader).start()
+            await alone

@@ -1,0 +1,32 @@
+"""The bodies of FOLLOW keep their order of fields, and take ones without the newer fields."""
+
+import msgspec
+
+from headrace_mq.broker.replicas.bodies import (
+    Document,
+    FollowAnswer,
+    FollowRequest,
+    LogEnd,
+    LogPart,
+)
+from headrace_mq.protocol.bodies import decode, encode
+
+
+def test_bodies_are_arrays_in_this_order() -> None:
+    asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000)
+    values = ["h:1", "disk", 3, [["forever", 9, 2, -1]], 4, 500, 1_000]
+    assert msgspec.msgpack.decode(encode(asked)) == values
+    part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [(3, 9)])
+    answer = FollowAnswer(3, [part], [Document("topics.json", 5, b"{}")])
+    assert msgspec.msgpack.decode(encode(answer)) == [
+        3,
+        [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0]],
+        [["topics.json", 5, b"{}"]],
+    ]
+    assert decode(FollowAnswer, encode(answer)) == answer
+
+
+def test_a_shorter_answer_is_taken() -> None:
+    assert decode(FollowAnswer, msgspec.msgpack.encode([7])) == FollowAnswer(7)
+    short = decode(FollowAnswer, msgspec.msgpack.encode([7, [["forever", 3]]]))
+    assert short.logs == [LogPart("forever", 3)]

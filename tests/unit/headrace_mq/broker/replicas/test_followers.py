@@ -1,0 +1,192 @@
+"""A leader commits what its replicas have, answers them in time, and lets them into the set."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace_mq.broker.replicas.bodies import FollowAnswer
+from headrace_mq.broker.replicas.documents import DOCUMENTS
+from headrace_mq.broker.replicas.followers import JOIN_MS_MAX, REPLICA_LAG_MS_MAX, Followers
+from headrace_mq.cluster.record import Identity
+from headrace_mq.errors import ResponseCode
+from headrace_mq.protocol.bodies import decode
+
+
+async def pair(places: list[Any], record: Any, *, together: bool) -> tuple[Followers, Any, Any]:
+    """A leader with a replica that has caught up; `together`: it is in the set."""
+    a, b = places
+    followers = await a.lead(record)
+    b.member.on_record(await record.read())
+    for _ in range(3):
+        await b.step(followers)
+    if together:
+        proposal = a.member.grow(b.me)
+        assert proposal is not None
+        a.member.on_record(await record.propose(proposal))
+        followers.commit()
+    return followers, a, b
+
+
+async def test_messages_are_seen_once_the_replica_has_them(places: list[Any], record: Any) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    a.append(1, 2)
+    written = a.logs.store.durable()
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    assert a.end() == 0
+    assert not written.done()
+    await b.step(followers)
+    assert a.end() == 0
+    await b.step(followers)
+    assert a.end() == 2
+    assert written.done()
+
+
+async def test_a_question_waits_until_there_is_something_new(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    before = b.caller.answers
+    b.ask(followers, wait_ms=500)
+    assert b.caller.answers == before
+    a.append(1)
+    await b.until(lambda: b.caller.answers > before)
+    answer = decode(FollowAnswer, b.caller.answer_body)
+    assert any(part.data for part in answer.logs)
+
+
+async def test_a_question_is_answered_when_its_time_is_over(places: list[Any], record: Any) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    before = b.caller.answers
+    b.ask(followers, wait_ms=1)
+    await b.until(lambda: b.caller.answers > before)
+    answer = decode(FollowAnswer, b.caller.answer_body)
+    assert not any(part.data for part in answer.logs)
+
+
+async def test_an_answer_waits_until_the_replica_has_the_documents(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    answered: list[str] = []
+    topics = a.settings.directory / "metadata" / "topics.json"
+    followers.on_renamed(topics)
+    followers.hold(lambda: answered.append("created"))
+    assert answered == []
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await b.step(followers)
+    assert answered == []
+    assert a.end() == 0
+    await b.step(followers)
+    assert answered == ["created"]
+    assert a.end() == 1
+
+
+async def test_a_file_that_another_thread_replaced_counts_as_well(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, _ = await pair(places, record, together=False)
+    offsets = a.settings.directory / "metadata" / "offsets.json"
+    await asyncio.to_thread(followers.on_renamed, offsets)
+    await a.until(lambda: a.documents.end == len(DOCUMENTS) + 1)
+
+
+async def test_a_replica_of_an_earlier_epoch_learns_the_later_one(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    answer = await b.step(followers)
+    assert answer == FollowAnswer(followers.epoch)
+    assert b.member.epoch == followers.epoch
+
+
+async def test_a_later_epoch_ends_the_term(places: list[Any], record: Any) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    proposal = b.member.on_record(await record.read()) and b.member.stand()
+    assert proposal is not None
+    b.member.on_record(await record.propose(proposal))
+    changes = a.changes
+    with pytest.raises(Exception, match="stopped to lead"):
+        b.ask(followers)
+    assert not followers.leads
+    assert a.changes > changes
+    followers.commit()
+    assert followers.lagging() == []
+
+
+async def test_a_parked_question_hears_that_the_term_ended(places: list[Any], record: Any) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    b.ask(followers, wait_ms=500)
+    a.member.on_record((await record.read())._replace(version=9, epoch=9, leader="b"))
+    followers.on_renamed(a.settings.directory / "metadata" / "topics.json")
+    assert b.caller.code in {ResponseCode.OK, ResponseCode.NOT_LEADER}
+
+
+class MovedClock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+async def test_a_silent_replica_lags_after_the_time_that_it_has(
+    places: list[Any], record: Any
+) -> None:
+    _, a, b = await pair(places, record, together=True)
+    clock = MovedClock()
+    followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
+    clock.ms = REPLICA_LAG_MS_MAX
+    assert followers.lagging() == []
+    b.ask(followers)
+    clock.ms += REPLICA_LAG_MS_MAX
+    assert followers.lagging() == []
+    clock.ms += 1
+    assert followers.lagging() == [b.me]
+
+
+async def test_commits_wait_for_a_replica_that_is_about_to_enter(
+    places: list[Any], record: Any
+) -> None:
+    _, a, b = await pair(places, record, together=False)
+    clock = MovedClock()
+    followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
+    assert followers.next_to_join() is None
+    b.ask(followers)
+    assert followers.next_to_join() == b.me
+    clock.ms = JOIN_MS_MAX
+    assert followers.next_to_join() == b.me
+    # It did not enter in its time, so commits go on without it for a lease.
+    clock.ms += 1
+    b.ask(followers)
+    assert followers.next_to_join() is None
+    clock.ms += JOIN_MS_MAX + REPLICA_LAG_MS_MAX
+    b.ask(followers)
+    assert followers.next_to_join() == b.me
+
+
+async def test_a_replica_that_is_too_far_behind_gets_a_remedy(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    await a.replica.aclose()
+    a.replica.open()
+    followers = await a.lead(record)
+    for number in range(40):
+        a.append(number)
+        end = a.logs.ends()["forever"]
+        await a.until(lambda end=end: a.logs.ends()["forever"] > end)  # type: ignore[misc]  # only what is used of it
+    followers.commit()
+    assert a.logs.store.delete_segments("forever", a.logs.ends()["forever"])
+    b.member.on_record(await record.read())
+    with pytest.raises(Exception, match="copy its folder"):
+        b.ask(followers)
+
+
+def test_limits_are_ordered() -> None:
+    assert JOIN_MS_MAX < REPLICA_LAG_MS_MAX
+    assert Identity("a", "1") < Identity("b", "0")

@@ -1,0 +1,91 @@
+"""A process runs a broker until a signal ends it; in a group, until it cannot go on."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.broker.process import run, serve
+from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
+
+
+async def test_serve_is_ready_when_clients_can_connect_and_stops_on_sigterm(
+    settings, connect
+) -> None:
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(serve(settings(), ready=ready.set_result))
+    client = await connect(await ready)
+    signal.raise_signal(signal.SIGTERM)
+    await serving
+    assert await client.closed()
+
+
+async def test_serve_that_cannot_start_raises_and_leaves_no_handlers(broker, settings) -> None:
+    with pytest.raises(MessageQueueError):
+        await serve(settings(), ready=lambda _: None)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from headrace_mq.broker.process import run
+from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.store.message_store import MessageStore
+
+store = StoreSettings(directory=Path(sys.argv[1]))
+run(BrokerSettings(store=store, port=0), ready=lambda address: print("ready", address, flush=True))
+print("stopped", flush=True)
+"""
+
+
+async def test_a_process_runs_a_broker_until_it_is_interrupted(
+    tmp_path: Path, connect, batch
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(tmp_path / "store"), stdout=asyncio.subprocess.PIPE
+    )
+    output = process.stdout
+    while not (line := (await output.readline()).decode()).startswith("ready"):
+        assert line, "the process ended before it was ready"
+    client = await connect(line.split()[1])
+    assert (await client.produce(batch("t", 0))).results[0].code == 0
+    process.send_signal(signal.SIGINT)
+    assert await client.closed()
+    rest = (await output.read()).decode()
+    assert rest.endswith("stopped\n")
+    assert await process.wait() == 0
+
+
+def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file where a directory should be")
+    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
+    with pytest.raises(MessageQueueError):
+        run(settings, ready=lambda _: None)
+
+
+async def test_a_broker_of_a_group_that_cannot_go_on_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[ReplicatedBroker] = []
+    start = ReplicatedBroker.start
+
+    async def noted(broker: ReplicatedBroker) -> None:
+        await start(broker)
+        started.append(broker)
+
+    monkeypatch.setattr(ReplicatedBroker, "start", noted)
+    group = GroupSettings(record="postgresql://no@127.0.0.1:1/record", advertise="127.0.0.1:1")
+    store = StoreSettings(directory=tmp_path / "store")
+    settings = BrokerSettings(store=store, port=0, group=group)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(serve(settings, ready=ready.set_result))
+    await ready
+    started[0].failure.set_exception(MessageQueueError("the disk failed"))
+    with pytest.raises(MessageQueueError, match="the disk failed"):
+        await serving

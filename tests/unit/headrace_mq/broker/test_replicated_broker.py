@@ -1,0 +1,163 @@
+"""Brokers of one group in one process, with their record in memory."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.metadata import group_file
+from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import Message
+from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
+
+PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Group:
+    """Brokers that share a record."""
+
+    def __init__(self, folder: Path) -> None:
+        self.record = MemoryRecord()
+        self.brokers: list[ReplicatedBroker] = []
+        self._folder = folder
+        self._ports: dict[str, int] = {}
+
+    async def add(self, name: str) -> ReplicatedBroker:
+        """Starts one more."""
+        settings = BrokerSettings(
+            store=StoreSettings(directory=self._folder / name, segment_bytes=64 * 1024),
+            port=self._ports.setdefault(name, free_port()),
+            group=GroupSettings(record="postgresql://unused/record"),
+        )
+        broker = ReplicatedBroker(settings, record=self.record)
+        await broker.start()
+        self.brokers.append(broker)
+        return broker
+
+    @property
+    def address(self) -> str:
+        """Of all that run."""
+        return ",".join(one.address for one in self.brokers)
+
+    async def until_in_sync(self, count: int) -> None:
+        """Returns when the set has so many members."""
+        async with asyncio.timeout(30):
+            while True:
+                record = self.record._record
+                if record is not None and len(record.in_sync) == count:
+                    return
+                await asyncio.sleep(0)
+
+    async def leader(self) -> ReplicatedBroker:
+        """The one that serves clients."""
+        async with AdminClient(self.address) as admin:
+            described = await admin.describe()
+        return next(one for one in self.brokers if one.address == described.broker)
+
+    async def stop(self, broker: ReplicatedBroker) -> None:
+        """Stops one in order."""
+        self.brokers.remove(broker)
+        await broker.aclose()
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    made = Group(tmp_path)
+    yield made
+    for broker in list(made.brokers):
+        await made.stop(broker)
+
+
+async def send(group: Group, *bodies: bytes) -> None:
+    async with Producer(group.address, settings=PATIENT) as producer:
+        for body in bodies:
+            await producer.send(Message(topic="t", key="k", body=body))
+
+
+async def end_of(group: Group) -> int:
+    async with AdminClient(group.address) as admin:
+        return sum(one.end for one in await admin.ranges(["t"]))
+
+
+async def test_a_first_broker_leads_alone_and_keeps_its_messages(group: Group) -> None:
+    await group.add("a")
+    await send(group, b"1", b"2")
+    await group.stop(group.brokers[0])
+    await group.add("a")
+    assert await end_of(group) == 2
+
+
+async def test_a_replica_takes_over_when_its_leader_stops(group: Group) -> None:
+    first = await group.add("a")
+    assert await group.leader() is first
+    await group.add("b")
+    await group.until_in_sync(2)
+    await send(group, b"1", b"2", b"3")
+    await group.stop(first)
+    assert await end_of(group) == 3
+    await send(group, b"4")
+    await group.add("a")
+    await group.until_in_sync(2)
+    assert await end_of(group) == 4
+
+
+async def test_a_leader_goes_on_while_the_record_is_away(group: Group) -> None:
+    await group.add("a")
+    await group.leader()
+    await group.add("b")
+    await group.until_in_sync(2)
+    group.record.is_away = True
+    await send(group, b"1")
+    group.record.is_away = False
+    assert await end_of(group) == 1
+
+
+async def test_a_lost_answer_of_the_record_makes_one_leader_all_the_same(group: Group) -> None:
+    group.record.loses_answers = True
+    await group.add("a")
+    await send(group, b"1")
+    group.record.loses_answers = False
+    assert await end_of(group) == 1
+
+
+async def test_a_record_that_went_back_elects_no_one(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    await group.add("a")
+    await group.leader()
+    assert group.record._record is not None
+    group.record._record = group.record._record._replace(version=1, epoch=1)
+    async with asyncio.timeout(20):
+        while "older than one that was seen" not in caplog.text:
+            await asyncio.sleep(0)
+    await send(group, b"1")
+
+
+async def test_an_address_in_use_is_said(group: Group, tmp_path: Path) -> None:
+    first = await group.add("a")
+    settings = BrokerSettings(
+        store=StoreSettings(directory=tmp_path / "x"), port=int(first.address.rpartition(":")[2]),
+        group=GroupSettings(record="postgresql://unused/record"),
+    )  # fmt: skip
+    with pytest.raises(MessageQueueError, match="cannot listen on"):
+        await ReplicatedBroker(settings, record=group.record).start()
+
+
+async def test_a_broker_remembers_its_group(group: Group, tmp_path: Path) -> None:
+    broker = await group.add("a")
+    await group.leader()
+    kept = group_file(tmp_path / "a").read()
+    assert kept is not None
+    assert kept.seen is not None
+    assert kept.seen.leader == broker.address
