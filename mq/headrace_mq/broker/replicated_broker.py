@@ -46,7 +46,7 @@ from headrace_mq.cluster.record import (
     Refused,
 )
 from headrace_mq.cluster.records.postgres import PostgresRecord
-from headrace_mq.errors import ConnectionLost, MessageQueueError
+from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings, GroupSettings
@@ -99,6 +99,7 @@ class ReplicatedBroker:
         self._term: Followers | None = None
         self._won_epoch = 0
         self._stopping = False
+        self._trouble = ""
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -296,13 +297,23 @@ class ReplicatedBroker:
                 body = await link.request(RequestCode.FOLLOW, encode(question), timeout_ms=LEASE_MS)
                 patience.heard(self._clock.monotonic_ms())
                 await self._replica.take(self._member, decode(FollowAnswer, body))
-        except MessageQueueError as error:
+                self._trouble = ""
+        except (MessageQueueError, TimeoutError) as error:
             if not self._replica.is_open:
                 raise
-            _log.warning("the leader does not answer", leader=leader, reason=str(error))
-            await self._until_changed(_RECONNECT_MS[0])
+            await self._pause(leader, error)
         finally:
             await link.aclose()
+
+    async def _pause(self, leader: str, error: Exception) -> None:
+        """Says once why this broker cannot follow, and waits before it tries again."""
+        is_lost = isinstance(error, ConnectionLost | NotLeader)
+        trouble = str(error) or "the disk took no bytes in time; make room, or replace it"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log = _log.info if is_lost else _log.error
+            log("this broker does not follow its leader now", leader=leader, reason=trouble)
+        await self._until_changed(_RECONNECT_MS[0] if is_lost else RENEW_MS)
 
     def _address_of(self, leader: str) -> BrokerAddress:
         address = BrokerAddress.parse(leader)

@@ -1,0 +1,242 @@
+"""
+What a group of brokers costs and how fast it fails over, beside one broker, in turns.
+
+    python -m benchmarks.group --runs 3 --seconds 5 --failovers 50
+
+Each broker is a process with a folder of its own; all share this machine's cores and disk. One line of JSON for each
+figure, the median of the runs with the least and the most. Every failover is checked: what was acknowledged is there once.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.event_store import embedded_postgres
+from headrace_mq import AdminClient, Message, Producer, PullConsumer, QueueRef
+from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.settings import ProducerSettings
+
+TOPIC, QUEUES = "orders", 4
+BATCH, IN_FLIGHT, BODY = 100, 16, b"x" * 100
+PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+
+class Member:
+    """One broker process."""
+
+    def __init__(self, folder: Path, record: str, group: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.address = f"127.0.0.1:{server.getsockname()[1]}"
+        self._words = ["--data", str(folder), "--port", self.address.rpartition(":")[2]]
+        self._words += [
+            "--log-level",
+            "error",
+            *(["--record", record, "--group", group] if group else []),
+        ]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Starts it, and returns when it listens."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "headrace", "broker", *self._words,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        await self._process.stdout.readline()
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Ends it with a signal."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def brokers(folder: Path, count: int, record: str, group: str) -> AsyncIterator[list[Member]]:
+    """Runs so many, all in sync; without a group, one alone."""
+    folder.mkdir(exist_ok=True)
+    members = [Member(folder / str(number), record, group) for number in range(count)]
+    try:
+        for member in members:
+            await member.start()
+        if group:
+            await until_in_sync(record, group, count)
+        yield members
+    finally:
+        for member in members:
+            await member.end()
+
+
+async def until_in_sync(record: str, group: str, count: int) -> None:
+    """Returns when the set has so many members."""
+    keeper = PostgresRecord(record, cluster="default", group=group)
+    try:
+        while True:
+            if len((await keeper.read()).in_sync) >= count:
+                return
+            await asyncio.sleep(0.05)
+    finally:
+        await keeper.aclose()
+
+
+async def rate(address: str, seconds: float, in_flight: int) -> float:
+    """Returns messages a second, with batches of 100 in flight."""
+    sent = 0
+    async with Producer(address, settings=PATIENT) as producer:
+        await producer.create_topic(TOPIC, QUEUES)
+        batch = [Message(topic=TOPIC, body=BODY) for _ in range(BATCH)]
+        await producer.send_many(batch)
+        end = time.perf_counter() + seconds
+
+        async def send() -> None:
+            nonlocal sent
+            while time.perf_counter() < end:
+                await producer.send_many(batch)
+                sent += BATCH
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(send() for _ in range(in_flight)))
+        return sent / (time.perf_counter() - begin)
+
+
+async def delay_us(address: str, seconds: float, per_second: int = 500) -> float:
+    """Returns the median time of one message in microseconds, at so many a second."""
+    times: list[float] = []
+    async with Producer(address, settings=PATIENT) as producer:
+        await producer.create_topic(TOPIC, QUEUES)
+        waits = []
+
+        async def send() -> None:
+            begin = time.perf_counter()
+            await producer.send(Message(topic=TOPIC, body=BODY))
+            times.append(time.perf_counter() - begin)
+
+        begin = time.perf_counter()
+        for number in range(int(seconds * per_second)):
+            await asyncio.sleep(max(0.0, begin + number / per_second - time.perf_counter()))
+            waits.append(asyncio.create_task(send()))
+        await asyncio.gather(*waits)
+    return statistics.median(times) * 1e6
+
+
+def say(figure: str, values: list[float], digits: int = 0) -> None:
+    """Prints the median with the least and the most."""
+    shown = [round(one, digits) for one in (statistics.median(values), min(values), max(values))]
+    print(json.dumps({"figure": figure, "median": shown[0], "least": shown[1], "most": shown[2]}))
+
+
+async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
+    """Measures rates and delays, each beside one broker of the same round."""
+    found: dict[str, list[float]] = {}
+    for run in range(runs):
+        alone: dict[str, float] = {}
+        for count in (1, 2, 3):
+            group = f"costs{run}-{count}" if count > 1 else ""
+            async with brokers(folder / f"{run}-{count}", count, record, group) as members:
+                address = ",".join(one.address for one in members)
+                measured = {
+                    "rate": await rate(address, seconds, IN_FLIGHT),
+                    "rate one at a time": await rate(address, seconds, 1),
+                    "delay us": await delay_us(address, seconds),
+                }
+            alone = alone or measured
+            for name, value in measured.items():
+                found.setdefault(f"{count} brokers, {name}", []).append(value)
+                found.setdefault(f"{count} brokers, {name}, ratio to one", []).append(
+                    value / alone[name]
+                )
+    for figure, values in found.items():
+        say(figure, values, 2 if "ratio" in figure else 0)
+
+
+async def failovers(folder: Path, record: str, count: int) -> None:
+    """Ends the leader again and again, by kill -9 and in order in turns, and checks what was acknowledged."""
+    acknowledged: list[bytes] = []
+    times: list[float] = []
+    silences: dict[signal.Signals, list[float]] = {signal.SIGKILL: [], signal.SIGTERM: []}
+    news = asyncio.Event()
+    async with brokers(folder / "failovers", 3, record, "failovers") as members:
+        address = ",".join(one.address for one in members)
+        async with Producer(address, settings=PATIENT) as producer:
+            await producer.create_topic(TOPIC, QUEUES)
+        ending = False
+
+        async def send(number: int) -> None:
+            async with Producer(address, settings=PATIENT) as producer:
+                sent = 0
+                while not ending:
+                    body = b"%d %d" % (number, sent)
+                    await producer.send(Message(topic=TOPIC, key=f"k{number}", body=body))
+                    acknowledged.append(body)
+                    times.append(time.perf_counter())
+                    news.set()
+                    sent += 1
+
+        senders = [asyncio.create_task(send(number)) for number in range(4)]
+        for turn in range(count):
+            await until_in_sync(record, "failovers", 3)
+            async with AdminClient(address, timeout_ms=60_000) as admin:
+                leads = (await admin.describe()).broker
+            leader = next(one for one in members if one.address == leads)
+            number = list(silences)[turn % len(silences)]
+            before = len(times)
+            await leader.end(number)
+            ended = time.perf_counter()
+            while times[-1] < ended:
+                news.clear()
+                await news.wait()
+            window = times[before - 1 :]
+            silences[number].append(max(b - a for a, b in pairwise(window)))
+            await leader.start()
+        ending = True
+        await asyncio.gather(*senders)
+        found = await bodies(address)
+    for number, seconds in silences.items():
+        say(f"longest silence after {number.name}, s", seconds, 3)
+    lost, doubled = set(acknowledged) - set(found), len(found) - len(set(found))
+    facts = {
+        "failovers": count,
+        "acknowledged": len(acknowledged),
+        "lost": len(lost),
+        "doubled": doubled,
+    }
+    print(json.dumps(facts))
+
+
+async def bodies(address: str) -> list[bytes]:
+    """Returns every message."""
+    async with AdminClient(address, timeout_ms=60_000) as admin:
+        count = sum(one.end for one in await admin.ranges([TOPIC]))
+    found: list[bytes] = []
+    async with PullConsumer(address, group="reader") as consumer:
+        await consumer.assign([QueueRef(TOPIC, number) for number in range(QUEUES)])
+        while len(found) < count:
+            found += [one.body for one in await consumer.fetch(10_000, timeout_ms=5_000)]
+    return found
+
+
+def main() -> None:
+    """Measures what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--failovers", type=int, default=20)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, embedded_postgres() as record:
+        folder = Path(name)
+        asyncio.run(costs(folder, record, asked.runs, asked.seconds))
+        asyncio.run(failovers(folder, record, asked.failovers))
+
+
+if __name__ == "__main__":
+    main()
