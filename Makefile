@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
 	@echo "make demo TRANSACTIONS=FILE.csv   the same with your own transactions"
+	@echo "make demo REPLICAS=3              the same on three brokers, and the leader is killed"
 	@echo "make demo SECURE=1                the same with TLS, a login and least permissions"
 	@echo "make demo BROKER=kafka            the same on a real Kafka, whose jars it fetches once (45 MB)"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
@@ -46,10 +47,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure)
+	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),--replicas)
 
 fresh-demo: $(INSTALLED)
-	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure)
+	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),--replicas)
 
 # Processes that share the files of tests between them: two more than 2 cores have, because many
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.

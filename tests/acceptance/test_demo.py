@@ -92,6 +92,19 @@ def test_a_demo_with_tls_and_a_login_ends_without_a_difference_and_tells_no_pass
     assert all(word not in done.output.encode() for word in passwords)
 
 
+def test_a_demo_on_three_brokers_loses_its_leader_and_nothing_else(
+    start_demo: Any, tmp_path: Path, postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_RECORD", postgres_database)
+    file = tmp_path / "rows.csv"
+    file.write_text(journal(600, 7), encoding="utf-8")
+    for new_events in (607, 0):
+        done = start_demo("--replicas", "--transactions", str(file)).wait()
+        assert done.status == 3, done.output + done.errors
+        assert "and another one leads" in done.said
+        assert (done.result["mismatches_live"], done.result["new_events"]) == (0, new_events)
+
+
 def test_a_balance_that_does_not_follow_is_found(start_demo: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(journal(100, 5, wrong_from=99), encoding="utf-8")

@@ -29,6 +29,7 @@ RUN_ELSEWHERE = {
     " --read-models postgresql://bank@db/bank": "tests/integration/kafka/test_topic_copy.py",
     "pip install 'headrace[kafka]'": "tests/install/matrix.py",
     "make demo BROKER=kafka": "tests/kafka/test_demo.py",
+    "make demo REPLICAS=3": "tests/acceptance/test_demo.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make demo TRANSACTIONS=FILE.csv": "tests/acceptance/test_demo.py",
     "make fresh-demo": "tests/acceptance/test_demo.py",

@@ -387,7 +387,7 @@ class ReplicatedBroker:
         while term.leads and not self._stopping:
             await asyncio.sleep(_LOOK_MS / 1_000)
             proposals = [self._member.shrink(one) for one in term.lagging()]
-            proposals += [self._member.grow(one) for one in term.leadership.entrants()]
+            proposals += [self._member.grow(one) for one in term.entrants()]
             term.leadership.joining = term.next_to_join()
             pending = term.leadership.pending
             if pending is not None and pending not in proposals:

@@ -1,7 +1,7 @@
 """
 The bank sample end to end, on real processes; `headrace demo` and `make demo` run it.
 
-    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker secured | kafka] [--fresh]
+    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker secured | replicated | kafka] [--fresh]
 
 Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
 same. 1: something differs, or a process failed. 2: the file, the folder or Kafka cannot be used. 3: the same
@@ -25,6 +25,7 @@ from headrace_mq.errors import MessageQueueError
 from samples.bank.demo.data_set import DataSet, MalformedRow, read_bank, read_transactions
 from samples.bank.demo.folder import Folder, FolderUnusable
 from samples.bank.demo.processes import ChildFailed
+from samples.bank.demo.replicated import missing_record
 from samples.bank.demo.run import Queue, run
 from samples.bank.demo.spark import SPARK_HINT
 from samples.bank.demo.summary import Outcome, show
@@ -45,6 +46,10 @@ def main() -> int:
             else read_bank(ROOT / "seeds" / "bank")
         )
         queue: Queue = options.broker
+        missing = missing_record() if queue == "replicated" else None
+        if missing is not None:
+            print(f"demo: {missing}", file=sys.stderr)
+            return UNUSABLE
         # Events of one queue and a database that knows another one do not belong together.
         name = data.name if queue == "headrace" else f"{data.name}-{queue}"
         folder = Folder(options.data or Path("var") / "demo" / name)
@@ -128,7 +133,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--broker",
-        choices=["headrace", "secured", "kafka"],
+        choices=["headrace", "secured", "replicated", "kafka"],
         default="headrace",
         help="which queue it starts",
     )

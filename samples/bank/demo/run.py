@@ -35,6 +35,7 @@ from samples.bank.demo.data_set import DataSet
 from samples.bank.demo.folder import Folder
 from samples.bank.demo.ledger import Ledger, expect
 from samples.bank.demo.processes import Child, complete, running
+from samples.bank.demo.replicated import Brokers, replicated_brokers
 from samples.bank.demo.secured import secured_broker
 from samples.bank.demo.spark import missing_spark
 from samples.bank.demo.summary import Outcome
@@ -44,8 +45,10 @@ from samples.kafka import VERSION, KafkaBrokers, fetch
 
 __all__ = ["Journal", "Queue", "run"]
 
-Queue = Literal["headrace", "secured", "kafka"]
+Queue = Literal["headrace", "secured", "replicated", "kafka"]
 
+# Brokers of a group: with three, one may be lost and two machines still have each message.
+REPLICAS: Final = 3
 # From the last result to the last row; a second is usual.
 CATCH_UP_SECONDS_MAX: Final = 60
 # How often the event store is asked whether every transfer has ended.
@@ -103,6 +106,7 @@ class Bank:
     folder: Folder
     broker: str
     service: Child
+    brokers: Brokers | None
     journal: Journal
     read_models: ReadModels
     console: Console
@@ -118,7 +122,7 @@ async def run(
         folder: of everything.
         outcome: what is found.
         console: hears how far it is.
-        queue: which one it starts: a broker, one with TLS and a login, or a Kafka broker.
+        queue: which one it starts: a broker, one with TLS and a login, brokers of a group, or a Kafka broker.
 
     Raises:
         ExceptionGroup: of `ChildFailed`, if broker or service ended by itself; of `KafkaMissing`, if Kafka
@@ -147,7 +151,9 @@ async def _bank(
     folder: Folder, group: asyncio.TaskGroup, console: Console, *, queue: Queue
 ) -> AsyncIterator[Bank]:
     """Starts queue and service, and stops them in the reverse order."""
-    async with _started(folder, group, console, queue) as address:
+    async with _started(folder, group, console, queue) as started:
+        brokers = started if isinstance(started, Brokers) else None
+        address = started.address if isinstance(started, Brokers) else started
         service = Child(
             "command service",
             *("run", "samples.bank:app", "--broker", address),
@@ -167,6 +173,7 @@ async def _bank(
                     folder=folder,
                     broker=address,
                     service=service,
+                    brokers=brokers,
                     journal=Journal(store),
                     read_models=read_models,
                     console=console,
@@ -179,8 +186,12 @@ async def _bank(
 @asynccontextmanager
 async def _started(
     folder: Folder, group: asyncio.TaskGroup, console: Console, queue: Queue
-) -> AsyncIterator[str]:
-    """Runs the queue until the block ends; yields its address."""
+) -> AsyncIterator[str | Brokers]:
+    """Runs the queue until the block ends; yields its address, or the brokers of a group."""
+    if queue == "replicated":
+        async with replicated_brokers(folder, group, REPLICAS) as brokers:
+            yield brokers
+        return
     if queue == "secured":
         async with secured_broker(folder, group) as address:
             yield address
@@ -197,16 +208,16 @@ async def _started(
         return
     with _step(console, f"Kafka {VERSION}"):
         jars = await asyncio.to_thread(fetch)
-        brokers = KafkaBrokers(folder.path / "kafka", jars=jars)
+        kafka = KafkaBrokers(folder.path / "kafka", jars=jars)
         try:
-            await asyncio.to_thread(brokers.start)
+            await asyncio.to_thread(kafka.start)
         except BaseException:
-            brokers.close()
+            kafka.close()
             raise
     try:
-        yield brokers.address
+        yield kafka.address
     finally:
-        await asyncio.to_thread(brokers.close)
+        await asyncio.to_thread(kafka.close)
 
 
 async def _send(data: DataSet, bank: Bank, outcome: Outcome) -> None:
@@ -232,6 +243,12 @@ async def _send(data: DataSet, bank: Bank, outcome: Outcome) -> None:
 
 async def _kill_and_restart(half_way: asyncio.Event, bank: Bank, outcome: Outcome) -> None:
     await half_way.wait()
+    if bank.brokers is not None:
+        leader = await bank.brokers.kill_leader()
+        bank.console.print(f"[yellow]kill -9[/] of {leader.name}, which leads …")
+        await bank.brokers.until_another_leads()
+        bank.console.print("… and another one leads")
+        await leader.start()
     await bank.service.kill()
     bank.console.print("[yellow]kill -9[/] of the command service, with commands under way …")
     await bank.service.start()

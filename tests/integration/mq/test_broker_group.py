@@ -14,6 +14,7 @@ import pytest
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.cluster.election import LEASE_MS
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.message import Message, QueueRef
@@ -95,6 +96,11 @@ async def group(tmp_path: Path, postgres_database: str) -> AsyncIterator[Group]:
         stack.push_async_callback(made.record.aclose)
         await made.in_sync()
         yield made
+
+
+def count_of(address: str) -> int:
+    with BlockingReader(address) as reader:
+        return sum(one.end for one in reader.ranges([TOPIC]))
 
 
 async def bodies_of(address: str) -> list[bytes]:
@@ -217,12 +223,15 @@ async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> No
         await consumer.fetch(1_000, timeout_ms=5_000)
         position = consumer.position(queue)
         await consumer.commit()
+    assert await asyncio.to_thread(count_of, group.address) == 20
     leader = await group.leader()
     # In order: what was committed reaches the replicas before it ends.
     await leader.end(signal.SIGTERM)
     async with AdminClient(group.address, timeout_ms=30_000) as admin:
         described = {one.topic: one.queues for one in await admin.topics()}
         assert (described[TOPIC], described["empty"]) == (2, 3)
+    # Without an event loop, as Spark reads.
+    assert await asyncio.to_thread(count_of, group.address) == 20
     async with PullConsumer(group.address, group="g") as consumer:
         await consumer.assign([queue])
         assert consumer.position(queue) == position > 0

@@ -36,6 +36,10 @@ def demo(
     secure: Annotated[
         bool, typer.Option("--secure", help="On a broker with TLS, a login and least permissions.")
     ] = False,
+    replicas: Annotated[
+        bool,
+        typer.Option("--replicas", help="On a group of three brokers, and the leader is killed."),
+    ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier demos stored in that folder.")
     ] = False,
@@ -44,8 +48,10 @@ def demo(
 
     Exit status 0: all that was compared is the same. 3: the same, but Spark could not run.
     """
-    if kafka and secure:
-        raise typer.BadParameter("use --kafka or --secure, not both", param_hint="--secure")
+    queues = {"kafka": kafka, "secured": secure, "replicated": replicas}
+    chosen = [name for name, wanted in queues.items() if wanted]
+    if len(chosen) > 1:
+        raise typer.BadParameter("use one of --kafka, --secure and --replicas")
     root = shipped_folder("_shipped", "", mark="samples/bank/__init__.py")
     options = {"--transactions": transactions, "--data": data}
     given = [part for name, path in options.items() if path for part in (name, os.fspath(path))]
@@ -53,7 +59,7 @@ def demo(
         "headrace demo",
         *given,
         *(["--fresh"] if fresh else []),
-        *(["--broker", "kafka"] if kafka else ["--broker", "secured"] if secure else []),
+        *(["--broker", *chosen] if chosen else []),
     ]
     # First of all: a folder `samples` where the command is called is another one.
     sys.path.insert(0, str(root))

@@ -274,25 +274,32 @@ class Followers:
         self._held.append((self.documents.end, answer))
         self.commit()
 
+    def entrants(self) -> list[Identity]:
+        """Returns the members that may enter the set now: they have everything, and they are there."""
+        near = self._near()
+        return [member for member in self.leadership.entrants() if member in near]
+
     def next_to_join(self) -> Identity | None:
         """Returns a member outside the set that nearly has everything; commits wait for it, and it enters.
 
         It has a second for that. If it takes longer, commits wait for it no more until a lease has passed.
         """
         now_ms = self._clock.monotonic_ms()
-        near = {
-            member
-            for member, caught_up_ms in self._caught_up_ms.items()
-            if caught_up_ms >= now_ms - JOIN_MS_MAX and member not in self.leadership.confirmed
-        }
-        for member in [
-            one for one, until in self._joining.items() if until < now_ms - REPLICA_LAG_MS_MAX
-        ]:
-            del self._joining[member]
-        for member in sorted(near):
+        over = now_ms - REPLICA_LAG_MS_MAX
+        self._joining = {one: until for one, until in self._joining.items() if until >= over}
+        for member in sorted(self._near()):
             if self._joining.setdefault(member, now_ms + JOIN_MS_MAX) >= now_ms:
                 return member
         return None
+
+    def _near(self) -> set[Identity]:
+        """The members outside the set that had everything a moment ago."""
+        earliest = self._clock.monotonic_ms() - JOIN_MS_MAX
+        return {
+            member
+            for member, caught_up_ms in self._caught_up_ms.items()
+            if caught_up_ms >= earliest and member not in self.leadership.confirmed
+        }
 
     def lagging(self) -> list[Identity]:
         """Returns the members of the set that have not caught up for longer than they may."""

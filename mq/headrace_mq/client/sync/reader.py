@@ -10,6 +10,7 @@ the committed offsets.
 
 import socket
 import ssl
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -26,6 +27,7 @@ from headrace_mq.errors import (
     Closed,
     ConnectionLost,
     DataCorrupt,
+    NotLeader,
     OffsetOutOfRange,
     RequestTimeout,
     ResponseCode,
@@ -76,6 +78,8 @@ _RECORD_BYTES = 16 << 10
 READ_BYTES = 2 << 20
 
 B = TypeVar("B", bound=Body)
+# How often a group is asked whether it has a leader again; an election takes about a second.
+_ELECTION_S = 0.1
 
 _log = get_logger(__name__)
 
@@ -326,7 +330,21 @@ class BlockingReader:
             self._arrived.pop(waiting, None)
 
     def _connect(self) -> None:
-        """Connects to the first address that answers; all together have the time of one."""
+        """Connects to the first address that answers; a group without a leader is asked again, for the time of one."""
+        until = time.monotonic() + self._timeout_ms / 1_000
+        while True:
+            failures = self._connect_once()
+            if not failures:
+                return
+            waits = any(isinstance(error, NotLeader) for error in failures.values())
+            if not waits or time.monotonic() > until:
+                raise unreachable(self._address, reasons_of(failures)) from next(
+                    iter(failures.values())
+                )
+            time.sleep(_ELECTION_S)
+
+    def _connect_once(self) -> dict[tuple[str, int], Exception]:
+        """Returns why no address answered; nothing if one did. All together have the time of one."""
         places, tls, login = BrokerAddress.parse(self._address)
         context = None if tls is None else client_context(tls)
         timeout_s = self._timeout_ms / 1_000
@@ -342,6 +360,10 @@ class BlockingReader:
                 if context is not None:
                     self._secure(context)
                 self._greet(login)
+            except NotLeader as error:
+                self.close()
+                self._frames = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
+                failures[place] = error
             except (OSError, ConnectionLost, RequestTimeout) as error:
                 self.close()
                 if reached and len(places) == 1:
@@ -352,8 +374,8 @@ class BlockingReader:
                 self.close()
                 raise
             else:
-                return
-        raise unreachable(self._address, reasons_of(failures)) from next(iter(failures.values()))
+                return {}
+        return failures
 
     def _greet(self, login: ClientLogin | None) -> None:
         hello = self._ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))

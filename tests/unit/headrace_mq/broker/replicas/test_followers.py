@@ -169,6 +169,20 @@ async def test_commits_wait_for_a_replica_that_is_about_to_enter(
     assert followers.next_to_join() == b.me
 
 
+async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
+    places: list[Any], record: Any
+) -> None:
+    _, a, b = await pair(places, record, together=False)
+    clock = MovedClock()
+    followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
+    b.ask(followers)
+    assert followers.entrants() == [b.me]
+    clock.ms = JOIN_MS_MAX + 1
+    assert followers.leadership.entrants() == [b.me]
+    assert followers.entrants() == []
+    assert followers.next_to_join() is None
+
+
 async def test_a_replica_that_is_too_far_behind_gets_a_remedy(
     places: list[Any], record: Any
 ) -> None:
