@@ -16,6 +16,7 @@ from itertools import count
 import pytest
 
 from headrace_mq.broker.dispatcher import HANDLERS, REQUEST_BYTES_MAX
+from headrace_mq.broker.replicas.bodies import FollowRequest, LogEnd
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.kept import KeptTopic
 from headrace_mq.errors import ResponseCode
@@ -167,6 +168,7 @@ WORST: dict[int, list[Body | bytes]] = {
     RequestCode.SET_RULE: [SetRule(RuleEntry("a", "read", "topic:" + "a" * 250_000, allows=True))],
     RequestCode.LIST_RULES: [ListRules("a" * 250_000)],
     RequestCode.EXPLAIN_ACCESS: [ExplainAccess("a", "read", "topic:" + "a" * 250_000)],
+    RequestCode.FOLLOW: [FollowRequest("a", "b", 1, [LogEnd("forever", 1, 1, 1)] * 16_000, 1, 1, 1)],
     RequestCode.HEARTBEAT: [
         Heartbeat("crowd", "m0", [HeldQueues(name, [*range(21)]) for name in NAMES]),
         Heartbeat("crowd", "m0", [HeldQueues("t0", [1] * 80_000)]),

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace_mq.protocol.bodies import Body
 
-__all__ = ["Document", "FollowAnswer", "FollowRequest", "LogEnd", "LogPart"]
+__all__ = ["Document", "EpochStart", "FollowAnswer", "FollowRequest", "LogEnd", "LogPart"]
 
 
 class LogEnd(Body, frozen=True):
@@ -43,6 +43,13 @@ class FollowRequest(Body, frozen=True):
     bytes_max: int
 
 
+class EpochStart(Body, frozen=True):
+    """Where an epoch begins in a log."""
+
+    epoch: int
+    position: int
+
+
 class LogPart(Body, frozen=True):
     """What a leader says of one log.
 
@@ -58,18 +65,19 @@ class LogPart(Body, frozen=True):
     base: int = 0
     file_bytes: int = 0
     data: bytes = b""
-    starts: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    starts: list[EpochStart] = msgspec.field(default_factory=list)
     parted: bool = False
     found: int = 0
     found_end: int = 0
 
 
 class Document(Body, frozen=True):
-    """One of the broker's own files; None: the leader has no such file. `version` counts changes of the epoch."""
+    """One of the broker's own files; `missing`: the leader has no such file. `version` counts changes of the epoch."""
 
     name: str
     version: int
-    content: bytes | None
+    content: bytes
+    missing: bool = False
 
 
 class FollowAnswer(Body, frozen=True):

@@ -86,7 +86,7 @@ class Documents:
             size += len(content or b"")
             if found and size > bytes_max:
                 break
-            found.append(Document(name, changed, content))
+            found.append(Document(name, changed, content or b"", missing=content is None))
         return found
 
 
@@ -116,7 +116,7 @@ def store_document(files: Files, directory: Path, document: Document) -> None:
         raise ValueError(f"the leader sent a file {document.name!r}, which is no document")
     folder = directory / _FOLDER
     path = folder / document.name
-    if document.content is None:
+    if document.missing:
         _remove(files, path)
         return
     if not files.exists(folder):

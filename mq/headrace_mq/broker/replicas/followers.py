@@ -18,14 +18,20 @@ from typing import NamedTuple
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.refusals import refuse
-from headrace_mq.broker.replicas.bodies import FollowAnswer, FollowRequest, LogEnd, LogPart
+from headrace_mq.broker.replicas.bodies import (
+    EpochStart,
+    FollowAnswer,
+    FollowRequest,
+    LogEnd,
+    LogPart,
+)
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import Identity
-from headrace_mq.errors import NotLeader, OffsetOutOfRange, ResponseCode
+from headrace_mq.errors import MalformedRequest, NotLeader, OffsetOutOfRange, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.log.commit_gate import CommitGate
@@ -131,9 +137,11 @@ class Followers:
 
         Raises:
             NotLeader: this member stopped to lead.
-            MalformedRequest: the body is none.
+            MalformedRequest: the body is none, or names other logs.
         """
         request = decode(FollowRequest, frame.body)
+        if [log.log for log in request.logs] != list(self._logs.by_name):
+            raise MalformedRequest(f"a replica asks for the logs {', '.join(self._logs.by_name)}")
         member = Identity(request.member, request.store_id)
         self._count(member, request)
         if not self.leads:
@@ -198,7 +206,7 @@ class Followers:
             log.log, raw.position, log.last, said.committed,
             first=segments[0].base if segments else 0,
             base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
-            starts=[start for start in after if start[1] < behind],
+            starts=[EpochStart(*start) for start in after if start[1] < behind],
         )  # fmt: skip
 
     def _park(

@@ -138,7 +138,8 @@ class Replica:
         if not member.on_send(send, len(part.data)):
             return
         if part.data:
-            self._logs.epochs.take_over(log, part.position, part.starts)
+            starts = [(one.epoch, one.position) for one in part.starts]
+            self._logs.epochs.take_over(log, part.position, starts)
             store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
             await self._until_synced(store, log, part.position + len(part.data))
         self._gate.reached(log, member.readable(log))

@@ -44,6 +44,7 @@ WIRE = (Path(bodies.__file__).parent / "WIRE.md").read_text(encoding="utf-8")
 # Bodies stand in several modules; a kind that is not imported would not be tested.
 for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
     importlib.import_module(module.name)
+importlib.import_module("headrace_mq.broker.replicas.bodies")
 KINDS = sorted(Body.__subclasses__(), key=lambda kind: kind.__name__)
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 

@@ -4,6 +4,7 @@ import msgspec
 
 from headrace_mq.broker.replicas.bodies import (
     Document,
+    EpochStart,
     FollowAnswer,
     FollowRequest,
     LogEnd,
@@ -16,12 +17,12 @@ def test_bodies_are_arrays_in_this_order() -> None:
     asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000)
     values = ["h:1", "disk", 3, [["forever", 9, 2, -1]], 4, 500, 1_000]
     assert msgspec.msgpack.decode(encode(asked)) == values
-    part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [(3, 9)])
+    part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [EpochStart(3, 9)])
     answer = FollowAnswer(3, [part], [Document("topics.json", 5, b"{}")])
     assert msgspec.msgpack.decode(encode(answer)) == [
         3,
         [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0]],
-        [["topics.json", 5, b"{}"]],
+        [["topics.json", 5, b"{}", False]],
     ]
     assert decode(FollowAnswer, encode(answer)) == answer
 

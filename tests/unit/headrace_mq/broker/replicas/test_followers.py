@@ -4,13 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS
 from headrace_mq.broker.replicas.followers import JOIN_MS_MAX, REPLICA_LAG_MS_MAX, Followers
 from headrace_mq.cluster.record import Identity
-from headrace_mq.errors import ResponseCode
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.errors import MalformedRequest, ResponseCode
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
 
 
 async def pair(places: list[Any], record: Any, *, together: bool) -> tuple[Followers, Any, Any]:
@@ -132,6 +135,15 @@ class MovedClock:
 
     def monotonic_ms(self) -> int:
         return self.ms
+
+
+async def test_a_question_for_other_logs_is_malformed(places: list[Any], record: Any) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    request = b.replica.question(b.member)
+    for logs in ([], request.logs[:2], [*request.logs, *request.logs]):
+        body = memoryview(encode(replace(request, logs=logs)))
+        with pytest.raises(MalformedRequest):
+            followers.follow(b.caller, Frame(RequestCode.FOLLOW, 1, 0, 1, body))
 
 
 async def test_a_silent_replica_lags_after_the_time_that_it_has(
