@@ -27,6 +27,7 @@ from headrace_mq.store.keys.key_file import KEYS_SUFFIX
 from headrace_mq.store.log.clean_end import CHECKPOINT_NAME, COPY_NAME, CleanEnd
 from headrace_mq.store.log.recovery import Verdict, judge
 from headrace_mq.store.message_store import RETENTIONS
+from headrace_mq.store.replication.epochs import EPOCHS_NAME
 from headrace_mq.store.segment.checkpoint import read_checkpoint
 from headrace_mq.store.segment.log_walk import Gap, LogWalk
 from headrace_mq.store.segment.segment import SEGMENT_SUFFIX, UNFINISHED_SUFFIX, Segment, WriteMark
@@ -132,7 +133,7 @@ class _Inspection:
         names = self._files.names(self._directory)
         folders = {file.partition("/")[0] for file in self._metadata}
         for name in names:
-            if name not in {_LOCK, CHECKPOINT, COPY_NAME, *RETENTIONS, *folders}:
+            if name not in {_LOCK, CHECKPOINT, COPY_NAME, EPOCHS_NAME, *RETENTIONS, *folders}:
                 self._pass_over(name)
         known = self._check_checkpoint()
         for log in RETENTIONS:

@@ -10,11 +10,13 @@ import google_crc32c
 import msgspec
 import pytest
 
+from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.metadata import METADATA, topics_file
 from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.store.check.inspection import CHECKPOINT, ReadOnlyFiles, Report, check
 from headrace_mq.store.log.clean_end import COPY_NAME
+from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
 
@@ -240,6 +242,12 @@ async def test_other_files_are_reported_and_skipped(fill: Fill) -> None:
     report = checked(directory)
     assert report.status == "clean"
     assert [one.bytes for one in report.files if one.kind == "index"] == [5]
+
+
+async def test_the_epochs_of_a_broker_of_a_group_are_no_strange_file(fill: Fill) -> None:
+    directory = await fill()
+    EpochFile(SystemFiles(), directory).begin("forever", 2, 0)
+    assert findings(directory) == []
 
 
 async def test_a_report_can_be_written_as_json(fill: Fill) -> None:

@@ -11,11 +11,13 @@ import pytest
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.archive.archive import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
+from headrace_mq.broker.files.kept_group import KeptMember
 from headrace_mq.broker.groups.offsets import KeptOffsets
 from headrace_mq.broker.metadata import (
     METADATA,
     archive_file,
     broker_file,
+    group_file,
     limits_file,
     offsets_file,
     producers_file,
@@ -65,6 +67,7 @@ def fill(open_store: Any, make_batch: Any, tmp_path: Path) -> Fill:
         limits_file(directory).write(KeptLimits())
         releases_file(directory).write(KeptReleases())
         archive_file(directory).write(KeptArchive("a", begun=False))
+        group_file(directory).write(KeptMember("disk"))
         schedule_file(directory).write(KeptSchedule(0, [], [], None))
         timeline_file(directory).write(KeptTimeline(0, 0, 0, 0, ""))
         transactions_file(directory).write(KeptTransactions(0, [], [], None))
