@@ -188,6 +188,8 @@ async def failovers(folder: Path, record: str, count: int) -> None:
             async with AdminClient(address, timeout_ms=60_000) as admin:
                 leads = (await admin.describe()).broker
             leader = next(one for one in members if one.address == leads)
+            news.clear()
+            await news.wait()
             number = list(silences)[turn % len(silences)]
             before = len(times)
             await leader.end(number)
