@@ -27,6 +27,7 @@ Every error that the framework raises on purpose.
     ├── EventHandlerError           event handlers have not handled an event
     ├── ResourceFailed              a resource of the application did not open, or did not close
     ├── SparkUnreachable            no cluster and no Connect server of Spark answers at the address
+    ├── SubjectKeysError            the keys of personal fields cannot be read or written
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -61,6 +62,7 @@ __all__ = [
     "SchemaOutOfDate",
     "SerializationError",
     "SparkUnreachable",
+    "SubjectKeysError",
     "UnknownMessageType",
 ]
 

@@ -45,6 +45,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "LIST_CONNECTIONS": 64,
         "BROKER_STATUS": 65,
         "SET_GROUP": 66,
+        "FOLLOW": 115,
         "SET_USER": 120,
         "SET_PASSWORD": 121,
         "LIST_USERS": 122,

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.domain.message import Command, DomainEvent
+from headrace.domain.registry import Registry
 from headrace.errors import ProjectionError, SchemaOutOfDate
 from headrace.serialization import JsonSerializer
 from headrace.spark.archive import ExportedPart, part_folder, queue_file
@@ -35,7 +37,8 @@ def test_messages_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    proof = StoreProof(f"sqlite:///{tmp_path / 'no.db'}", JsonSerializer({}, {}))  # type: ignore[arg-type]  # nothing is decoded
+    serializer = JsonSerializer(Registry[Command]("command"), Registry[DomainEvent]("event"))
+    proof = StoreProof(f"sqlite:///{tmp_path / 'no.db'}", serializer)
     with pytest.raises(SchemaOutOfDate):
         proof.identity()
     proof.close()
