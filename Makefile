@@ -47,10 +47,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),--replicas)
+	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),$(if $(filter 3,$(REPLICAS)),--replicas,$(error REPLICAS is 3: the demo runs three brokers)))
 
 fresh-demo: $(INSTALLED)
-	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),--replicas)
+	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),$(if $(filter 3,$(REPLICAS)),--replicas,$(error REPLICAS is 3: the demo runs three brokers)))
 
 # Processes that share the files of tests between them: two more than 2 cores have, because many
 # tests wait for a disk, a JVM or a broker. Each holds a PostgreSQL, one of them Spark.

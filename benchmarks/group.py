@@ -1,5 +1,5 @@
 """
-What a group of brokers costs and how fast it fails over, beside one broker, in turns.
+What a group of brokers costs and how fast it fails over, and one broker alone, in turns.
 
     python -m benchmarks.group --runs 3 --seconds 5 --failovers 50
 
@@ -136,7 +136,7 @@ def say(figure: str, values: list[float], digits: int = 0) -> None:
 
 
 async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
-    """Measures rates and delays, each beside one broker of the same round."""
+    """Measures rates and delays, each with its ratio to one broker of the same round."""
     found: dict[str, list[float]] = {}
     for run in range(runs):
         alone: dict[str, float] = {}

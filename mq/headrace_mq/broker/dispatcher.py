@@ -147,11 +147,12 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
             refuse(connection, frame, error)
         else:
-            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
             if followers is not None and followers.documents.end != documents:
-                followers.hold(answer)
+                followers.hold(
+                    partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
+                )
             else:
-                answer()
+                connection.answer(ResponseCode.OK, frame.correlation, *parts)
 
     def _serve_again(
         self, connection: Connection, frame: Frame, answer: "asyncio.Future[object]"

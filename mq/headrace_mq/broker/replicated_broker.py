@@ -27,7 +27,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
 from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
-from headrace_mq.broker.metadata import group_file
+from headrace_mq.broker.metadata import broker_file, group_file
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.followers import Followers
@@ -50,7 +50,7 @@ from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings, GroupSettings
-from headrace_mq.store.replication.epochs import EpochFile
+from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 
 __all__ = ["ReplicatedBroker"]
 
@@ -99,7 +99,9 @@ class ReplicatedBroker:
         self._term: Followers | None = None
         self._won_epoch = 0
         self._stopping = False
+        # What is wrong, so that it is said once: why this broker does not follow, and whether the record went back.
         self._trouble = ""
+        self._went_back = False
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -111,9 +113,11 @@ class ReplicatedBroker:
 
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
-            MessageQueueError: the address cannot be bound, or the files cannot be used.
+            MessageQueueError: the address cannot be bound, the files cannot be used, or the folder is of a broker that
+                ran alone.
         """
         self.failure = asyncio.get_running_loop().create_future()
+        _refuse_lone(self._directory)
         self._listener = _listen(self._settings.host, self._settings.port)
         host, port = self._listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -172,7 +176,10 @@ class ReplicatedBroker:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - the owner ends the process: a replica takes over
-            _log.exception("this broker of a group cannot go on")
+            is_known = isinstance(error, MessageQueueError)
+            _log.error(
+                "this broker of a group cannot go on", reason=str(error), exc_info=not is_known
+            )
             if not self.failure.done():
                 self.failure.set_exception(error)
                 self.failure.exception()
@@ -217,11 +224,15 @@ class ReplicatedBroker:
     def _note(self, turn: Turn, before: GroupRecord | None) -> None:
         seen = self._member.seen
         if turn is Turn.WENT_BACK:
+            if self._went_back:
+                return
+            self._went_back = True
             _log.error(
                 "the group's record is older than one that was seen: its database lost a change; no broker is"
                 " elected until it is restored", seen=str(seen),
             )  # fmt: skip
             return
+        self._went_back = False
         if turn is Turn.LEAD:
             self._won_epoch = self._member.epoch
         if seen is not None and seen != before:
@@ -260,15 +271,16 @@ class ReplicatedBroker:
                 await self._stand()
 
     async def _stand(self) -> None:
+        epoch = self._member.epoch
         proposal = self._member.stand()
         if proposal is not None:
             _log.warning("this broker stands for the next epoch", epoch=proposal.epoch)
             await self._propose(proposal)
         if self._won_epoch != self._member.epoch:
-            # Another one won, or this one may not: follow it, or try again soon.
+            # Another one won, or this one may not: follow that one, or try again soon.
             self._patience = self._fresh_patience()
-            if not self._leader():
-                await self._until_changed(RENEW_MS)
+            if self._member.epoch == epoch:
+                await self._until_changed(_LOOK_MS)
 
     async def _until_changed(self, wait_ms: int) -> None:
         self._changed.clear()
@@ -377,10 +389,10 @@ class ReplicatedBroker:
     async def _hand_offsets_over(self, term: Followers, broker: Broker) -> None:
         """Waits until the replicas have what groups committed, so that a stop in order repeats no message."""
         await broker.keep_offsets()
+        confirmed = asyncio.Event()
+        term.hold(confirmed.set)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_MS / 1_000):
-                while term.leads and not term.has_documents:
-                    await self._until_changed(_LOOK_MS)
+            await asyncio.wait_for(confirmed.wait(), _DRAIN_MS / 1_000)
 
     async def _keep_set(self, term: Followers) -> None:
         """Takes replicas that lag behind out of the set, and those that caught up into it."""
@@ -409,6 +421,15 @@ class ReplicatedBroker:
         server, self._server = self._server, None
         if server is not None:
             await server.aclose(_CLOSE_GRACE_MS)
+
+
+def _refuse_lone(directory: Path) -> None:
+    """Raises MessageQueueError for the folder of a broker that ran alone: its log has no epochs to compare."""
+    if broker_file(directory).read() is not None and not (directory / EPOCHS_NAME).exists():
+        raise MessageQueueError(
+            f"the broker in {directory} ran alone, and its messages cannot become those of a group yet; start the"
+            " brokers of a group with empty folders"
+        )
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -10,7 +10,7 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.files.epoch import KeptBroker, next_epoch
-from headrace_mq.broker.metadata import archive_file, broker_file
+from headrace_mq.broker.metadata import archive_file, broker_file, group_file
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
@@ -52,9 +52,15 @@ class Storage:
 
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
-            MessageQueueError: the files cannot be used, or another broker uses them.
+            MessageQueueError: the files cannot be used, another broker uses them, or they are of a broker of a
+                group and none is led.
         """
         settings, clock, files = self._settings.store, self._clock, self._files
+        if self._followers is None and group_file(settings.directory, files).read() is not None:
+            raise MessageQueueError(
+                f"the broker in {settings.directory} belongs to a group; start it with --record, or remove"
+                " metadata/group.json to take it out of its group and run it alone"
+            )
         file = broker_file(settings.directory, files)
 
         def epoch() -> int:

@@ -1,5 +1,5 @@
 """
-Brokers of one group, as `headrace demo --replicas 3` starts them: the leader may be killed.
+Brokers of one group, as `headrace demo --replicas` starts them: the leader may be killed.
 
     PostgreSQL with the group's record ─▶ brokers with folders and addresses of their own ─▶ one address of all
 

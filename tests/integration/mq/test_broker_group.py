@@ -2,10 +2,9 @@
 
 import asyncio
 import signal
-import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,17 +25,12 @@ QUEUES = 2
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 class Member:
     """One broker process of the group."""
 
-    def __init__(self, folder: Path, record: str, *options: str) -> None:
+    def __init__(self, folder: Path, port: int, record: str, *options: str) -> None:
         self._options = options
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{port}"
         self._folder = folder
         self._record = record
         self._process: asyncio.subprocess.Process | None = None
@@ -66,8 +60,10 @@ class Member:
 class Group:
     """Three of them."""
 
-    def __init__(self, folder: Path, record: str, *options: str) -> None:
-        self.members = [Member(folder / name, record, *options) for name in "abc"]
+    def __init__(
+        self, folder: Path, free_port: Callable[[], int], record: str, *options: str
+    ) -> None:
+        self.members = [Member(folder / name, free_port(), record, *options) for name in "abc"]
         self.address = ",".join(one.address for one in self.members)
         self.record = PostgresRecord(record, cluster="default", group="g1")
 
@@ -85,8 +81,10 @@ class Group:
 
 
 @pytest.fixture
-async def group(tmp_path: Path, postgres_database: str) -> AsyncIterator[Group]:
-    made = Group(tmp_path, postgres_database)
+async def group(
+    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
+) -> AsyncIterator[Group]:
+    made = Group(tmp_path, free_port, postgres_database)
     async with AsyncExitStack() as stack:
         for member in made.members:
             stack.push_async_callback(member.end)
@@ -238,9 +236,9 @@ async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> No
 
 
 async def test_messages_wait_while_fewer_brokers_are_in_sync_than_must_be(
-    tmp_path: Path, postgres_database: str
+    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> None:
-    group = Group(tmp_path, postgres_database, "--min-in-sync", "2")
+    group = Group(tmp_path, free_port, postgres_database, "--min-in-sync", "2")
     async with AsyncExitStack() as stack:
         for member in group.members:
             stack.push_async_callback(member.end)

@@ -82,8 +82,9 @@ def _made(hosts: list[str], client: str) -> dict[str, bytes]:
     ca = _signed("Headrace, to try it out", keys["ca"], keys["ca"], issuer=None)
     made = {
         "server": _signed(hosts[0], keys["server"], keys["ca"], issuer=ca, hosts=hosts,
-                          usage=Usage.SERVER_AUTH),
-        "client": _signed(client, keys["client"], keys["ca"], issuer=ca, usage=Usage.CLIENT_AUTH),
+                          # A broker is a client of the others of its group.
+                          usages=(Usage.SERVER_AUTH, Usage.CLIENT_AUTH)),
+        "client": _signed(client, keys["client"], keys["ca"], issuer=ca, usages=(Usage.CLIENT_AUTH,)),
     }  # fmt: skip
     pem = serialization.Encoding.PEM
     files = {"ca.pem": ca.public_bytes(pem)}
@@ -102,7 +103,7 @@ def _signed(
     *,
     issuer: "x509.Certificate | None",
     hosts: list[str] | None = None,
-    usage: Any = None,
+    usages: tuple[Any, ...] = (),
 ) -> "x509.Certificate":
     """Returns a certificate; without an issuer it is that of an authority."""
     from cryptography import x509
@@ -134,8 +135,8 @@ def _signed(
     )
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    if usage is not None:
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    if usages:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     return builder.sign(signing, hashes.SHA256())
 
 

@@ -1,4 +1,4 @@
-"""`headrace cluster`: shows a group of brokers, as its record has it and as each broker answers."""
+"""`headrace cluster`: shows a group of brokers, as its record has it."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated

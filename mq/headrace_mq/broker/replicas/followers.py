@@ -46,7 +46,6 @@ FOLLOW_WAIT_MS_MAX = 500
 # A replica that has not caught up for this long leaves the set, so that producers do not wait for it any
 # longer. RocketMQ: 15 s, Kafka: 30 s; here one lease.
 REPLICA_LAG_MS_MAX = 3_000
-
 # Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
 JOIN_MS_MAX = 1_000
 
@@ -68,7 +67,7 @@ class Followers:
         logs: of the store.
         documents: of the broker.
         clock: for the time that a replica may lag behind.
-        on_change: called when the member may have begun to serve, or stopped to lead.
+        on_change: called when the member may serve clients, and when it stopped to lead.
 
     Attributes:
         gate: of the store that is open.
@@ -99,6 +98,7 @@ class Followers:
         # Where all logs ended when a replica asked last, and when that was; and when it had all of an earlier end.
         self._asked: dict[Identity, tuple[dict[str, int], int]] = {}
         self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
+        self._said_to_serve = False
         # Members outside the set that commits wait for, with the time until which they do.
         self._joining: dict[Identity, int] = {}
 
@@ -113,7 +113,7 @@ class Followers:
         return self.leadership.committed(DOCUMENTS_LOG) >= self.documents.end
 
     def attach(self, store: MessageStore) -> None:
-        """Commits what a store with this gate writes; its owner made it with `new_gate`."""
+        """Takes the store that is open now; it was made with a gate of `new_gate`."""
         self._logs.opened(store)
 
     def new_gate(self) -> CommitGate:
@@ -263,7 +263,8 @@ class Followers:
         if self.has_documents:
             for name in self._logs.by_name:
                 self.gate.reached(name, self.leadership.committed(name))
-        if self.leadership.serves:
+        if not self._said_to_serve and self.leadership.serves:
+            self._said_to_serve = True
             self._on_change()
 
     def on_renamed(self, path: Path) -> None:

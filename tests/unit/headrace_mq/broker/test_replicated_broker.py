@@ -1,16 +1,20 @@
 """Brokers of one group in one process, with their record in memory."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli import _command_line
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import group_file
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.record import GroupRecord, OutcomeUnknown, Proposal
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import Message
@@ -19,26 +23,24 @@ from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 class Group:
     """Brokers that share a record."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
+        self._free_port = free_port
         self.record = MemoryRecord()
         self.brokers: list[ReplicatedBroker] = []
         self._folder = folder
         self._ports: dict[str, int] = {}
 
-    async def add(self, name: str) -> ReplicatedBroker:
-        """Starts one more."""
+    async def add(self, name: str, **secured: Path) -> ReplicatedBroker:
+        """Starts one more; with files of TLS, the last one is the authority of the others."""
+        ca = secured.get("tls_client_ca")
         settings = BrokerSettings(
+            **secured,  # type: ignore[arg-type]  # each is a path
             store=StoreSettings(directory=self._folder / name, segment_bytes=64 * 1024),
-            port=self._ports.setdefault(name, free_port()),
-            group=GroupSettings(record="postgresql://unused/record"),
+            port=self._ports.setdefault(name, self._free_port()),
+            group=GroupSettings(record="postgresql://unused/record", ca=ca),
         )
         broker = ReplicatedBroker(settings, record=self.record)
         await broker.start()
@@ -72,8 +74,8 @@ class Group:
 
 
 @pytest.fixture
-async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    made = Group(tmp_path)
+async def group(tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Group]:
+    made = Group(tmp_path, free_port)
     yield made
     for broker in list(made.brokers):
         await made.stop(broker)
@@ -161,3 +163,70 @@ async def test_a_broker_remembers_its_group(group: Group, tmp_path: Path) -> Non
     assert kept is not None
     assert kept.seen is not None
     assert kept.seen.leader == broker.address
+
+
+async def test_brokers_follow_each_other_over_tls_with_their_certificates(
+    group: Group, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tls"
+    made = CliRunner().invoke(_command_line(), ["certificates", "make", str(folder)])
+    assert made.exit_code == 0
+    files = {
+        "tls_certificate": folder / "server.pem",
+        "tls_key": folder / "server.key",
+        "tls_client_ca": folder / "ca.pem",
+    }
+    first = await group.add("a", **files)
+    options = f"?ca={folder}/ca.pem&certificate={folder}/client.pem&key={folder}/client.key"
+    await group.until_in_sync(1)
+    await group.add("b", **files)
+    await group.until_in_sync(2)
+    async with Producer(f"tls://{group.address}{options}", settings=PATIENT) as producer:
+        await producer.send(Message(topic="t", key="k", body=b"1"))
+        await group.stop(first)
+        await producer.send(Message(topic="t", key="k", body=b"2"))
+        async with AdminClient(f"tls://{group.address}{options}") as admin:
+            assert sum(one.end for one in await admin.ranges(["t"])) == 2
+
+
+async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_time(
+    group: Group,
+) -> None:
+    first = await group.add("a")
+    await group.leader()
+    second = await group.add("b")
+    # It may stand once it has read that it is in the set.
+    async with asyncio.timeout(30):
+        while second._member.seen is None or len(second._member.seen.in_sync) < 2:
+            await asyncio.sleep(0)
+    proposals: list[Proposal] = []
+
+    async def away(proposal: Proposal) -> GroupRecord:
+        proposals.append(proposal)
+        raise OutcomeUnknown("the record is away")
+
+    group.record.propose = away  # type: ignore[method-assign]  # as a database that does not answer
+    group.record.is_away = True
+    await group.stop(first)
+    begin = time.monotonic()
+    async with asyncio.timeout(30):
+        while len(proposals) < 6:
+            await asyncio.sleep(0)
+    # Five pauses between six of them.
+    assert time.monotonic() - begin > 0.8
+
+
+async def test_a_folder_of_a_lone_broker_and_one_of_a_group_are_kept_apart(
+    group: Group, tmp_path: Path
+) -> None:
+    store = StoreSettings(directory=tmp_path / "lone")
+    async with Broker(BrokerSettings(store=store, port=0)):
+        pass
+    with pytest.raises(MessageQueueError, match="start the brokers of a group with empty folders"):
+        await group.add("lone")
+    member = await group.add("a")
+    await group.leader()
+    await group.stop(member)
+    store = StoreSettings(directory=tmp_path / "a")
+    with pytest.raises(MessageQueueError, match="start it with --record"):
+        await Broker(BrokerSettings(store=store, port=0)).start()
