@@ -95,6 +95,10 @@ class ReplicatedBroker:
         )
         self._directory = settings.store.directory
         self._files = WatchedFiles(self._renamed)
+        self._logs = StoreLogs(EpochFile(SystemFiles(), self._directory))
+        self._replica = Replica(settings.store, self._logs, clock=self._clock, files=SystemFiles())
+        self._documents = Documents(self._directory, SystemFiles())
+        self._listener: socket.socket | None = None
         self._changed = asyncio.Event()
         self._term: Followers | None = None
         self._won_epoch = 0
@@ -118,19 +122,13 @@ class ReplicatedBroker:
         """
         self.failure = asyncio.get_running_loop().create_future()
         _refuse_lone(self._directory)
-        self._listener = _listen(self._settings.host, self._settings.port)
-        host, port = self._listener.getsockname()[:2]
+        listener = self._listener = _listen(self._settings.host, self._settings.port)
+        host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        # The store makes its directory, and locks it.
-        self._logs = StoreLogs(EpochFile(SystemFiles(), self._directory))
-        self._replica = Replica(
-            self._settings.store, self._logs, clock=self._clock, files=SystemFiles()
-        )
         store = self._replica.open()
         self._logs.epochs.open(store.raw.ends())
         self._kept_file = group_file(self._directory)
         me = identity_of(self._kept_file, self._group.advertise or self.address)
-        self._documents = Documents(self._directory, SystemFiles())
         self._member = ClusterMember(
             me,
             {**self._logs.by_name, DOCUMENTS_LOG: self._documents},
@@ -167,7 +165,8 @@ class ReplicatedBroker:
         if self._broker is not None:
             await self._broker.aclose()
         await self._replica.aclose()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         await self._keeper.aclose()
         if not self.failure.done():
             self.failure.set_result(None)
@@ -425,7 +424,7 @@ class ReplicatedBroker:
 
 def _refuse_lone(directory: Path) -> None:
     """Raises MessageQueueError for the folder of a broker that ran alone: its log has no epochs to compare."""
-    if broker_file(directory).read() is not None and not (directory / EPOCHS_NAME).exists():
+    if broker_file(directory).path.exists() and not (directory / EPOCHS_NAME).exists():
         raise MessageQueueError(
             f"the broker in {directory} ran alone, and its messages cannot become those of a group yet; start the"
             " brokers of a group with empty folders"

@@ -56,7 +56,7 @@ class Storage:
                 group and none is led.
         """
         settings, clock, files = self._settings.store, self._clock, self._files
-        if self._followers is None and group_file(settings.directory, files).read() is not None:
+        if self._followers is None and files.exists(group_file(settings.directory).path):
             raise MessageQueueError(
                 f"the broker in {settings.directory} belongs to a group; start it with --record, or remove"
                 " metadata/group.json to take it out of its group and run it alone"

@@ -2,13 +2,16 @@
 
 import asyncio
 import signal
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace_mq.broker.process import run, serve
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.broker.server import Broker
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
@@ -62,11 +65,34 @@ async def test_a_process_runs_a_broker_until_it_is_interrupted(
     assert await process.wait() == 0
 
 
-def test_run_raises_what_keeps_it_from_starting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "group", [None, GroupSettings(record="postgresql://no/record", advertise="127.0.0.1:1")]
+)
+def test_run_raises_what_keeps_it_from_starting(
+    tmp_path: Path, group: GroupSettings | None
+) -> None:
     (tmp_path / "store").write_text("a file where a directory should be")
-    settings = BrokerSettings(store=StoreSettings(directory=tmp_path / "store"), port=0)
+    store = StoreSettings(directory=tmp_path / "store")
+    settings = BrokerSettings(store=store, port=0, group=group)
     with pytest.raises(MessageQueueError):
         run(settings, ready=lambda _: None)
+
+
+async def test_a_broker_of_a_group_says_why_it_does_not_start(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    group = GroupSettings(record="postgresql://no@127.0.0.1:1/record")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        store = StoreSettings(directory=tmp_path / "store")
+        settings = BrokerSettings(store=store, port=taken.getsockname()[1], group=group)
+        with pytest.raises(MessageQueueError, match="cannot listen on"):
+            await serve(settings, ready=lambda _: None)
+    lone = StoreSettings(directory=tmp_path / "lone")
+    async with Broker(BrokerSettings(store=lone, port=0)):
+        pass
+    settings = BrokerSettings(store=lone, port=free_port(), group=group)
+    with pytest.raises(MessageQueueError, match="with empty folders"):
+        await serve(settings, ready=lambda _: None)
 
 
 async def test_a_broker_of_a_group_that_cannot_go_on_ends_its_process(
