@@ -237,7 +237,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, embedded_postgres() as record:
         folder = Path(name)
         asyncio.run(costs(folder, record, asked.runs, asked.seconds))
-        asyncio.run(failovers(folder, record, asked.failovers))
+        if asked.failovers:
+            asyncio.run(failovers(folder, record, asked.failovers))
 
 
 if __name__ == "__main__":

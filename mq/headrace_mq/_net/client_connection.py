@@ -165,8 +165,10 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
         self._outgoing.extend(parts)
 
-    async def request(self, code: int, *parts: bytes | bytearray) -> memoryview:
-        """Sends a request and waits for its answer's body."""
+    async def request(
+        self, code: int, *parts: bytes | bytearray, at_once: bool = False
+    ) -> memoryview:
+        """Sends a request, with others at the end of this tick or `at_once`, and waits for its answer's body."""
         answer: asyncio.Future[memoryview] = self._loop.create_future()
 
         def receive(outcome: Answer) -> None:
@@ -177,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
             else:
                 answer.set_result(outcome)
 
-        correlation = self.submit(code, *parts, receive=receive)
+        correlation = self.submit(code, *parts, receive=receive, at_once=at_once)
         try:
             return await answer
         finally:

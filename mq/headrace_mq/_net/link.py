@@ -226,8 +226,12 @@ class Link:
         if self._connection is not None:
             self._connection.end(reason)
 
-    async def request(self, code: int, *parts: bytes | bytearray, timeout_ms: int) -> memoryview:
+    async def request(
+        self, code: int, *parts: bytes | bytearray, timeout_ms: int, at_once: bool = False
+    ) -> memoryview:
         """Sends one request, waiting for a connection first, and returns the answer's body.
+
+        It leaves with others at the end of this tick, or `at_once` with those submitted before.
 
         Raises:
             BrokerError: the broker answered with an error code.
@@ -237,7 +241,7 @@ class Link:
         """
         try:
             async with asyncio.timeout(timeout_ms / 1_000), self._turns:
-                return await self._exchange(code, *parts)
+                return await self._exchange(code, *parts, at_once=at_once)
         except TimeoutError as error:
             raise self._too_late(timeout_ms) from error
 
@@ -272,9 +276,11 @@ class Link:
             await asyncio.sleep(self._jittered(pause_ms))
             pause_ms = min(2 * pause_ms, longest_ms)
 
-    async def _exchange(self, code: int, *parts: bytes | bytearray) -> memoryview:
+    async def _exchange(
+        self, code: int, *parts: bytes | bytearray, at_once: bool = False
+    ) -> memoryview:
         connection = self._connection or await self._connected(None)
-        return await connection.request(code, *parts)
+        return await connection.request(code, *parts, at_once=at_once)
 
     async def _connected(self, timeout_ms: int | None) -> ClientConnection:
         if self._next is None or self._keeper is None:

@@ -30,7 +30,7 @@ from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of
 from headrace_mq.broker.metadata import broker_file, group_file
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
-from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, Followers
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE, Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
@@ -46,7 +46,7 @@ from headrace_mq.cluster.record import (
     Refused,
 )
 from headrace_mq.cluster.records.postgres import PostgresRecord
-from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader
+from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings, GroupSettings
@@ -301,20 +301,32 @@ class ReplicatedBroker:
         try:
             await link.start(_REACH_MS)
             _log.info("following", leader=leader, epoch=self._member.epoch)
+            self._replica.on_synced = lambda: self._say_durable(link)
             while not self._stopping and self._leader() == leader:
                 if not link.is_up:
                     raise ConnectionLost("the connection ended")
-                question = self._replica.question(self._member)
-                body = await link.request(RequestCode.FOLLOW, encode(question), timeout_ms=LEASE_MS)
+                question = encode(self._replica.question(self._member))
+                # At once, because the loop may be about to wait for the disk.
+                body = await link.request(
+                    RequestCode.FOLLOW, question, timeout_ms=LEASE_MS, at_once=True
+                )
                 patience.heard(self._clock.monotonic_ms())
                 await self._replica.take(self._member, decode(FollowAnswer, body))
+                await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
                 self._trouble = ""
         except (MessageQueueError, TimeoutError) as error:
             if not self._replica.is_open:
                 raise
             await self._pause(leader, error)
         finally:
+            self._replica.on_synced = None
             await link.aclose()
+            # The log ends where its bytes are on the disk before a leader's epoch may begin there.
+            with suppress(StoreReadOnly):
+                await self._replica.until_synced()
+
+    def _say_durable(self, link: Link) -> None:
+        link.tell(RequestCode.FOLLOW, encode(self._replica.question(self._member)))
 
     async def _pause(self, leader: str, error: Exception) -> None:
         """Says once why this broker cannot follow, and waits before it tries again."""

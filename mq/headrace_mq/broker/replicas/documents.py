@@ -71,6 +71,11 @@ class Documents:
         self._versions[path.name] = self.end
         return True
 
+    @property
+    def topics(self) -> int:
+        """The newest change of topics."""
+        return self._versions.get("topics.json", 0)
+
     def after(self, version: int, bytes_max: int) -> list[Document]:
         """Returns what changed after a version, oldest change first: at least one, if there is any.
 

@@ -1,8 +1,11 @@
 """
 What a leader does for its replicas: it answers FOLLOW, and commits what all of them have.
 
-    written here ─▶ held in the gate ─▶ sent ─▶ FOLLOW with `counted` ─▶ committed: visible, acknowledged
+    written here ─▶ sent ─▶ synced here, held in the gate ─▶ FOLLOW with `counted` ─▶ committed: visible, acknowledged
     topics, offsets changed ─▶ the answer waits ─▶ FOLLOW with `documents` ─▶ answered
+
+Bytes are sent before this broker's disk has them, so that both disks work at the same time. A FOLLOW that wants no answer
+(one-way) only says what is on the replica's disk.
 
 A question waits here until there is something new, or its time is over. Used by `dispatcher` and `standby`, which have
 the questions, and by `replicated_broker`. The rules are `ClusterMember`'s.
@@ -11,7 +14,7 @@ the questions, and by `replicated_broker`. The rules are `ClusterMember`'s.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,8 +98,8 @@ class Followers:
         self._parked: dict[Identity, _Parked] = {}
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         now_ms = clock.monotonic_ms()
-        # Where all logs ended when a replica asked last, and when that was; and when it had all of an earlier end.
-        self._asked: dict[Identity, tuple[dict[str, int], int]] = {}
+        # Where all logs ended at a moment that a replica has not reached yet; and the latest one that it reached.
+        self._marks: dict[Identity, tuple[Mapping[str, int], int]] = {}
         self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
         self._said_to_serve = False
         # Members outside the set that commits wait for, with the time until which they do.
@@ -107,11 +110,6 @@ class Followers:
         """Whether the epoch still is this member's."""
         return self._member.leadership is self.leadership
 
-    @property
-    def has_documents(self) -> bool:
-        """Whether all required members have every document as it is now."""
-        return self.leadership.committed(DOCUMENTS_LOG) >= self.documents.end
-
     def attach(self, store: MessageStore) -> None:
         """Takes the store that is open now; it was made with a gate of `new_gate`."""
         self._logs.opened(store)
@@ -119,7 +117,8 @@ class Followers:
     def new_gate(self) -> CommitGate:
         """Returns the gate of the next store."""
         self.gate = CommitGate()
-        self.gate.on_held = self._written
+        self.gate.on_written = self._wake
+        self.gate.on_held = self._synced
         return self.gate
 
     def close(self) -> None:
@@ -146,6 +145,8 @@ class Followers:
         self._count(member, request)
         if not self.leads:
             self._on_change()
+        if frame.is_oneway:
+            return
         answer = self._answer(request)
         waits = not answer.documents and all(
             not part.data and not part.parted for part in answer.logs
@@ -164,13 +165,13 @@ class Followers:
         self._member.on_durable(DurableEnd(request.epoch, member, DOCUMENTS_LOG, request.documents))
         if not self.leads:
             return
-        ends, now_ms = dict(self._logs.ends()), self._clock.monotonic_ms()
-        # It had all of now, or all of the moment when it asked before.
-        for known, since_ms in ((ends, now_ms), self._asked.get(member, (ends, now_ms))):
-            if all(log.counted >= known.get(log.log, 0) for log in request.logs):
+        now = self._logs.ends(), self._clock.monotonic_ms()
+        # It has all of now, or all of the moment that is remembered; that moment stays until it is reached.
+        for ends, since_ms in (now, self._marks.setdefault(member, now)):
+            if all(log.counted >= ends[log.log] for log in request.logs):
                 self._caught_up_ms[member] = since_ms
+                self._marks[member] = now
                 break
-        self._asked[member] = (ends, now_ms)
         self.commit()
 
     def _answer(self, request: FollowRequest) -> FollowAnswer:
@@ -192,9 +193,9 @@ class Followers:
             return LogPart(
                 log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end
             )
-        segments = self._logs.store.segments(log.log)
+        store = self._logs.store
         try:
-            raw = self._logs.store.raw.read(log.log, log.end, bytes_max)
+            raw = store.raw.read(log.log, log.end, bytes_max)
         except OffsetOutOfRange as error:
             raise OffsetOutOfRange(
                 f"{error}; this replica is too far behind: stop a replica that is in sync, and copy its folder"
@@ -204,8 +205,7 @@ class Followers:
         after = self._logs.by_name[log.log].history.after(raw.position)
         return LogPart(
             log.log, raw.position, log.last, said.committed,
-            first=segments[0].base if segments else 0,
-            base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
+            first=store.raw.begin(log.log), base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
             starts=[EpochStart(*start) for start in after if start[1] < behind],
         )  # fmt: skip
 
@@ -227,11 +227,20 @@ class Followers:
             self._answer_parked(parked)
 
     def _wake(self) -> None:
-        """Answers all that wait, because there is something new."""
-        parked, self._parked = self._parked, {}
-        for one in parked.values():
-            one.until.cancel()
-            self._answer_parked(one)
+        """Answers those that wait and for whom there is something new."""
+        if not self._parked:
+            return
+        raw = self._logs.store.raw
+        for member, parked in list(self._parked.items()):
+            request = parked.request
+            if (
+                request.documents < self.documents.end
+                or any(log.end < raw.written(log.log) for log in request.logs)
+                or not self.leads
+            ):
+                del self._parked[member]
+                parked.until.cancel()
+                self._answer_parked(parked)
 
     def _answer_parked(self, parked: _Parked) -> None:
         try:
@@ -247,7 +256,7 @@ class Followers:
 
     # What is committed.
 
-    def _written(self) -> None:
+    def _synced(self) -> None:
         self._member.on_synced()
         self.commit()
         self._wake()
@@ -260,7 +269,7 @@ class Followers:
         while self._held and self._held[0][0] <= documents:
             self._held.popleft()[1]()
         # A message may be the first of a topic: it is acknowledged after all have the topic.
-        if self.has_documents:
+        if documents >= self.documents.topics:
             for name in self._logs.by_name:
                 self.gate.reached(name, self.leadership.committed(name))
         if not self._said_to_serve and self.leadership.serves:
@@ -276,7 +285,7 @@ class Followers:
 
     def _document(self, path: Path) -> None:
         if self.documents.changed(path):
-            self._written()
+            self._synced()
 
     def hold(self, answer: Callable[[], None]) -> None:
         """Gives an answer once all required members have the documents as they are now."""

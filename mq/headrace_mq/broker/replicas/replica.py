@@ -1,13 +1,17 @@
 """
 What a replica does: it holds a store that no client sees, and takes over what its leader sends.
 
-    question ─▶ FollowAnswer ─▶ cut where the logs part │ append, sync │ replace documents │ delete what the leader deleted
+    question ─▶ FollowAnswer ─▶ cut where the logs part │ append │ replace documents │ delete what the leader deleted
+    synced ─▶ a question that wants no answer: what is on the disk
+
+The next question leaves before the disk has what the last answer brought, so the network does not wait for the disk.
 
 Used by `replicated_broker`, which has the connection to the leader; uses `ClusterMember` for every decision, and the
 store's raw side.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
@@ -47,6 +51,9 @@ class Replica:
         logs: gets the store when it is open.
         clock: the time.
         files: the file system.
+
+    Attributes:
+        on_synced: called when more is on the disk.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class Replica:
         self._gate = CommitGate()
         self._store: MessageStore | None = None
         self._synced = asyncio.Event()
+        self.on_synced: Callable[[], None] | None = None
         # The changes of documents that were taken over, and the epoch that counts them.
         self._documents = (0, 0)
 
@@ -79,7 +87,7 @@ class Replica:
         remove_shortcuts(self._files, self._settings.directory)
         if gate is None:
             gate = CommitGate()
-            gate.on_held = self._synced.set
+            gate.on_held = self._note_synced
         self._gate = gate
         store = MessageStore(self._settings, clock=self._clock, files=self._files, gate=self._gate)
         store.open()
@@ -110,7 +118,7 @@ class Replica:
         )
 
     async def take(self, member: ClusterMember, answer: FollowAnswer) -> None:
-        """Takes over an answer; what it brought is on the disk on return.
+        """Takes over an answer; its documents are on the disk on return, its bytes soon.
 
         Raises:
             DataCorrupt: the bytes are damaged, or contradict this log.
@@ -124,7 +132,7 @@ class Replica:
             if part.parted:
                 await self._cut(member, part, answer.epoch)
             else:
-                await self._append(member, part, answer.epoch)
+                self._append(member, part, answer.epoch)
         for document in answer.documents:
             await asyncio.to_thread(self._store_document, document)
             self._documents = (answer.epoch, document.version)
@@ -132,7 +140,7 @@ class Replica:
     def _store_document(self, document: Document) -> None:
         store_document(self._files, self._settings.directory, document)
 
-    async def _append(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+    def _append(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         store, log = self._logs.store, part.log
         send = Send(epoch, log, part.position, part.committed)
         if not member.on_send(send, len(part.data)):
@@ -141,14 +149,25 @@ class Replica:
             starts = [(one.epoch, one.position) for one in part.starts]
             self._logs.epochs.take_over(log, part.position, starts)
             store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
-            await self._until_synced(store, log, part.position + len(part.data))
         self._gate.reached(log, member.readable(log))
         if part.first:
             store.delete_segments(log, min(part.first, member.readable(log)))
 
-    async def _until_synced(self, store: MessageStore, log: str, position: int) -> None:
+    def _note_synced(self) -> None:
+        self._synced.set()
+        if self.on_synced is not None:
+            self.on_synced()
+
+    async def until_synced(self, ahead_bytes: int = 0) -> None:
+        """Returns when no log has more bytes than that which are not on the disk.
+
+        Raises:
+            StoreReadOnly: the disk failed.
+            TimeoutError: the disk took no bytes in time.
+        """
+        store = self._logs.store
         async with asyncio.timeout(_SYNC_MS_MAX / 1_000):
-            while store.raw.ends()[log] < position:
+            while _ahead(store) > ahead_bytes:
                 if store.read_only is not None:
                     raise StoreReadOnly(store.read_only)
                 self._synced.clear()
@@ -167,7 +186,13 @@ class Replica:
             "the end of a log is cut: its leader was never confirmed",
             log=cut.log, position=cut.position, end=self._logs.ends()[cut.log],
         )  # fmt: skip
-        await self.aclose()
+        await self.aclose()  # what is staged is on the disk then
         cut_log(self._files, self._settings, cut.log, cut.position)
         self._logs.epochs.cut(cut.log, cut.position)
         self.open()
+
+
+def _ahead(store: MessageStore) -> int:
+    """Returns how many bytes of a log are not on the disk, of the log that has most of them."""
+    ends = store.raw.ends()
+    return max(tail - ends[log] for log, tail in store.raw.tails().items())

@@ -44,13 +44,17 @@ class StoreLogs:
         self._ends = dict(ends)
         self._store = None
 
+    def tails(self) -> Mapping[str, int]:
+        """Returns for each log where it ends, with what is not on the disk yet."""
+        return self._ends if self._store is None else self._store.raw.tails()
+
     def ends(self) -> Mapping[str, int]:
         """Returns for each log the position below which every byte is on the disk."""
         return self._ends if self._store is None else self._store.raw.ends()
 
 
 class StoreLog:
-    """One log; only what is on the disk counts."""
+    """One log."""
 
     def __init__(self, logs: StoreLogs, name: str) -> None:
         self._logs = logs
@@ -58,13 +62,13 @@ class StoreLog:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
-        return self._logs.ends()[self._name]
+        """Where it ends, with what is not on the disk yet."""
+        return self._logs.tails()[self._name]
 
     @property
     def durable(self) -> int:
-        """The same: a replica is sent nothing else."""
-        return self.end
+        """Below this position every byte is on the disk."""
+        return self._logs.ends()[self._name]
 
     @property
     def history(self) -> EpochHistory:

@@ -68,6 +68,7 @@ class CommitGate:
     batch before an earlier batch, and a repeated batch waits for the one that it repeats.
 
     Attributes:
+        on_written: called when groups are in their files, before they are synced.
         on_held: called when groups were written and synced, before they wait.
     """
 
@@ -76,6 +77,7 @@ class CommitGate:
         self._reached: dict[str, int] = {}
         self._release: Callable[[list[Group], Durable | None], None] | None = None
         self._closed = False
+        self.on_written: Callable[[], None] | None = None
         self.on_held: Callable[[], None] | None = None
 
     def __len__(self) -> int:

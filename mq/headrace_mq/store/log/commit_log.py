@@ -95,6 +95,7 @@ class CommitLog:
         keys: finds the batches that may hold a key.
         segments: open segments by position.
         end: log position after the last written group.
+        written: log position below which every byte is in the file; ahead of `end` while the disk syncs.
         synced: log position below which every byte is durable.
         tail: position of the next group; ahead of `end` by the staged bytes.
         tail_limit: where the segment that holds `tail` ends.
@@ -121,6 +122,7 @@ class CommitLog:
         self.keys = LogKeys(files, directory.name)
         self.segments: list[Segment] = []
         self.end = 0
+        self.written = 0
         self.synced = 0
         self.tail = 0
         self.tail_limit = 0
@@ -193,7 +195,7 @@ class CommitLog:
 
     def end_at(self, position: int) -> None:
         """Sets the end of the log: durable up to here, nothing staged."""
-        self.end = self.synced = position
+        self.end = self.written = self.synced = position
         self.forget_staged()
 
     def forget_staged(self) -> None:

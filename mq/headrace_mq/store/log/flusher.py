@@ -181,19 +181,35 @@ class Flusher:
         if self._running or not self._groups:
             return
         inline = self._inline and not self._planned
+        planned = self._planned
         groups, self._groups, self._planned = self._groups, [], False
         self._running = groups
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
         for group in groups:
             group.synced = group.start if self._always or group.plan else group.log.synced
+        # The log does not have a segment that the cycle makes yet.
+        early = self._gate is not None and not planned
         if inline:
-            self._end_cycle(_write_groups(groups, sync=self._always))
+            note = self._note_written if early else None
+            self._end_cycle(_write_groups(groups, sync=self._always, on_written=note))
         else:
+            soon = self._note_written_soon if early else None
             cycle = self._loop.run_in_executor(
-                self._thread, lambda: _write_groups(groups, sync=self._always)
+                self._thread, lambda: _write_groups(groups, sync=self._always, on_written=soon)
             )
             cycle.add_done_callback(lambda written: self._end_cycle(written.result()))
+
+    def _note_written(self, groups: list[Group]) -> None:
+        """Notes what is in the files before it is synced, so that the disks of replicas work at the same time."""
+        for group in groups:
+            if group.failure is None:
+                group.log.written = group.end
+        if self._gate is not None and self._gate.on_written is not None:
+            self._gate.on_written()
+
+    def _note_written_soon(self, groups: list[Group]) -> None:
+        self._loop.call_soon_threadsafe(self._note_written, groups)
 
     def _end_cycle(self, sync_us: list[int]) -> None:
         groups, self._running = self._running, []
@@ -261,7 +277,7 @@ class Flusher:
             return
         if self._gate is None:
             self.staged_bytes -= group.batch_bytes
-        group.log.end = group.end
+        group.log.end = group.log.written = group.end
         if self._always:
             group.log.synced = group.end
             return
@@ -342,11 +358,14 @@ def _sync_segments(segments: list[Segment]) -> None:
         segment.sync()
 
 
-def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
+def _write_groups(
+    groups: list[Group], *, sync: bool, on_written: Callable[[list[Group]], object] | None = None
+) -> list[int]:
     """Writes groups in order, each one whole or not at all; runs on the loop or in the thread.
 
     Sets `failure` of every group that was not written, and `segment` if it made one. Returns the time
-    of each sync, in microseconds.
+    of each sync, in microseconds. With `on_written`, which is called with the groups that are in the files, all are
+    written before the first one is synced.
     """
     failures: dict[str, MessageQueueError] = {}
     made: dict[str, Segment] = {}
@@ -361,7 +380,7 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
                 made[name] = _make_segment(group, group.plan, made.get(name) or group.log.active)
             segment = made[name] if name in made else group.log.segments[-1]
             _write(group, segment)
-            if sync:
+            if sync and on_written is None:
                 sync_us.append(segment.sync())
         except StoreFull as full:
             group.failure = failures[name] = full
@@ -369,6 +388,24 @@ def _write_groups(groups: list[Group], *, sync: bool) -> list[int]:
             group.failure = StoreReadOnly(_read_only_reason(error))
             # The other logs share the disk, so they must not acknowledge anything either.
             failures = dict.fromkeys([other.log.name for other in groups], group.failure)
+    if on_written is not None:
+        written = [group for group in groups if group.failure is None]
+        on_written(written)
+        sync_us = _sync_groups(written)
+    return sync_us
+
+
+def _sync_groups(groups: list[Group]) -> list[int]:
+    """Syncs written groups in order; sets `failure` of those that may not be on the disk."""
+    failure: StoreReadOnly | None = None
+    sync_us: list[int] = []
+    for group in groups:
+        if failure is None:
+            try:
+                sync_us.append(group.log.segments[-1].sync())
+            except Exception as error:  # noqa: BLE001 - every failure must reach the waiting tasks
+                failure = StoreReadOnly(_read_only_reason(error))
+        group.failure = failure
     return sync_us
 
 

@@ -97,10 +97,23 @@ class RawLog:
         """Returns for each log the position below which every byte is on this disk."""
         return {name: log.synced for name, log in self._logs.items()}
 
-    def read(self, log: str, position: int, bytes_max: int) -> RawRange:
-        """Returns durable whole groups from a position on, of one segment.
+    def tails(self) -> dict[str, int]:
+        """Returns for each log where it ends with what is staged: the next `append` goes on there."""
+        return {name: log.tail for name, log in self._logs.items()}
 
-        Returns about `bytes_max` at most, but at least one group if there is any. Reads from the disk.
+    def begin(self, log: str) -> int:
+        """Returns the first position that a log holds."""
+        segments = self._logs[log].segments
+        return segments[0].base if segments else 0
+
+    def written(self, log: str) -> int:
+        """Returns the position below which `read` has every byte."""
+        return self._logs[log].written
+
+    def read(self, log: str, position: int, bytes_max: int) -> RawRange:
+        """Returns written whole groups from a position on, of one segment; they may not be on the disk yet.
+
+        Returns about `bytes_max` at most, but at least one group if there is any. Reads from the files.
 
         Args:
             log: one of the store's logs.
@@ -112,14 +125,16 @@ class RawLog:
             DataCorrupt: the bytes are damaged, or no entry begins at the position.
         """
         held = self._logs[log]
-        if position >= held.synced or not held.segments:
+        if position >= held.written or not held.segments:
             return RawRange(log, position, 0, 0, b"")
         if position < held.segments[0].base:
             raise OffsetOutOfRange(f"the log {log!r} was deleted below {held.segments[0].base}")
         segment = held.segment_at(position)
         if segment.compacted is not None:
             raise OffsetOutOfRange(f"the log {log!r} was compacted at position {position}")
-        limit = min(held.segment_end(held.segments.index(segment)), held.synced)
+        limit = held.written
+        if segment is not held.active:
+            limit = min(limit, held.segment_end(held.segments.index(segment)))
         size = min(bytes_max, limit - position)
         while True:
             data = segment.read(position, size)

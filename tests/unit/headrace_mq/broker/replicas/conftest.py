@@ -35,10 +35,12 @@ class Caller:
         self.code = -1
         self.answer_body = b""
         self.answers = 0
+        self.on_answer: Callable[[], None] = lambda: None
 
     def answer(self, code: int, _correlation: int, *parts: bytes) -> None:
         self.code, self.answer_body = code, b"".join(parts)
         self.answers += 1
+        self.on_answer()
 
     def flush(self) -> None:
         pass
@@ -96,11 +98,11 @@ class Place:
             while not holds():
                 await asyncio.sleep(0)
 
-    def ask(self, followers: Followers, *, wait_ms: int = 0) -> None:
+    def ask(self, followers: Followers, *, wait_ms: int = 0, flags: int = 0) -> None:
         """Sends a question; the answer comes to the caller."""
         request = self.replica.question(self.member)
         asked = Frame(
-            RequestCode.FOLLOW, 1, 0, 1, memoryview(encode(type(request)(
+            RequestCode.FOLLOW, 1, flags, 1, memoryview(encode(type(request)(
                 request.member, request.store_id, request.epoch, request.logs, request.documents,
                 wait_ms, request.bytes_max,
             ))),
@@ -108,10 +110,11 @@ class Place:
         followers.follow(self.caller, asked)  # type: ignore[arg-type]  # only what is used of it
 
     async def step(self, followers: Followers) -> FollowAnswer:
-        """Asks once and takes the answer over."""
+        """Asks once and takes the answer over, onto the disk."""
         self.ask(followers)
         answer = decode(FollowAnswer, self.caller.answer_body)
         await self.replica.take(self.member, answer)
+        await self.replica.until_synced()
         return answer
 
     def end(self) -> int:

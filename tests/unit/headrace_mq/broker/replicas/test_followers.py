@@ -13,7 +13,7 @@ from headrace_mq.cluster.record import Identity
 from headrace_mq.errors import MalformedRequest, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.frame import FLAG_ONEWAY, Frame
 
 
 async def pair(places: list[Any], record: Any, *, together: bool) -> tuple[Followers, Any, Any]:
@@ -56,6 +56,71 @@ async def test_a_question_waits_until_there_is_something_new(
     await b.until(lambda: b.caller.answers > before)
     answer = decode(FollowAnswer, b.caller.answer_body)
     assert any(part.data for part in answer.logs)
+
+
+async def test_a_question_that_wants_no_answer_says_what_is_on_the_disk(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    b.ask(followers)
+    await b.replica.take(b.member, decode(FollowAnswer, b.caller.answer_body))
+    b.ask(followers, wait_ms=500)  # the next one leaves before the disk has the bytes, and waits
+    asked = b.caller.answers
+    assert a.end() == 0
+    await b.replica.until_synced()
+    assert a.end() == 0
+    b.ask(followers, flags=FLAG_ONEWAY)
+    assert a.end() == 1
+    assert b.caller.answers == asked
+
+
+async def test_a_replica_gets_bytes_while_the_leader_waits_for_its_disk(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await b.step(followers)
+    end = a.logs.ends()["forever"]
+    b.ask(followers, wait_ms=500)
+    answered_at: list[int] = []
+    b.caller.on_answer = lambda: answered_at.append(a.logs.ends()["forever"])
+    a.append(2)
+    await a.until(lambda: a.logs.ends()["forever"] > end)
+    # When the answer left, the leader's own disk had no more than before.
+    assert answered_at == [end]
+    part = decode(FollowAnswer, b.caller.answer_body).logs[0]
+    assert part.position + len(part.data) == a.logs.ends()["forever"]
+
+
+async def test_offsets_that_are_on_their_way_hold_no_message_back(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await b.step(followers)
+    followers.on_renamed(a.settings.directory / "metadata" / "offsets.json")
+    b.ask(followers, flags=FLAG_ONEWAY)
+    assert a.end() == 1
+
+
+async def test_a_busy_replica_counts_as_caught_up_by_the_moment_that_it_reached(
+    places: list[Any], record: Any
+) -> None:
+    _, a, b = await pair(places, record, together=True)
+    clock = MovedClock()
+    followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
+    # The leader writes before each question, so the replica never has all of now.
+    for turn in range(2 * REPLICA_LAG_MS_MAX // 1_000 + 2):
+        clock.ms += 1_000
+        end = a.logs.ends()["forever"]
+        a.append(turn)
+        await a.until(lambda end=end: a.logs.ends()["forever"] > end)  # type: ignore[misc]  # only what is used of it
+        await b.step(followers)
+        assert followers.lagging() == []
 
 
 async def test_a_question_is_answered_when_its_time_is_over(places: list[Any], record: Any) -> None:

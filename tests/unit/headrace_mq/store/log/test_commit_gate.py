@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.errors import BrokerStopping, StoreFull
+from headrace_mq.errors import BrokerStopping, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records
 from headrace_mq.settings import StoreSettings
@@ -206,3 +206,64 @@ async def test_only_synced_groups_can_be_held(tmp_path: Path, files: Any) -> Non
     settings = StoreSettings(directory=tmp_path / "store", flush="interval")
     with pytest.raises(ValueError, match="always"):
         MessageStore(settings, files=files, gate=CommitGate())
+
+
+async def one_held(held: Held, make_batch: Callable[..., bytearray]) -> int:
+    """Appends the first batch, which makes the segment, and returns where it ends."""
+    done = held.append(make_batch(b"first"))
+    await held.written()
+    held.gate.reached("forever", held.end())
+    await done
+    return held.end()
+
+
+@pytest.mark.parametrize("sync_us", [0, 60_000])
+async def test_replicas_can_read_a_batch_before_the_disk_has_it(
+    held: Held, make_batch: Callable[..., bytearray], files: Any, sync_us: int
+) -> None:
+    files.sync_us = sync_us
+    first = await one_held(held, make_batch)
+    seen: list[tuple[int, int]] = []
+
+    def note() -> None:
+        raw = held.store.raw
+        read = raw.read("forever", first, 1 << 20)
+        seen.append((raw.ends()["forever"], first + len(read.data)))
+
+    held.gate.on_written = note
+    syncs = files.syncs
+    done = held.append(make_batch(b"second"))
+    await held.written()
+    # The durable end was still the first batch's; what replicas read went on to the second one's.
+    assert seen == [(first, held.end())]
+    assert files.syncs == syncs + 1
+    assert held.store.raw.ends()["forever"] == held.end()
+    held.gate.reached("forever", held.end())
+    await done
+
+
+async def test_a_batch_that_the_disk_lost_after_replicas_read_it_is_never_durable(
+    held: Held, make_batch: Callable[..., bytearray], files: Any
+) -> None:
+    first = await one_held(held, make_batch)
+    files.sync_error = OSError(5, "Input/output error")
+    done = held.append(make_batch(b"second"))
+    with pytest.raises(StoreReadOnly):
+        await done
+    assert held.store.raw.ends()["forever"] == first
+    # Its position is used by no other batch: replicas may have it.
+    files.sync_error = None
+    with pytest.raises(StoreReadOnly):
+        held.append(make_batch(b"third"))
+
+
+async def test_replicas_never_read_a_batch_that_a_full_disk_refused(
+    held: Held, make_batch: Callable[..., bytearray], files: Any
+) -> None:
+    first = await one_held(held, make_batch)
+    files.write_error = FULL
+    with pytest.raises(StoreFull):
+        await held.append(make_batch(b"refused"))
+    files.write_error = None
+    assert held.store.raw.written("forever") == first
+    assert held.store.raw.read("forever", first, 1 << 20).data == b""
