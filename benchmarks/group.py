@@ -10,6 +10,7 @@ figure, the median of the runs with the least and the most. Every failover is ch
 import argparse
 import asyncio
 import json
+import os
 import signal
 import socket
 import statistics
@@ -53,6 +54,12 @@ class Member:
         )  # fmt: skip
         assert self._process.stdout is not None
         await self._process.stdout.readline()
+
+    def processor_s(self) -> float:
+        """The processor time that it used so far, in seconds."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Ends it with a signal."""
@@ -144,8 +151,17 @@ async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
             group = f"costs{run}-{count}" if count > 1 else ""
             async with brokers(folder / f"{run}-{count}", count, record, group) as members:
                 address = ",".join(one.address for one in members)
+                used_s = [one.processor_s() for one in members]
+                begun = time.perf_counter()
+                per_second = await rate(address, seconds, IN_FLIGHT)
+                sent = per_second * (time.perf_counter() - begun)
+                used_s = [
+                    one.processor_s() - before for one, before in zip(members, used_s, strict=True)
+                ]
                 measured = {
-                    "rate": await rate(address, seconds, IN_FLIGHT),
+                    "rate": per_second,
+                    # The first one that started leads.
+                    "leader's processor, us per 1000 messages": used_s[0] / sent * 1e9,
                     "rate one at a time": await rate(address, seconds, 1),
                     "delay us": await delay_us(address, seconds),
                 }

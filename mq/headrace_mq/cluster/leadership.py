@@ -28,8 +28,6 @@ class Leadership:
         epoch: of the leader.
         confirmed: the in-sync set of the record, as far as is known.
         pending: a proposal whose outcome is not known yet, or None.
-        joining: a member outside the set that nearly has the whole log; what it lacks is not committed meanwhile. Else
-            a busy leader's committed end would stay ahead of it for ever. None: no member.
         durable: by member and log, what its disk has.
     """
 
@@ -41,17 +39,36 @@ class Leadership:
         self.begins = dict(begins)
         self.confirmed = record.in_sync
         self.pending: Proposal | None = None
-        self.joining: Identity | None = None
+        self._joining: Identity | None = None
         self.durable: dict[Identity, dict[str, int]] = {me: dict(begins)}
         self._version = record.version
         self._min_in_sync = min_in_sync
         self._committed = dict.fromkeys(begins, 0)
+        self._commit()
+
+    @property
+    def joining(self) -> Identity | None:
+        """A member outside the set that nearly has the whole log; what it lacks is not committed meanwhile.
+
+        Else a busy leader's committed end would stay ahead of it for ever. None: no member.
+        """
+        return self._joining
+
+    @joining.setter
+    def joining(self, member: Identity | None) -> None:
+        if member != self._joining:
+            self._joining = member
+            self._commit()
 
     @property
     def required(self) -> frozenset[Identity]:
         """The members that must have a message before it is acknowledged: of either set while one is proposed."""
-        joining = frozenset[Identity]() if self.joining is None else frozenset({self.joining})
-        return self.confirmed | joining | (self.pending.in_sync if self.pending else frozenset())
+        required = self.confirmed
+        if self._joining is not None:
+            required |= {self._joining}
+        if self.pending is not None:
+            required |= self.pending.in_sync
+        return required
 
     def committed(self, log: str) -> int:
         """Returns the position below which a log may be acknowledged and read."""
@@ -71,11 +88,14 @@ class Leadership:
 
         An earlier disk of the same broker is forgotten: else it could enter the set again, and leave, without end.
         """
-        for other in [m for m in self.durable if m.name == member.name and m != member]:
-            del self.durable[other]
-        ends = self.durable.setdefault(member, {})
-        ends[log] = max(ends.get(log, 0), end)
-        self._commit()
+        ends = self.durable.get(member)
+        if ends is None:
+            for other in [m for m in self.durable if m.name == member.name]:
+                del self.durable[other]
+            ends = self.durable[member] = {}
+        if end > ends.get(log, -1):
+            ends[log] = max(end, 0)
+            self._commit(log)
 
     def on_record(self, record: GroupRecord) -> None:
         """Takes over a record of this epoch that was read: it may confirm a proposal, but never that one failed."""
@@ -131,9 +151,12 @@ class Leadership:
         self._commit()
         return self.pending
 
-    def _commit(self) -> None:
-        if len(self.confirmed) < self._min_in_sync or self.me not in self.required:
+    def _commit(self, *logs: str) -> None:
+        """Commits what all required members have, of these logs or of all."""
+        required = self.required
+        if len(self.confirmed) < self._min_in_sync or self.me not in required:
             return
-        for log, before in self._committed.items():
-            end = min(self.durable.get(m, {}).get(log, 0) for m in self.required)
-            self._committed[log] = max(before, end)
+        ends = [self.durable.get(member, {}) for member in required]
+        for log in logs or self._committed:
+            end = min(each.get(log, 0) for each in ends)
+            self._committed[log] = max(self._committed[log], end)

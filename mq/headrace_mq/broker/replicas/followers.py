@@ -147,14 +147,10 @@ class Followers:
             self._on_change()
         if frame.is_oneway:
             return
-        answer = self._answer(request)
-        waits = not answer.documents and all(
-            not part.data and not part.parted for part in answer.logs
-        )
-        if waits and request.wait_ms and answer.epoch == request.epoch:
+        if request.wait_ms and not self._has_news(request):
             self._park(member, connection, frame, request)
         else:
-            self._send(connection, frame, answer)
+            self._send(connection, frame, self._answer(request))
 
     def _count(self, member: Identity, request: FollowRequest) -> None:
         """Takes over what a replica's disk has."""
@@ -173,6 +169,16 @@ class Followers:
                 self._marks[member] = now
                 break
         self.commit()
+
+    def _has_news(self, request: FollowRequest) -> bool:
+        """Whether an answer would tell a replica anything; logs that the leader confirmed before cannot part."""
+        raw = self._logs.store.raw
+        return (
+            request.epoch != self.epoch
+            or not self.leads
+            or request.documents < self.documents.end
+            or any(log.counted < 0 or log.end != raw.written(log.log) for log in request.logs)
+        )
 
     def _answer(self, request: FollowRequest) -> FollowAnswer:
         member = Identity(request.member, request.store_id)
@@ -228,16 +234,8 @@ class Followers:
 
     def _wake(self) -> None:
         """Answers those that wait and for whom there is something new."""
-        if not self._parked:
-            return
-        raw = self._logs.store.raw
         for member, parked in list(self._parked.items()):
-            request = parked.request
-            if (
-                request.documents < self.documents.end
-                or any(log.end < raw.written(log.log) for log in request.logs)
-                or not self.leads
-            ):
+            if self._has_news(parked.request):
                 del self._parked[member]
                 parked.until.cancel()
                 self._answer_parked(parked)

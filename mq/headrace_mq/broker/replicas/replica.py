@@ -194,5 +194,5 @@ class Replica:
 
 def _ahead(store: MessageStore) -> int:
     """Returns how many bytes of a log are not on the disk, of the log that has most of them."""
-    ends = store.raw.ends()
-    return max(tail - ends[log] for log, tail in store.raw.tails().items())
+    raw = store.raw
+    return max(raw.tail(log) - end for log, end in raw.ends().items())

@@ -44,9 +44,13 @@ class StoreLogs:
         self._ends = dict(ends)
         self._store = None
 
-    def tails(self) -> Mapping[str, int]:
-        """Returns for each log where it ends, with what is not on the disk yet."""
-        return self._ends if self._store is None else self._store.raw.tails()
+    def tail(self, log: str) -> int:
+        """Returns where a log ends, with what is not on the disk yet."""
+        return self._ends[log] if self._store is None else self._store.raw.tail(log)
+
+    def end(self, log: str) -> int:
+        """Returns the position of a log below which every byte is on the disk."""
+        return self._ends[log] if self._store is None else self._store.raw.end(log)
 
     def ends(self) -> Mapping[str, int]:
         """Returns for each log the position below which every byte is on the disk."""
@@ -63,12 +67,12 @@ class StoreLog:
     @property
     def end(self) -> int:
         """Where it ends, with what is not on the disk yet."""
-        return self._logs.tails()[self._name]
+        return self._logs.tail(self._name)
 
     @property
     def durable(self) -> int:
         """Below this position every byte is on the disk."""
-        return self._logs.ends()[self._name]
+        return self._logs.end(self._name)
 
     @property
     def history(self) -> EpochHistory:

@@ -97,9 +97,13 @@ class RawLog:
         """Returns for each log the position below which every byte is on this disk."""
         return {name: log.synced for name, log in self._logs.items()}
 
-    def tails(self) -> dict[str, int]:
-        """Returns for each log where it ends with what is staged: the next `append` goes on there."""
-        return {name: log.tail for name, log in self._logs.items()}
+    def end(self, log: str) -> int:
+        """Returns the position below which every byte of a log is on this disk."""
+        return self._logs[log].synced
+
+    def tail(self, log: str) -> int:
+        """Returns where a log ends with what is staged: the next `append` goes on there."""
+        return self._logs[log].tail
 
     def begin(self, log: str) -> int:
         """Returns the first position that a log holds."""
