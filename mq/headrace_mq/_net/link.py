@@ -46,6 +46,7 @@ __all__ = [
     "Link",
     "LinkSettings",
     "hello_for",
+    "software",
 ]
 
 # Connecting and shaking hands; a broker that needs longer is as good as absent.

@@ -43,6 +43,7 @@ __all__ = [
     "OffsetMove",
     "OffsetMoves",
     "OffsetsAt",
+    "ProcessDescription",
     "ProducerDescription",
     "ProducersAnswer",
     "QueueDeletion",
@@ -378,6 +379,21 @@ class CompactionDescription(Body, frozen=True):
     trouble: str = ""
 
 
+class ProcessDescription(Body, frozen=True):
+    """The broker's process and the disk of its files; -1: its system does not tell.
+
+    `cpu_ms` is processor time since the start, `memory_bytes` what it has in memory. Of the disk it may use `disk_bytes`
+    in all, and `disk_free_bytes` are free; it refuses messages above `refuse_percent` of them.
+    """
+
+    software: str
+    cpu_ms: int
+    memory_bytes: int
+    disk_bytes: int
+    disk_free_bytes: int
+    refuse_percent: int
+
+
 class BrokerStatus(Body, frozen=True):
     """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
 
@@ -386,7 +402,8 @@ class BrokerStatus(Body, frozen=True):
     `archive` has one entry where the broker has an archive. `clock_alarm` says that the machine's clock
     was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged since
     the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an
-    operator paused, `paused_groups` names the first 100 of them.
+    operator paused, `paused_groups` names the first 100 of them. `process` has one entry; a broker of a version
+    before that sends none.
     """
 
     now_ms: int
@@ -408,6 +425,7 @@ class BrokerStatus(Body, frozen=True):
     damage: list[str] = msgspec.field(default_factory=list)
     paused: int = 0
     paused_groups: list[str] = msgspec.field(default_factory=list)
+    process: list[ProcessDescription] = msgspec.field(default_factory=list)
 
 
 class FindMessages(Body, frozen=True):

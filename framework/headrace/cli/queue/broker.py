@@ -233,6 +233,7 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         (f"log {log.log}", f"{log.segments:,} segments, {log.bytes:,} bytes on the disk")
         for log in status.logs
     ]
+    rows += _process_rows(status)
     rows.append(("held up by quotas", f"{status.throttled:,} requests, {status.held:,} wait now"))
     for archive in status.archive:
         rows += [
@@ -266,3 +267,15 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         rows += [("damaged", one) for one in status.damage]
     rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))
+
+
+def _process_rows(status: Any) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = []
+    for one in status.process:
+        rows += [
+            ("software", one.software),
+            ("processor time", f"{one.cpu_ms / 1_000:,.1f} s"),
+            ("memory", f"{one.memory_bytes:,} bytes"),
+            ("disk", f"{one.disk_free_bytes:,} of {one.disk_bytes:,} bytes free"),
+        ]
+    return rows

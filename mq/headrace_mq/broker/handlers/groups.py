@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 from itertools import chain, filterfalse, islice
 
+from headrace_mq._net.link import software
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.usage import usage
 from headrace_mq.broker.groups.members import Member
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.handlers.topics import QUEUES_DESCRIBED_MAX
@@ -32,6 +34,7 @@ from headrace_mq.protocol.administration import (
     ListGroups,
     LogDescription,
     MemberDescription,
+    ProcessDescription,
     QueueLag,
     Traffic,
 )
@@ -187,8 +190,14 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         damage=[one.sentence for one in state.store.damage[-DAMAGE_TOLD_MAX:]],
         paused=len(state.limits.paused),
         paused_groups=nsmallest(PAUSED_TOLD_MAX, state.limits.paused),
+        process=[_process(state)],
     )
     return (encode(status),)
+
+
+def _process(state: BrokerState) -> ProcessDescription:
+    store = state.settings.store
+    return ProcessDescription(software(), *usage(store.directory), store.disk_refuse_percent)
 
 
 def _names(state: BrokerState) -> Iterator[str]:

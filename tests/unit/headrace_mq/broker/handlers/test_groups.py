@@ -280,6 +280,15 @@ async def test_the_status_of_the_broker_counts_what_it_holds(
     assert status.refuses == "the disk is nearly full"
 
 
+async def test_the_status_has_what_the_process_takes_of_its_machine(client) -> None:
+    (process,) = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS)).process
+    assert process.software.startswith("headrace-python")
+    assert process.cpu_ms > 0
+    assert process.memory_bytes > 1 << 20
+    assert 0 < process.disk_free_bytes <= process.disk_bytes
+    assert process.refuse_percent == 90
+
+
 async def set_group(client, group, **values) -> GroupRules:
     body = await client.ask(RequestCode.SET_GROUP, SetGroup(group, **values))
     return decode(GroupRules, body)
