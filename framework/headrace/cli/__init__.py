@@ -5,7 +5,6 @@ Used by you at a terminal, and by init systems. Only this package reads the envi
 (broker, database, Spark) are inside the functions that need them, so that `headrace --help` stays quick.
 """
 
-import socket
 import sys
 from typing import Annotated, NoReturn
 
@@ -26,6 +25,7 @@ from headrace.cli.application import (
     subject,
     topic_copy,
 )
+from headrace.cli.doctor import doctor
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import (
@@ -40,9 +40,9 @@ from headrace.cli.queue import (
     store,
     user,
 )
+from headrace.cli.sentences import sentence_of
 from headrace.cli.streams import prepare_streams
 from headrace.cli.tls_options import SecureGroup
-from headrace.errors import HeadraceError
 
 __all__ = ["main"]
 
@@ -66,6 +66,7 @@ def _command_line() -> typer.Typer:
     command_line.command("demo")(demo.demo)
     command_line.add_typer(samples.commands, name="samples")
     command_line.command("catalog")(catalog.catalog)
+    command_line.command("doctor")(doctor.doctor)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")
@@ -115,48 +116,12 @@ def main() -> NoReturn:
     sys.path.insert(0, "")
     try:
         _command_line()()
-    except HeadraceError as error:
-        _fail(str(error))
     except Exception as error:
-        sentence = _sentence(error)
+        sentence = sentence_of(error)
         if sentence is None:
             raise
         _fail(sentence)
     sys.exit(0)
-
-
-def _sentence(error: Exception) -> str | None:
-    """What to say of a mistake or of a missing part of the surroundings; None: a defect of ours."""
-    from pydantic import ValidationError
-
-    from headrace_mq.errors import MessageQueueError
-
-    # Connections to the broker raise errors of the queue, so this one is to a database.
-    if isinstance(error, ConnectionError | socket.gaierror):
-        return f"the database does not answer ({error}); check its URL, and that it runs"
-    if isinstance(error, MessageQueueError | ValidationError | OSError):
-        return str(error)
-    return _of_a_database(error)
-
-
-def _of_a_database(error: Exception) -> str | None:
-    """A database that cannot be opened, is not one, or does not let this user in."""
-    from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
-
-    # Other subclasses mean that a statement is wrong: a defect of ours.
-    if type(error) not in {DBAPIError, DatabaseError, OperationalError}:
-        return None
-    assert isinstance(error, DBAPIError)
-    if "readonly database" in str(error.orig):
-        return (
-            "this needs to write, and a file of the database can be read only: its disk takes no"
-            " writes, or this user may not write it; change that, or name a copy that can be written"
-        )
-    return (
-        f"the database cannot be used ({error.orig});"
-        " check its URL, user and password, that it runs, the rights on its file, and that its"
-        " disk has room and takes writes"
-    )
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the help text must not wait for the queue
 
     Kind = type[msgspec.Struct] | type[BaseModel]
 
-__all__ = ["ConfigFile", "SetPairs", "gather", "parts_given"]
+__all__ = ["ConfigFile", "SetPairs", "gather", "names_in", "parts_given"]
 
 ConfigFile = Annotated[
     Path | None,
@@ -97,6 +97,11 @@ def parts_given(
     named = {name.partition("__")[0].lower() for name in variables}
     named |= {pair.partition("=")[0].rpartition(".")[0] for pair in pairs or ()}
     return named | {name for name, value in _read(file).items() if isinstance(value, dict)}
+
+
+def names_in(file: Path | None) -> set[str]:
+    """Returns the names of settings that stand in a file outside its tables; raises as `gather`."""
+    return {name for name, value in _read(file).items() if not isinstance(value, dict)}
 
 
 def _types(kind: "Kind", parts: Iterable[type]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ __all__ = [
     "ClientFiles",
     "ClientLogin",
     "parse_address",
+    "place_name",
     "reasons_of",
     "unreachable",
 ]
@@ -113,7 +114,7 @@ class BrokerAddress(NamedTuple):
         return self._replace(login=_login_of({name: one for name, one in given.items() if one}))
 
     def __str__(self) -> str:
-        hosts = ",".join(_name(place) for place in self.places)
+        hosts = ",".join(place_name(place) for place in self.places)
         if self.tls is None and self.login is None:
             return hosts
         named = {
@@ -178,7 +179,8 @@ def _require_pair(files: ClientFiles) -> None:
         raise ValueError("a client's certificate and its key go together: name both files, or none")
 
 
-def _name(place: tuple[str, int]) -> str:
+def place_name(place: tuple[str, int]) -> str:
+    """Writes a place as `host:port`, or `[host]:port` for IPv6."""
     host, port = place
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -187,7 +189,7 @@ def reasons_of(failures: Mapping[tuple[str, int], Exception]) -> str:
     """Says why no address answered; the address stands with its reason where there are several."""
     if len(failures) == 1:
         return str(next(iter(failures.values())))
-    named = {_name(place): each for place, each in failures.items()}
+    named = {place_name(place): each for place, each in failures.items()}
     return "; ".join(
         f"{name}: {str(error) or type(error).__name__}" for name, error in named.items()
     )

@@ -185,6 +185,11 @@ class Link:
             self._next.cancel()
 
     @property
+    def last_error(self) -> Exception | None:
+        """Why the last attempt to connect failed; None: none has."""
+        return self._last_error
+
+    @property
     def is_up(self) -> bool:
         """Whether a connection stands and its handshake is done."""
         return self._connection is not None

@@ -39,6 +39,11 @@ class AdminConnection(AsyncBlock):
         self._connect_ms = timeout_ms if connect_ms is None else connect_ms
         self._link = Link(address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS))
 
+    @property
+    def trouble(self) -> Exception | None:
+        """Why the last attempt to connect failed, as the broker or the system said it; None: none has."""
+        return self._link.last_error
+
     async def start(self) -> None:
         """Connects; raises ConnectionLost, saying what to check, when no broker answers."""
         await self._link.start(self._connect_ms)

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.cluster.record import GroupRecord
 
-__all__ = ["commands"]
+__all__ = ["Cluster", "Group", "commands"]
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 

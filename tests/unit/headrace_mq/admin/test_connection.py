@@ -24,3 +24,15 @@ async def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], in
     # Ten minutes are of the answers: the test would not end.
     with pytest.raises(ConnectionLost, match="no broker answers"):
         await AdminConnection(address, timeout_ms=600_000, connect_ms=30).start()
+
+
+async def test_the_reason_why_no_connection_was_made_is_kept(
+    broker: Broker, free_port: Callable[[], int]
+) -> None:
+    away = AdminConnection(f"127.0.0.1:{free_port()}", timeout_ms=30)
+    assert away.trouble is None
+    with pytest.raises(ConnectionLost):
+        await away.start()
+    assert isinstance(away.trouble, OSError)
+    async with AdminConnection(broker.address) as there:
+        assert there.trouble is None

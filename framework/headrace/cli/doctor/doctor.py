@@ -1,0 +1,134 @@
+"""
+`headrace doctor`: checks a deployment, and says for each finding what to do.
+
+One line for each check: its state, its name, what was found, what to do. Nothing is changed. The exit status is 0
+if all is well, 1 for warnings, 2 if something does not work.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.amounts import duration_ms
+from headrace.cli.options import EventStoreUrl, QueueAddress, ReadModelsUrl
+from headrace.cli.queue.administration import AsJson, print_json
+from headrace.cli.queue.cluster import Cluster, Group
+from headrace.cli.settings import ConfigFile, SetPairs
+from headrace.cli.tables import print_table
+
+if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
+    from headrace.cli.doctor.findings import Finding
+
+__all__ = ["doctor"]
+
+AppArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[APP]",
+        envvar="HEADRACE_APP",
+        help="Application as MODULE:ATTRIBUTE; without one, the broker and the settings are checked.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="HEADRACE_DATA", help="The broker's folder, if it is on this machine."),
+]  # fmt: skip
+MaybeRecord = Annotated[
+    str,
+    typer.Option(
+        "--record",
+        envvar="HEADRACE_RECORD",
+        help="The database with the record of a group of brokers, postgresql://….",
+    ),
+]
+ClockMax = Annotated[
+    str,
+    typer.Option("--clock-max", metavar="TIME", help="Warn if the broker's clock is as far from this machine's."),
+]  # fmt: skip
+DiskDays = Annotated[
+    int, typer.Option("--disk-days", min=0, help="Warn if a disk is full in fewer days.")
+]
+CertificateDays = Annotated[
+    int,
+    typer.Option("--certificate-days", min=0, help="Warn if a certificate ends in fewer days."),
+]
+
+
+def doctor(
+    context: typer.Context,
+    app_path: AppArgument = "",
+    *,
+    broker: QueueAddress = "127.0.0.1:9876",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    data: Data = None,
+    record: MaybeRecord = "",
+    cluster: Cluster = "default",
+    group: Group = "g1",
+    config: ConfigFile = None,
+    set_: SetPairs = None,
+    clock_max: ClockMax = "1s",
+    disk_days: DiskDays = 14,
+    certificate_days: CertificateDays = 21,
+    as_json: AsJson = False,
+) -> None:
+    """Check a deployment, and say for each finding what to do; nothing is changed.
+
+    Exit status 0: all is well; 1: warnings; 2: something does not work.
+    """
+    from headrace.cli.doctor.examination import ExaminedGroup, Limits, examine
+    from headrace.cli.doctor.findings import EXIT_STATUS, worst
+    from headrace.cli.doctor.given import read_settings
+    from headrace.cli.logs import configure_logs
+
+    configure_logs("console", "error")
+    options = {
+        "broker": broker,
+        "event_store": event_store,
+        "read_models": read_models,
+        "data": data,
+    }
+    given = {name for name in options if _is_given(context, name)}
+    settings = read_settings(
+        file=config, environment=os.environ, pairs=set_ or (), options=options, given=given
+    )
+    of_settings = settings.settings.part("group")
+    if not record and of_settings is not None:
+        record, cluster, group = of_settings.record, of_settings.cluster, of_settings.name
+    findings = asyncio.run(
+        examine(
+            settings,
+            app_path=app_path,
+            databases=bool(given & {"event_store", "read_models"})
+            or settings.settings.part("archive") is not None,
+            group=ExaminedGroup(record, cluster, group) if record else None,
+            limits=Limits(duration_ms(clock_max), disk_days, certificate_days),
+        )
+    )
+    _show(findings, app_path, as_json=as_json)
+    raise typer.Exit(EXIT_STATUS[worst(findings)])
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}
+
+
+def _show(findings: "list[Finding]", app_path: str, *, as_json: bool) -> None:
+    from headrace.cli.doctor.findings import worst
+
+    if as_json:
+        print_json({"state": worst(findings), "checks": [each._asdict() for each in findings]})
+        return
+    print_table(("state", "check", "finding", "what to do"), findings)
+    counts = {
+        state: sum(each.state == state for each in findings)
+        for state in ("ok", "warning", "failed")
+    }
+    more = (
+        "" if app_path else "; name an application to check its topics, databases and projections"
+    )
+    typer.echo(", ".join(f"{count} {state}" for state, count in counts.items()) + more)

@@ -1,0 +1,345 @@
+"""
+The whole of `headrace doctor`: looks at every part of a deployment, and gathers the findings.
+
+    settings │ versions │ broker, group │ certificates, files │ databases │ application      in this order
+
+A part that does not answer is a finding, and the others are looked at all the same. Used by the command.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from headrace.cli.doctor import (
+    application_look,
+    application_rules,
+    broker_look,
+    broker_rules,
+    cluster_rules,
+    machine_look,
+    machine_rules,
+)
+from headrace.cli.doctor.contradictions import contradictions
+from headrace.cli.doctor.findings import Finding, of_sentence, ok
+from headrace.cli.doctor.given import GivenSettings
+from headrace.cli.sentences import sentence_of
+from headrace.domain.topics import command_topic
+from headrace.errors import HeadraceError
+from headrace.events.publisher import event_topic
+from headrace.transports.kafka.address import is_kafka
+from headrace_mq._net.address import BrokerAddress
+
+if TYPE_CHECKING:
+    from headrace.app import App
+
+__all__ = ["ExaminedGroup", "Limits", "examine"]
+
+# One part may take so long; what takes longer does not answer.
+_PART_S: Final = 30
+_KAFKA_MS: Final = 5_000
+
+T = TypeVar("T")
+
+
+class Limits(NamedTuple):
+    """From where on something is a warning.
+
+    Attributes:
+        clock_ms: difference of two clocks.
+        disk_days: fewer days until a disk is full.
+        certificate_days: fewer days until a certificate ends.
+    """
+
+    clock_ms: int = broker_rules.CLOCK_MS
+    disk_days: int = machine_rules.DISK_DAYS
+    certificate_days: int = machine_rules.CERTIFICATE_DAYS
+
+
+class ExaminedGroup(NamedTuple):
+    """The group of brokers to look at: the database of its record, its cluster, its name."""
+
+    record: str
+    cluster: str
+    name: str
+
+
+async def examine(
+    given: GivenSettings,
+    *,
+    app_path: str,
+    databases: bool,
+    group: ExaminedGroup | None,
+    limits: Limits,
+) -> list[Finding]:
+    """Looks at a deployment, changes nothing, and returns the findings.
+
+    Args:
+        given: the settings.
+        app_path: of the application, MODULE:ATTRIBUTE; empty: none is looked at.
+        databases: whether to look at the databases without an application, too.
+        group: of brokers; None: none was named.
+        limits: from where on something is a warning.
+    """
+    examination = _Examination(given, limits)
+    app = examination.load(app_path) if app_path else None
+    with_databases = app is not None or databases
+    machine, of_broker, of_group, of_files = await asyncio.gather(
+        asyncio.to_thread(machine_look.look_at_machine),
+        examination.broker(),
+        examination.group(group) if group else _nothing(),
+        examination.files(),
+    )
+    # After the broker: what a database needs takes long to load, and a connection would wait for that.
+    stores = await examination.databases() if with_databases else []
+    software = examination.software
+    return [
+        *given.findings,
+        *contradictions(given.settings),
+        *machine_rules.versions(machine, software),
+        *of_broker,
+        *of_group,
+        *of_files,
+        *stores,
+        *(examination.findings),
+        *(await examination.application(app) if app is not None else ()),
+    ]
+
+
+async def _nothing() -> list[Finding]:
+    return []
+
+
+class _Examination:
+    """One look at a deployment.
+
+    Attributes:
+        findings: about the application as such.
+        software: what the broker calls itself; None: it was not asked.
+    """
+
+    def __init__(self, given: GivenSettings, limits: Limits) -> None:
+        self._given, self._run, self._limits = given, given.run, limits
+        self._facts = broker_rules.BrokerFacts()
+        self._serves = False
+        self._sound: set[str] = set()
+        self._address: BrokerAddress | None = None
+        self.findings: list[Finding] = []
+        self.software: str | None = None
+
+    def load(self, path: str) -> "App | None":
+        """Imports the application; None, with a finding, where that cannot be done."""
+        from headrace.app import load_app
+
+        try:
+            return load_app(path)
+        except HeadraceError as error:
+            self.findings.append(of_sentence("failed", "application", str(error)))
+            return None
+
+    async def broker(self) -> list[Finding]:
+        """Looks at the broker."""
+        address = self._run.broker or ""
+        if is_kafka(address):
+            return await self._kafka(address)
+        try:
+            parsed = self._address = BrokerAddress.parse(address)
+        except ValueError as error:
+            return [of_sentence("failed", f"broker {address}", str(error), "correct the address")]
+        answers = await broker_look.look_at_places(parsed)
+        found = list(broker_rules.places(answers))
+        self._serves = any(each.kind == "leads" for each in answers)
+        if self._serves:
+            said = await self._part("broker", broker_look.look_at_broker(parsed), found)
+            self._facts = said or self._facts
+        return found + list(self._of_facts())
+
+    def _of_facts(self) -> Iterator[Finding]:
+        facts = self._facts
+        yield from broker_rules.clock(facts, self._limits.clock_ms)
+        yield from broker_rules.health(facts)
+        if facts.status is not None:
+            self.software = facts.status.process[0].software if facts.status.process else ""
+        for process in facts.status.process if facts.status is not None else ():
+            yield machine_rules.disk(
+                machine_rules.DiskFacts(
+                    "the broker", process.disk_bytes, process.disk_free_bytes,
+                    broker_rules.grows_per_day(facts), process.refuse_percent,
+                ),
+                self._limits.disk_days,
+            )  # fmt: skip
+        yield from broker_rules.groups(
+            facts, messages_max=self._run.lag_messages_max, ms_max=self._run.lag_ms_max
+        )
+
+    async def _kafka(self, address: str) -> list[Finding]:
+        from headrace.transports.open import require_broker
+
+        found: list[Finding] = []
+        name = "Kafka cluster"
+        asked = require_broker(address, within_ms=_KAFKA_MS)
+        self._serves = await self._part(name, _true(asked), found) is not None
+        if self._serves:
+            found.append(
+                ok(name, "it answers; look at its topics and groups with Kafka's own tools")
+            )
+        return found
+
+    async def group(self, group: ExaminedGroup) -> list[Finding]:
+        """Looks at a group of brokers."""
+        address = self._run.broker or ""
+        settings = self._given.settings.part("group")
+        try:
+            parsed = BrokerAddress.parse(address)
+        except ValueError:
+            return []  # said of the broker already
+        found: list[Finding] = []
+        looking = broker_look.look_at_cluster(
+            group.record, parsed, cluster=group.cluster, group=group.name,
+            min_in_sync=1 if settings is None else settings.min_in_sync,
+        )  # fmt: skip
+        facts = await self._part("record of the group", looking, found)
+        return found if facts is None else list(cluster_rules.cluster(facts))
+
+    async def files(self) -> list[Finding]:
+        """Looks at certificates, keys, passwords and folders."""
+        servers = [] if self._tls is None else self._tls.places
+        of_servers = await asyncio.gather(*(machine_look.look_at_server(*one) for one in servers))
+        named = list(self._certificates()) + [one for one in of_servers if one is not None]
+        now = datetime.now(UTC)
+        found = list(machine_rules.certificates(named, now, self._limits.certificate_days))
+        if os.name == "posix":
+            modes = await asyncio.to_thread(lambda: list(self._modes()))
+            found += machine_rules.modes(one for one in modes if one is not None)
+        return found
+
+    @property
+    def _tls(self) -> BrokerAddress | None:
+        try:
+            parsed = BrokerAddress.parse(self._run.broker or "")
+        except ValueError:
+            return None
+        return parsed if parsed.tls is not None else None
+
+    def _certificates(self) -> Iterator[machine_rules.CertificateFacts]:
+        look = machine_look.look_at_certificate
+        for whose, part in (("broker", "broker"), ("gateway", "http")):
+            settings = self._given.settings.part(part)
+            if settings is not None and settings.tls_certificate is not None:
+                yield look(f"certificate of the {whose}", settings.tls_certificate)
+        broker = self._given.settings.broker
+        if broker is not None and broker.tls_client_ca is not None:
+            yield look("authorities of clients", broker.tls_client_ca, authorities=True)
+        client = self._tls.tls if self._tls else None
+        if client is not None and client.ca is not None:
+            yield look("authorities of the broker", client.ca, authorities=True)
+        if client is not None and client.certificate is not None:
+            yield look("certificate of this client", client.certificate)
+
+    def _modes(self) -> Iterator[machine_rules.FileFacts | None]:
+        settings = self._given.settings
+        for whose, part in (("broker", settings.broker), ("gateway", settings.http)):
+            if part is not None and part.tls_key is not None:
+                yield machine_look.look_at_secret(f"the {whose}'s key", part.tls_key)
+        try:
+            address = BrokerAddress.parse(self._run.broker or "")
+        except ValueError:
+            address = None
+        if address is not None and address.tls is not None and address.tls.key is not None:
+            yield machine_look.look_at_secret("this client's key", address.tls.key)
+        if address is not None and address.login is not None:
+            yield machine_look.look_at_secret("the password", address.login.password_file)
+        if self._given.data is not None:
+            yield machine_look.look_at_folder("the broker's folder", self._given.data)
+        for what, url in self._urls():
+            if url.startswith("sqlite:///"):
+                yield machine_look.look_at_folder(what, Path(url.removeprefix("sqlite:///")))
+
+    def _urls(self) -> list[tuple[str, str]]:
+        if self._run.event_store == self._run.read_models:
+            return [("event store and read models", self._run.event_store)]
+        return [("event store", self._run.event_store), ("read models", self._run.read_models)]
+
+    async def databases(self) -> list[Finding]:
+        """Looks at the databases of the application, and at the broker's archive."""
+        urls = [(what, url, False) for what, url in self._urls()]
+        archive = self._given.settings.part("archive")
+        if archive is not None:
+            urls.append(("archive", archive.url, True))
+        facts = await asyncio.gather(*(self._database(*one) for one in urls))
+        found = list(application_rules.databases(facts))
+        self._sound = {url for (_, url, _), one in zip(urls, facts, strict=True) if not one.trouble}
+        url = self._run.event_store
+        if url in self._sound and url.startswith("sqlite:///"):
+            room = await self._part(
+                "disk of the event store",
+                application_look.look_at_disk("the event store", url),
+                found,
+            )
+            if room is not None:
+                found.append(machine_rules.disk(room, self._limits.disk_days))
+        return found
+
+    async def _database(
+        self, what: str, url: str, archive: bool
+    ) -> application_rules.DatabaseFacts:
+        try:
+            async with asyncio.timeout(_PART_S):
+                return await application_look.look_at_database(what, url, archive=archive)
+        except Exception as error:  # noqa: BLE001 - any error means that the database cannot be used
+            return application_rules.DatabaseFacts(what, _sentence(error))
+
+    async def application(self, app: "App") -> list[Finding]:
+        """Compares the application with the broker, and looks at what it has parked and projected."""
+        found: list[Finding] = []
+        run = self._run
+        try:
+            declared = application_look.declared_topics(app, run)
+            found.append(ok("application", f"{app.name} can be loaded"))
+        except HeadraceError as error:
+            return [of_sentence("failed", "application", str(error), "correct it")]
+        found += broker_rules.service(self._facts, app.name, command_topic(app.name))
+        found += broker_rules.topics(self._facts, app.name, declared)
+        if not {run.event_store, run.read_models} <= self._sound:
+            return found
+        letters = await self._part("parked", application_look.look_at_parked(run), found)
+        found += application_rules.parked(
+            letters or [], count_min=run.letters_alarm_count, ms_max=run.letters_alarm_age_ms
+        )
+        if self._serves and self._has_events(app):
+            look = application_look.look_at_projections(app, run)
+            standing = await self._part("projections", look, found)
+            if standing is not None:
+                found += application_rules.projections(
+                    standing.lags, standing.without_tables,
+                    messages_max=run.lag_messages_max, ms_max=run.lag_ms_max,
+                )  # fmt: skip
+        return found
+
+    def _has_events(self, app: "App") -> bool:
+        """Whether the event topic is there; of a Kafka cluster that is seen when it is read."""
+        if self._address is None:
+            return True
+        return any(one.topic == event_topic(app.name) for one in self._facts.topics or ())
+
+    async def _part(self, name: str, looking: Awaitable[T], found: list[Finding]) -> T | None:
+        """Returns what a look found; None, with a finding, where it cannot be done."""
+        try:
+            async with asyncio.timeout(_PART_S):
+                return await looking
+        except Exception as error:  # noqa: BLE001 - any error means that the part cannot be used
+            found.append(of_sentence("failed", name, _sentence(error), "check that it runs"))
+            return None
+
+
+async def _true(asked: Awaitable[Any]) -> bool:
+    await asked
+    return True
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"it does not answer within {_PART_S} s; check that it runs"
+    return sentence_of(error) or f"{type(error).__name__}: {error}"

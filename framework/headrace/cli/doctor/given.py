@@ -1,0 +1,174 @@
+"""
+The settings of a deployment as `headrace doctor` is given them: those of a broker, and those of an application.
+
+    --config FILE ◀─ environment ◀─ --set      each overrides the one before
+    [store] [archive] [group]  ─▶ a broker     [run] [http]  ─▶ an application
+
+A file with names outside its tables is of one command, the one that knows them. What cannot be read is a finding,
+and the other side is looked at all the same. Used by the command; reads the file.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from headrace.cli.doctor.contradictions import DeploymentSettings
+from headrace.cli.doctor.findings import Finding, of_sentence
+from headrace.cli.queue.broker_options import OPTIONS
+from headrace.cli.settings import gather, names_in
+from headrace.gateway.settings import GatewaySettings
+from headrace.settings import Settings
+from headrace_mq.settings import ArchiveSettings, BrokerSettings, GroupSettings, StoreSettings
+
+__all__ = ["GivenSettings", "read_settings"]
+
+_BROKER: Final[Mapping[str, Any]] = {
+    "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
+}  # fmt: skip
+_APPLICATION: Final[Mapping[str, Any]] = {"run": Settings, "http": GatewaySettings}
+_FOLDER: Final = "store.directory"
+# As the options of `headrace broker` take them from the environment.
+_SWITCHES: Final[Mapping[str, str]] = {"1": "true", "yes": "true", "on": "true", "0": "false", "no": "false", "off": "false"}  # fmt: skip
+_ADVICE: Final = "correct it; docs/limits.md lists all settings"
+
+T = TypeVar("T")
+Values = dict[str, dict[str, Any]]
+
+
+class GivenSettings(NamedTuple):
+    """What a deployment was given.
+
+    Attributes:
+        settings: that could be read, for the pairs that contradict each other.
+        run: of the application, with the defaults where nothing was given.
+        data: the broker's folder; None: it was not named.
+        findings: about what could not be read.
+    """
+
+    settings: DeploymentSettings
+    run: Settings
+    data: Path | None
+    findings: list[Finding]
+
+
+def read_settings(
+    *,
+    file: Path | None,
+    environment: Mapping[str, str],
+    pairs: Iterable[str],
+    options: Mapping[str, Any],
+    given: Collection[str],
+) -> GivenSettings:
+    """Reads the settings of a broker and of an application.
+
+    Args:
+        file: in TOML, or None.
+        environment: of the process.
+        pairs: of `--set`.
+        options: of the command that are settings of the application, by their names, and `data`.
+        given: the options that are no defaults: these are strongest.
+    """
+    findings: list[Finding] = []
+    of_broker, of_application = _divided(pairs)
+    variables = [
+        f"{row.setting}={_switch(environment[row.variable])}"
+        for row in OPTIONS
+        if row.variable is not None and row.variable in environment and row.setting != _FOLDER
+    ]
+    owner = _owner(file, findings)
+
+    def values(kinds: Mapping[str, Any], more: list[str]) -> Values:
+        try:
+            own = file if owner is None or owner is kinds else None
+            return gather(kinds, file=own, environment=environment, pairs=more)
+        except typer.BadParameter as error:
+            findings.append(of_sentence("failed", "settings", error.message, _ADVICE))
+            return {part: {} for part in kinds}
+
+    broker = values(_BROKER, [*variables, *of_broker])
+    application = values(_APPLICATION, of_application)
+    named = options["data"] or broker["store"].get("directory")
+    run, run_given = _run(application["run"], options, given, findings)
+    return GivenSettings(
+        settings=DeploymentSettings(
+            _made(lambda: _broker(broker), findings) if any(broker.values()) else None,
+            run if run_given else None,
+            _made(lambda: GatewaySettings(**application["http"]), findings) if application["http"] else None,
+        ),
+        run=run,
+        data=None if named is None else Path(named),
+        findings=findings,
+    )  # fmt: skip
+
+
+def _divided(pairs: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the pairs that are of a broker, and those that are of an application."""
+    of_broker: list[str] = []
+    of_application: list[str] = []
+    for pair in pairs:
+        part, _, name = pair.partition("=")[0].rpartition(".")
+        mine = part in _BROKER if part else name in BrokerSettings.__struct_fields__
+        (of_broker if mine else of_application).append(pair)
+    return of_broker, of_application
+
+
+def _owner(file: Path | None, findings: list[Finding]) -> Mapping[str, Any] | None:
+    """Returns whose settings stand in a file outside its tables; None: none do, and both sides read it."""
+    try:
+        names = names_in(file)
+    except typer.BadParameter as error:
+        findings.append(of_sentence("failed", "settings", error.message, "name a file of TOML"))
+        return {}
+    if not names:
+        return None
+    of_application = names & Settings.model_fields.keys()
+    of_broker = names & {*BrokerSettings.__struct_fields__}
+    return _APPLICATION if len(of_application) > len(of_broker) else _BROKER
+
+
+def _switch(text: str) -> str:
+    return _SWITCHES.get(text.lower(), text)
+
+
+def _made(make: Callable[[], T], findings: list[Finding]) -> T | None:
+    try:
+        return make()
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = ".".join(map(str, wrong["loc"]))
+        said = f"{name}: {wrong['msg']}".removeprefix(": ")
+        findings.append(of_sentence("failed", "settings", said, _ADVICE))
+    except (TypeError, ValueError) as error:
+        findings.append(of_sentence("failed", "settings", str(error), _ADVICE))
+    return None
+
+
+def _broker(read: Values) -> BrokerSettings:
+    for part, needed, option in (("archive", "url", "--archive"), ("group", "record", "--record")):
+        if read[part] and needed not in read[part]:
+            raise ValueError(f"{part}.{needed} is missing; say where it is ({option})")
+    store = {"directory": Path(), **read["store"]}
+    return BrokerSettings(
+        store=StoreSettings(**store),
+        archive=ArchiveSettings(**read["archive"]) if read["archive"] else None,
+        group=GroupSettings(**read["group"]) if read["group"] else None,
+        **read["broker"],
+    )
+
+
+def _run(
+    read: dict[str, Any],
+    options: Mapping[str, Any],
+    given: Collection[str],
+    findings: list[Finding],
+) -> tuple[Settings, bool]:
+    """Returns the application's settings, and whether any was given."""
+    own = {name: value for name, value in options.items() if name != "data"}
+    chosen = {name: value for name, value in own.items() if name not in read or name in given}
+    made = _made(lambda: Settings(**{**read, **chosen}), findings)
+    if made is None:
+        return Settings(**own), False
+    return made, bool(read or set(given) - {"data", "broker"})

@@ -1,0 +1,148 @@
+"""Real brokers and applications in processes of their own, and what `headrace doctor` says of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+SECONDS_MAX = 60
+
+
+class Said(NamedTuple):
+    """What a doctor said: its exit status, and its checks by name."""
+
+    status: int
+    checks: dict[str, dict[str, str]]
+    text: str
+
+    def state(self, name: str) -> str:
+        return self.checks[name]["state"] if name in self.checks else "missing"
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """What is not well, by name."""
+        return {name: one["state"] for name, one in self.checks.items() if one["state"] != "ok"}
+
+
+class Deployment:
+    """A folder with processes that end with the test."""
+
+    def __init__(self, folder: Path, ends: ExitStack, free_port: Callable[[], int]) -> None:
+        self.folder, self._ends, self._free_port = folder, ends, free_port
+        self.address = ""
+        self.environment: dict[str, str] = {}
+
+    def _start(self, *words: str) -> "subprocess.Popen[str]":
+        log = (self.folder / "log").open("a", encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "headrace", *words], cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=log, env=self._surroundings(),
+        )  # fmt: skip
+        log.close()
+        self._ends.callback(end, process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert "ready" in line, (self.folder / "log").read_text(encoding="utf-8")
+        return process
+
+    def _surroundings(self) -> dict[str, str]:
+        own = {
+            name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")
+        }
+        return (
+            own | {"PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path])} | self.environment
+        )
+
+    def broker(self, *options: str, data: str = "broker") -> "subprocess.Popen[str]":
+        """Starts a broker; the last one is that of the doctor and the application."""
+        port = self._free_port()
+        self.address = f"127.0.0.1:{port}"
+        options = (*options, "--segment-size", "1MiB")
+        return self._start(
+            "broker", "--data", str(self.folder / data), "--port", str(port), *options
+        )
+
+    def application(self, path: str, *options: str) -> "subprocess.Popen[str]":
+        """Starts an application."""
+        return self._start("run", path, "--broker", self.address, *options)
+
+    def run(self, *words: str, status: int | None = 0) -> str:
+        """Runs a command of `headrace` to its end."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "headrace", *words], cwd=self.folder, text=True, check=False,
+            capture_output=True, env=self._surroundings(), timeout=SECONDS_MAX,
+        )  # fmt: skip
+        assert status is None or done.returncode == status, done
+        assert "Traceback" not in done.stderr + done.stdout
+        return done.stdout
+
+    def python(self, *words: str) -> str:
+        """Runs a program of the folder."""
+        done = subprocess.run(
+            [sys.executable, *words], cwd=self.folder, text=True, check=False, capture_output=True,
+            env=self._surroundings(), timeout=SECONDS_MAX,
+        )  # fmt: skip
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def broker_of_a_group(self, record: str, data: str) -> "subprocess.Popen[str]":
+        """Starts a further broker of a group, which is ready when it leads; returns at once."""
+        port = self._free_port()
+        self.address = f"127.0.0.1:{port}"
+        log = (self.folder / "log").open("a", encoding="utf-8")
+        process = subprocess.Popen(
+            [
+                sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self.folder / data), "--port", str(port),
+                "--record", record, "--segment-size", "1MiB",
+            ],
+            cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=log, env=self._surroundings(),
+        )  # fmt: skip
+        log.close()
+        self._ends.callback(end, process)
+        return process
+
+    def doctor(self, *words: str, address: str | None = None) -> Said:
+        """Runs the doctor; none of its answers is a traceback."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "headrace", "doctor", *words, "--json", "--broker", address or self.address],
+            cwd=self.folder, text=True, check=False, capture_output=True, env=self._surroundings(),
+            timeout=SECONDS_MAX,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr + done.stdout, done.stderr
+        found: Any = json.loads(done.stdout)
+        checks = {one["name"]: one for one in found["checks"]}
+        assert done.returncode == {"ok": 0, "warning": 1, "failed": 2}[found["state"]]
+        assert all(one["advice"] for one in found["checks"] if one["state"] != "ok")
+        return Said(done.returncode, checks, done.stdout)
+
+    def settled(self, *words: str) -> Said:
+        """Returns what the doctor says once nothing is wrong any more; an application takes a moment to begin."""
+        deadline = time.monotonic() + SECONDS_MAX
+        said = self.doctor(*words)
+        while said.troubles and time.monotonic() < deadline:
+            said = self.doctor(*words)
+        return said
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Deployment]:
+    with ExitStack() as ends:
+        yield Deployment(tmp_path, ends, free_port)

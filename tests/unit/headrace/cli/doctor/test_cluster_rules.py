@@ -1,0 +1,49 @@
+"""What is said of a group of brokers: its record, its leader, which brokers are in sync and which are out."""
+
+import pytest
+
+from headrace.cli.doctor.broker_rules import PlaceFacts, PlaceKind
+from headrace.cli.doctor.cluster_rules import ClusterFacts, cluster
+from headrace_mq.cluster.record import GroupRecord, Identity
+
+NAMES = ("h:1", "h:2", "h:3")
+
+
+def facts(
+    *members: str, named: tuple[str, ...] = NAMES, least: int = 1, **kinds: PlaceKind
+) -> ClusterFacts:
+    """A group that h:1 leads; `h2="silent"` is what a member answers, if it is not what it should be."""
+    record = GroupRecord(7, 3, "h:1", frozenset(Identity(name, "s") for name in members))
+    answers = {}
+    for name in {*members, "h:1"}:
+        kind = kinds.get(name.replace(":", ""), "leads" if name == "h:1" else "replica")
+        answers[name] = PlaceFacts(name, kind, "no broker answers: check that it runs")
+    return ClusterFacts(record, answers=answers, named=frozenset(named), min_in_sync=least)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (facts(*NAMES), {}),
+        (facts("h:1", "h:2"), {"replica h:3": "warning"}),
+        (facts("h:1"), {"in sync": "warning", "replica h:2": "warning", "replica h:3": "warning"}),
+        (facts("h:1", named=("h:1",), least=2), {"in sync": "failed"}),
+        (facts(*NAMES, named=("h:1", "h:2")), {"replica h:3": "warning"}),
+        (facts(*NAMES, h1="silent"), {"leader": "failed"}),
+        (facts(*NAMES, h1="replica"), {"leader": "failed"}),
+        (facts(*NAMES, h2="silent"), {"replica h:2": "warning"}),
+        (facts(*NAMES, h2="leads"), {"replica h:2": "warning"}),
+    ],
+)
+def test_a_group_is_whole_or_says_what_is_missing(
+    given: ClusterFacts, expected: dict[str, str]
+) -> None:
+    found = list(cluster(given))
+    fine = {"record of the group": "ok", "leader": "ok", "in sync": "ok"}
+    assert {each.name: each.state for each in found} == fine | expected
+    assert all(each.advice for each in found if each.state != "ok")
+
+
+def test_a_record_that_does_not_answer_is_a_failure() -> None:
+    (found,) = cluster(ClusterFacts(None, "the record does not answer; start its database"))
+    assert (found.state, found.advice) == ("failed", "start its database")
