@@ -7,8 +7,7 @@ uses the parts that run them. Nothing below this module knows it.
 
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +27,7 @@ from headrace.domain.registries import MessageType, bind_named, find_named, regi
 from headrace.domain.registry import Upcaster
 from headrace.domain.topics import CommandTopics
 from headrace.errors import DefinitionError, EventHandlerError, ProcessError, ProjectionNotFound
+from headrace.events.key_transport import with_keys
 from headrace.events.message_runner import MessageRunner
 from headrace.events.sealed_transport import seal_events
 from headrace.handlers.event_handlers import EventHandlers
@@ -42,13 +42,15 @@ from headrace.resources.parameters import Bind
 from headrace.running_app import (
     EventRunner,
     RunningApp,
+    ensure_topics,
     event_runner,
     read_only_reason,
     run_read_only,
+    schedule_of,
 )
 from headrace.serialization import JsonSerializer
 from headrace.settings import Settings
-from headrace.subjects.keys import SubjectKeys
+from headrace.subjects.keys import MemoryKeys, SubjectKeys
 from headrace.transports.base import Transport
 from headrace.transports.open import open_transport
 from headrace.watch.unsent_messages import check_listeners
@@ -56,7 +58,6 @@ from headrace.watch.unsent_messages import check_listeners
 if TYPE_CHECKING:  # the parts that run an application load a database driver: only when needed
     from headrace.projections.tables.read_models import ReadModels
     from headrace.tracing.traced_parts import Tracing
-    from headrace.transports.kafka.schedule import Schedule
 
 __all__ = ["App", "RunningApp", "load_app"]
 
@@ -97,6 +98,7 @@ class App(HandlerHolder):
         self._upcasters: list[tuple[MessageType, int, Upcaster]] = []
         self._tracing: Tracing | None = None
         self._keys: SubjectKeys | None = None
+        self._keys_in_memory = MemoryKeys()
 
     def add(self, *parts: Part) -> None:
         """Binds aggregate classes, deciders, projections, process managers and processes.
@@ -127,7 +129,7 @@ class App(HandlerHolder):
                 )
 
     def keep_keys(self, keys: SubjectKeys) -> None:
-        """Says where the keys of personal fields are: of commands, events and application messages."""
+        """Says where the keys of personal fields are; in the database of the events by default."""
         self._keys = keys
 
     def trace_with(self, tracing: "Tracing") -> None:
@@ -240,7 +242,11 @@ class App(HandlerHolder):
 
     @property
     def serializer(self) -> JsonSerializer:
-        """A serializer that knows every message type of the application."""
+        """A serializer that knows every message type; see `serializer_at` for personal fields."""
+        return self.serializer_at(None)
+
+    def serializer_at(self, event_store: str | None) -> JsonSerializer:
+        """Returns one with the keys in the database of the events; without its URL such keys raise."""
         applied = (each for some in self._aggregates.values() for each in some.event_types())
         commands, events, messages = registries(
             self.name,
@@ -251,7 +257,12 @@ class App(HandlerHolder):
         )
         CommandTopics(self.name, self.command_types)  # Raises where it cannot be said.
         check_listeners(self.name, self._listeners, events=set(events), commands=set(commands))
-        return JsonSerializer(commands, events, messages, self._keys)
+        if not any(each.personal for each in (commands, events, messages)):
+            return JsonSerializer(commands, events, messages)
+        from headrace.stores.subject_keys import keys_at
+
+        keys = keys_at(self._keys, event_store, self._keys_in_memory)
+        return JsonSerializer(commands, events, messages, keys)
 
     @asynccontextmanager
     async def client(self, settings: Settings) -> AsyncIterator[CommandBus]:
@@ -264,13 +275,15 @@ class App(HandlerHolder):
         """
         from headrace.projections.tables.read_models import ReadModels
 
-        serializer = self.serializer
+        # What stays in another process's memory is no place for keys and messages for later.
+        own = settings.event_store == "memory://"
+        serializer = self.serializer_at(None if own else settings.event_store)
         async with AsyncExitStack() as stack:
+            stack.callback(serializer.close)
             opening = open_transport(
                 settings.broker,
                 within_ms=settings.connect_ms,
-                # What stays in another process's memory is no place for it.
-                schedule=None if settings.event_store == "memory://" else _schedule(settings),
+                schedule=None if own else schedule_of(settings),
             )
             transport = await stack.enter_async_context(opening)
             # Opened at the first use only.
@@ -328,22 +341,22 @@ class App(HandlerHolder):
     ) -> AsyncIterator["RunningApp"]:
         from headrace.watch.watch import Watch
 
-        serializer = self.serializer
         if reason := read_only_reason(settings):
             async with run_read_only(self, settings, reason, self._bus) as running:
                 yield running
             return
         async with AsyncExitStack() as stack:
+            serializer = stack.enter_context(closing(self.serializer_at(settings.event_store)))
             opening = open_databases(settings, serializer)
             store, letters, read_models = await stack.enter_async_context(opening)
             for projection in self._projections.values():
                 await read_models.ensure(projection)
-            transport = await stack.enter_async_context(_transport(settings, clock))
-            messages = transport
+            messages = await stack.enter_async_context(_transport(settings, clock))
+            transport = with_keys(messages, serializer)
             if self._tracing is not None:
                 store = self._tracing.store(store)
                 transport = self._tracing.transport(transport, self.name)
-            topics = await self._ensure_topics(transport, settings)
+            topics = await ensure_topics(self.name, self.command_types, transport, settings)
             # Before the seal, which is for events: the bus sends commands only.
             bus = self._bus(transport, serializer, settings, read_models, clock)
             transport, belief = await seal_events(transport, self.name, store, serializer)
@@ -397,15 +410,6 @@ class App(HandlerHolder):
             local = settings or Settings(read_models=f"sqlite:///{Path(folder) / 'read.db'}")
             async with self._run(local.model_copy(update={"broker": None}), clock) as running:
                 yield running
-
-    async def _ensure_topics(self, transport: Transport, settings: Settings) -> list[str]:
-        commands = list(CommandTopics(self.name, self.command_types).chosen())
-        for topic in commands:
-            await transport.ensure_topic(topic, queues=settings.command_queues, forever=False)
-        await transport.ensure_topic(
-            f"{self.name}.events", queues=settings.event_queues, forever=True
-        )
-        return commands
 
     def _runners(
         self,
@@ -473,17 +477,10 @@ def _transport(
     settings: Settings, clock: MovedClock | None
 ) -> AbstractAsyncContextManager[Transport]:
     """Opens the transport of a service, which publishes what is due where the queue does not."""
-    schedule = _schedule(settings)
+    later = schedule_of(settings)
     return open_transport(
-        settings.broker, name=settings.name, schedule=schedule, dispatches=True, clock=clock
+        settings.broker, name=settings.name, schedule=later, dispatches=True, clock=clock
     )
-
-
-def _schedule(settings: Settings) -> "Callable[[], Awaitable[Schedule]]":
-    """Returns what opens the messages for later, where the queue keeps none."""
-    from headrace.stores.open import open_schedule
-
-    return partial(open_schedule, settings.event_store)
 
 
 def load_app(path: str) -> App:

@@ -112,6 +112,7 @@ class CommandBus:
         self._name = name
         self._transport = transport
         self._serializer = serializer
+        self._cipher = serializer.cipher
         self._timeout_ms = settings.result_timeout_ms
         # A semaphore of asyncio wakes its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
@@ -146,6 +147,7 @@ class CommandBus:
 
         Raises:
             CommandRefused: the queue did not take it.
+            SubjectKeysError: the key of its personal fields cannot be read or made.
             CommandTimeout: the queue did not say whether it took it.
             ValueError: the deadline has no zone.
         """
@@ -167,8 +169,11 @@ class CommandBus:
 
         Raises:
             CommandRefused: the queue did not take it.
+            SubjectKeysError: the key of its personal fields cannot be read or made.
             CommandTimeout: the queue did not say whether it took it.
         """
+        if self._cipher is not None:
+            await self._cipher.make_ahead((envelope.command,))
         async with self._room:
             await self._publish(envelope)
 
@@ -201,6 +206,7 @@ class CommandBus:
             CommandTimeout: no result came in time: the outcome is unknown.
             NotYetHandled: there is a result, but `wait_for` was not reached in time.
             CommandRefused: the queue did not take it.
+            SubjectKeysError: the key of its personal fields cannot be read or made.
             DefinitionError: `wait_for` names a projection that is not part of the application.
         """
         names = () if wait_for == EXECUTED else _names(wait_for)
@@ -209,6 +215,8 @@ class CommandBus:
                 raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
         envelope = _envelope(command, command_id, None, items, self._by(deadline))
+        if self._cipher is not None:
+            await self._cipher.make_ahead((command,))
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if not names:
             result = await self._result(envelope, wait_ms)

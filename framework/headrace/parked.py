@@ -103,9 +103,8 @@ class ParkingApp(Protocol):
         """The commands that it handles."""
         ...
 
-    @property
-    def serializer(self) -> Any:
-        """Knows its messages."""
+    def serializer_at(self, event_store: str | None) -> Any:
+        """Returns what knows its messages, and keys in the database of the events."""
         ...
 
     def projection(self, name: str) -> Projection[Any]:
@@ -331,7 +330,8 @@ async def open_parked(
         MessageQueueError, sqlalchemy.exc.SQLAlchemyError, OSError: something cannot be reached.
     """
     async with AsyncExitStack() as stack:
-        serializer = app.serializer
+        serializer = app.serializer_at(settings.event_store)
+        stack.callback(serializer.close)
         opening = open_databases(settings, serializer)
         store, letters, models = await stack.enter_async_context(opening)
         transport = bus = None

@@ -17,8 +17,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
@@ -27,6 +32,8 @@ from pydantic import BaseModel
 from headrace._runtime.clock import MovedClock
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus, CommandResult
+from headrace.domain.message import Command
+from headrace.domain.topics import CommandTopics
 from headrace.errors import HeadraceError, ReadOnlyDatabase
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.letters import CommandLetters
@@ -53,9 +60,18 @@ if TYPE_CHECKING:  # both load a database driver: only when an application runs
     from headrace.stores.base import EventStore
     from headrace.subscriptions.reader import Reader
     from headrace.transports.base import Transport
+    from headrace.transports.kafka.schedule import Schedule
     from headrace.watch.watch import Watch
 
-__all__ = ["EventRunner", "RunningApp", "event_runner", "read_only_reason", "run_read_only"]
+__all__ = [
+    "EventRunner",
+    "RunningApp",
+    "ensure_topics",
+    "event_runner",
+    "read_only_reason",
+    "run_read_only",
+    "schedule_of",
+]
 
 log = get_logger(__name__)
 
@@ -120,6 +136,7 @@ class RunningApp:
         projections: what keeps them up to date.
         readers: all that read its events, by name; each tells how it is doing in its `status`.
         watch: their lag and alarms; None where nothing runs.
+        serializer: encodes and decodes its messages.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
         resources: what its handlers get besides messages; None where nothing runs.
         read_only: why its databases can only be read: nothing runs then, and commands are refused;
@@ -138,7 +155,7 @@ class RunningApp:
         serializer: "Serializer",
     ) -> None:
         self._projection = projection
-        self._serializer = serializer
+        self.serializer = serializer
         self.bus = bus
         self.store = store
         self.read_models = read_models
@@ -189,7 +206,7 @@ class RunningApp:
         """Returns what takes up parked instances of a process: `all()`, `retry(key)`, `skip(key)`."""
         from headrace.processes.stuck import StuckInstances
 
-        return StuckInstances(process, self.read_models, self.store, self._serializer)
+        return StuckInstances(process, self.read_models, self.store, self.serializer)
 
     def process_letters(self, manager: "ProcessManager | Process[Any]") -> "ReaderLetters":
         """Returns the aggregates that a process manager has parked; `all()`, `retry(id)`, `skip(id)`.
@@ -202,7 +219,7 @@ class RunningApp:
 
         if self.resources is not None and not isinstance(manager, Process):
             manager = manager.bound(self.resources.bind)
-        return letters_of(manager, self.bus, self.read_models, self.store, self._serializer)
+        return letters_of(manager, self.bus, self.read_models, self.store, self.serializer)
 
     async def seen(
         self, projection: Projection[Any], result: CommandResult, *, timeout_ms: int = 10_000
@@ -287,7 +304,7 @@ class RunningApp:
             name=name,
             store=self.store,
             transport=transport,
-            serializer=self._serializer,
+            serializer=self.serializer,
             settings=settings,
         )
         self.lineage = lineage = LineageCheck(
@@ -376,7 +393,8 @@ async def run_read_only(
         sqlalchemy.exc.SQLAlchemyError, OSError: a database cannot be read.
     """
     async with AsyncExitStack() as stack:
-        serializer = app.serializer
+        serializer = app.serializer_at(settings.event_store)
+        stack.callback(serializer.close)
         opening = open_databases(settings, serializer)
         store, letters, read_models = await stack.enter_async_context(opening)
         for projection in app.projections.values():
@@ -431,3 +449,21 @@ class _RefusingTransport(LocalTransport):
             f"the service is read-only and takes no commands: {self._reason}; start it again when"
             " the file can be written"
         )
+
+
+async def ensure_topics(
+    name: str, command_types: Collection[type[Command]], transport: "Transport", settings: Settings
+) -> list[str]:
+    """Makes the topics of commands and events where there are none; returns those of commands."""
+    commands = list(CommandTopics(name, command_types).chosen())
+    for topic in commands:
+        await transport.ensure_topic(topic, queues=settings.command_queues, forever=False)
+    await transport.ensure_topic(f"{name}.events", queues=settings.event_queues, forever=True)
+    return commands
+
+
+def schedule_of(settings: Settings) -> "Callable[[], Awaitable[Schedule]]":
+    """Returns what opens the messages for later, where the queue keeps none."""
+    from headrace.stores.open import open_schedule
+
+    return partial(open_schedule, settings.event_store)

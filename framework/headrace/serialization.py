@@ -87,6 +87,11 @@ class Serializer(Protocol):
     one of `NoEventStream`.
     """
 
+    @property
+    def cipher(self) -> FieldCipher | None:
+        """Seals and opens personal fields; None: no message has any."""
+        ...
+
     def encode_command(self, envelope: CommandEnvelope) -> bytes:
         """Encodes a command with its envelope."""
         ...
@@ -193,7 +198,7 @@ class JsonSerializer:
         commands: the command types that may come in.
         events: the event types that may come in.
         messages: the application messages that may come in; none by default.
-        keys: of personal fields; None: no message has any.
+        keys: of personal fields; None: no message may have any.
 
     Raises:
         DefinitionError: a message has personal fields, and there are no keys.
@@ -212,8 +217,8 @@ class JsonSerializer:
         personal = any(each.personal for each in (commands, events, self._messages))
         if personal and keys is None:
             raise DefinitionError(
-                "messages have personal fields, and nothing keeps their keys: say where with"
-                " app.keep_keys(FolderKeys(FOLDER)) of headrace.subjects.folder"
+                "messages have personal fields, and nothing keeps their keys: give keys, such as"
+                " DatabaseKeys(URL) of headrace.stores.subject_keys"
             )
         # Not shared: a rebuild begins without keys that were destroyed since.
         self._cipher = FieldCipher(keys) if personal and keys is not None else None
@@ -227,6 +232,16 @@ class JsonSerializer:
     def events(self) -> Registry[DomainEvent]:
         """The event types that may come in."""
         return self._events
+
+    @property
+    def cipher(self) -> FieldCipher | None:
+        """Seals and opens personal fields; None: no message has any."""
+        return self._cipher
+
+    def close(self) -> None:
+        """Closes what the key store has opened."""
+        if self._cipher is not None:
+            self._cipher.close()
 
     @property
     def subject_keys(self) -> SubjectKeys:

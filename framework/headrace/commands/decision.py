@@ -22,7 +22,7 @@ from headrace.commands.command_handlers import (
 )
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream, Rejection
-from headrace.errors import AggregateExists, CommandExpired, DomainError
+from headrace.errors import AggregateExists, CommandExpired, DomainError, SubjectKeysError
 from headrace.serialization import CommandEnvelope, Serializer
 
 __all__ = ["CommandDecider", "Crashed", "Decision", "DecisionFailed", "Recorded", "Repeated"]
@@ -102,6 +102,7 @@ class CommandDecider:
     def __init__(self, *, handlers: HandlerTable, serializer: Serializer, clock: Clock) -> None:
         self._handlers = handlers.by_type
         self._serializer = serializer
+        self._cipher = serializer.cipher
         self._clock = clock
 
     async def decide(self, envelope: CommandEnvelope, state: StateOfAggregate) -> Decision:
@@ -139,15 +140,23 @@ class CommandDecider:
         if error is not None and not isinstance(error, DomainError):
             return Crashed(error)
         try:
+            await self._make_keys(envelope, run)
             if error is not None:
                 return self._rejected(envelope, state, run, error)
             return self._done(envelope, state, run)
+        except SubjectKeysError as raised:  # their place may be away for a moment
+            return Crashed(raised)
         except Exception as raised:  # noqa: BLE001 - a user's event may hold anything; returned
             return DecisionFailed(
                 error="SerializationError",
                 sentence=f"the decision does not encode: {raised}",
                 trace=traceback_of(raised),
             )
+
+    async def _make_keys(self, envelope: CommandEnvelope, run: HandlerRun) -> None:
+        if self._cipher is not None:
+            recorded = () if run.aggregate is None else run.aggregate.recorded
+            await self._cipher.make_ahead((envelope.command, *recorded, *run.messages))
 
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
         aggregate = run.aggregate

@@ -21,7 +21,13 @@ from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
 from headrace.bus import CommandBus
 from headrace.domain.message import Command
-from headrace.errors import CommandRefused, CommandTimeout, ReadOnlyDatabase
+from headrace.errors import (
+    CommandRefused,
+    CommandTimeout,
+    ReadOnlyDatabase,
+    SerializationError,
+    SubjectKeysError,
+)
 from headrace.gateway import request as reading
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
@@ -82,8 +88,11 @@ class Commands:
         fields = await reading.json_object(
             request, bytes_max=self._settings.body_bytes_max, within_ms=self._settings.body_ms
         )
-        command = self._command(command_type, fields, command_id)
+        command = self._command(command_type, fields)
         try:
+            if self._serializer.cipher is not None:
+                await self._serializer.cipher.make_ahead((command,))
+            self._check_encodes(command, command_id)
             if wished.respond_async:
                 return await self._hand_over(command, command_id, wait_ms)
             result = await self._bus.execute(command, command_id=command_id, timeout_ms=wait_ms)
@@ -92,7 +101,7 @@ class Commands:
                 503, "read-only", "Read-only service", str(error),
                 command_id=command_id, aggregate_id=command.aggregate_id,
             ) from error  # fmt: skip
-        except CommandRefused as error:
+        except (CommandRefused, SubjectKeysError) as error:
             self._unavailable(command, command_id, error)
         except CommandTimeout as error:
             await self._overdue(command, command_id, error)
@@ -110,9 +119,7 @@ class Commands:
         wait_ms = min(wished.wait_ms, most)
         return wait_ms, {"Preference-Applied": f"wait={wait_ms // 1_000}"}
 
-    def _command(
-        self, command_type: type[Command], fields: dict[str, Any], command_id: str
-    ) -> Command:
+    def _command(self, command_type: type[Command], fields: dict[str, Any]) -> Command:
         name = command_type.message_name
         unstorable = list(reading.unstorable(fields))
         if unstorable:
@@ -129,15 +136,19 @@ class Commands:
         except ValueError as error:
             wrong = {"field": command_type.aggregate_id_field, "sentence": str(error)}
             raise invalid(str(error), [wrong]) from error
+        return command
+
+    def _check_encodes(self, command: Command, command_id: str) -> None:
         envelope = CommandEnvelope(
             command=command, command_id=command_id, correlation_id=command_id
         )
         try:
             self._serializer.encode_command(envelope)
-        except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
-            sentence = f"{name} cannot be sent with these values: {error}"
+        except (
+            ValueError, TypeError, OverflowError, SerializationError, msgspec.MsgspecError,
+        ) as error:  # fmt: skip
+            sentence = f"{command.message_name} cannot be sent with these values: {error}"
             raise invalid(sentence, [{"field": "", "sentence": sentence}]) from error
-        return command
 
     async def _hand_over(self, command: Command, command_id: str, wait_ms: int) -> Response:
         try:

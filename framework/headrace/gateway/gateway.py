@@ -88,7 +88,7 @@ class Gateway:
         commands = Commands(
             catalogue=catalogue,
             bus=running.bus,
-            serializer=app.serializer,
+            serializer=running.serializer,
             settings=settings,
             broker_away=self._broker_away,
         )

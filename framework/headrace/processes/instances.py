@@ -37,6 +37,7 @@ from headrace.stores.database.tables import (
     process_journal,
     processes,
 )
+from headrace.subjects.keys import NewSubject
 
 __all__ = [
     "DONE",
@@ -245,7 +246,7 @@ class Work(Generic[S]):
 
     def _park(self, instance: Instance, stream: EventStream, error: Exception) -> None:
         key, sentence = instance.instance, failure_of(stream, error)
-        if self._parking is None:
+        if self._parking is None or isinstance(error, NewSubject):
             raise ReactionFailed(key, stream.aggregate_id, sentence) from error
         room = self._parking.room
         if room is not None and len(self._failed) >= room:

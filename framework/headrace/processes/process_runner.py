@@ -49,6 +49,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
+from headrace.subjects.keys import NewSubject, no_new_keys
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import BatchReaction, Reader
@@ -288,11 +289,18 @@ class ProcessRunner(BatchReaction):
             serializer=self._serializer,
             parking=parking if park else None,
         )
+
+        async def keep() -> Taken | Outdated | VersionsMissing:
+            # The transaction may lock the database that has the keys.
+            with no_new_keys():
+                return await self._read_models.transact(partial(work, now=self._clock.now()))
+
         while True:
-            outcome: Taken | Outdated | VersionsMissing = await self._persist(
-                lambda: self._read_models.transact(partial(work, now=self._clock.now())),
-                "keep the instances",
-            )
+            try:
+                outcome = await self._persist(keep, "keep the instances")
+            except ReactionFailed as failed:
+                await self._make_key(failed)
+                continue
             if isinstance(outcome, Taken):
                 return outcome.commands
             if isinstance(outcome, VersionsMissing):
@@ -301,6 +309,13 @@ class ProcessRunner(BatchReaction):
                 continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "rebuild a state")
+
+    async def _make_key(self, failed: ReactionFailed) -> None:
+        """Makes the key that a command lacked; raises the error again where it was none."""
+        new, cipher = failed.__cause__, self._serializer.cipher
+        if cipher is None or not isinstance(new, NewSubject):
+            raise failed
+        await self._persist(partial(cipher.make_key_ahead, new.subject), "make a key")
 
     async def _missing(self, missing: VersionsMissing) -> Sequence[EventStream]:
         """Returns the next missing versions of an aggregate, in order."""

@@ -132,6 +132,9 @@ def decode_batch(
     """
     streams: list[EventStream] = []
     end: dict[QueueId, int] = {}
+    messages = list(messages)
+    if serializer.cipher is not None:
+        serializer.cipher.find_all(message.body for message in messages)
     for message in messages:
         end[message.queue] = message.offset + 1
         if message.headers.get("kind") == "rejection":

@@ -116,6 +116,9 @@ class Decoder:
         Raises:
             Undecodable: the first message that does not decode.
         """
+        cipher = self._serializer.cipher
+        if cipher is not None:
+            cipher.find_all(portion.bodies)
         offsets: list[int] = []
         told: list[Told] = []
         counts: list[int] = []

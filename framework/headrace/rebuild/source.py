@@ -87,7 +87,9 @@ async def open_events(
     # What another process has in memory cannot be read here.
     store_url = None if event_store_url == "memory://" else event_store_url
     async with AsyncExitStack() as opened:
-        truth = await opened.enter_async_context(open_truth(store_url, application.serializer))
+        serializer = application.serializer_at(store_url)
+        opened.callback(serializer.close)
+        truth = await opened.enter_async_context(open_truth(store_url, serializer))
         topic, origin = None, None
         if broker is not None:
             name = event_topic(application.name)
@@ -111,7 +113,7 @@ async def open_events(
             )
         means = Means(
             feed=events.read,
-            serializer=application.serializer,
+            serializer=serializer,
             missing=truth.missing,
             live_wait_ms=live_wait_ms,
             starts=events.starts,

@@ -12,15 +12,17 @@ messages are opened before their upcasters see them. Used by `serialization` and
 """
 
 import base64
+import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from pydantic_core import to_jsonable_python
 
 from headrace.errors import ExtraMissing, SerializationError
-from headrace.subjects.keys import KeptKeys, SubjectKeys
+from headrace.subjects.keys import KeptKeys, LostKey, SubjectKeys
 from headrace.subjects.personal import Personal
 
 __all__ = ["SEALED", "FieldCipher"]
@@ -28,6 +30,10 @@ __all__ = ["SEALED", "FieldCipher"]
 # The one key of the object that stands for a personal value.
 SEALED: Final = "$personal"
 _SEALED_JSON: Final = b'"$personal"'
+# The subject of a sealed value within a message, as a text in JSON.
+_SUBJECT: Final = re.compile(rb'"\$personal":\["((?:[^"\\]|\\.)*)",')
+# Subjects whose text in JSON is their text here.
+_PLAIN: Final = frozenset((str, int, UUID))
 # Random: 2**32 values of one subject could share a key before two nonces of 96 bits may meet.
 _NONCE_BYTES: Final = 12
 
@@ -57,6 +63,45 @@ class FieldCipher:
         self._kept = KeptKeys(keys)
         self._cipher = AESGCM
         self._invalid: type[Exception] = InvalidTag
+
+    async def make_ahead(self, messages: Iterable[Any]) -> None:
+        """Makes the keys that messages need, without holding up the event loop where that takes long.
+
+        Args:
+            messages: commands, events or application messages that are encoded next.
+
+        Raises:
+            SubjectKeysError: a key cannot be read or made.
+        """
+        if self._kept.asks_ahead:
+            await self._kept.ahead(_subjects_of(messages), make=True)
+
+    async def make_key_ahead(self, subject: str) -> None:
+        """Like `make_ahead`, for a subject."""
+        await self._kept.ahead((subject,), make=True)
+
+    async def find_ahead(self, bodies: Iterable[bytes]) -> None:
+        """Reads the keys that messages need, all at once, without holding up the event loop.
+
+        Args:
+            bodies: messages that are decoded next.
+
+        Raises:
+            SubjectKeysError: the keys cannot be read.
+        """
+        if self._kept.asks_ahead:
+            await self._kept.ahead(_subjects_in(bodies), make=False)
+
+    def find_all(self, bodies: Iterable[bytes]) -> None:
+        """Like `find_ahead`; blocks."""
+        if self._kept.asks_ahead:
+            self._kept.find_all(_subjects_in(bodies))
+
+    def close(self) -> None:
+        """Closes what the key store has opened, if it has a `close`; it opens it again where needed."""
+        close = getattr(self.keys, "close", None)
+        if close is not None:
+            close()
 
     def seal_json(self, name: str, personal: Mapping[str, Personal], data: bytes) -> bytes:
         """Like `seal`, for the fields of a message in JSON."""
@@ -104,7 +149,7 @@ class FieldCipher:
             data: its fields as stored; stays as it is.
 
         Raises:
-            SerializationError: a value is not what was stored.
+            SerializationError: a value is not what was stored, or its key was lost.
             SubjectKeysError: the key cannot be read.
         """
         found = [
@@ -129,8 +174,25 @@ class FieldCipher:
             plain = self._cipher(key).decrypt(
                 made[:_NONCE_BYTES], made[_NONCE_BYTES:], _encode((name, field, whose))
             )
+        except LostKey as error:
+            raise SerializationError(f"{name}: {field} cannot be read: {error}") from error
         except (TypeError, ValueError, self._invalid) as error:
             raise SerializationError(
                 f"{name}: the personal field {field} is not what was stored"
             ) from error
         return _decode(plain)
+
+
+def _subjects_of(messages: Iterable[Any]) -> Iterator[str]:
+    for message in messages:
+        for mark in type(message).message_personal.values():
+            subject = getattr(message, mark.subject)
+            if type(subject) in _PLAIN and subject != "":
+                yield str(subject)
+
+
+def _subjects_in(bodies: Iterable[bytes]) -> Iterator[str]:
+    for body in bodies:
+        if _SEALED_JSON in body:
+            for found in _SUBJECT.finditer(body):
+                yield _decode(b'"%b"' % found[1])

@@ -2,17 +2,36 @@
 The port of subjects' keys, an adapter in memory, and how long a process keeps a key.
 
 A key store answers at once, because it is asked where a message is encoded or decoded. What is destroyed
-stays known as destroyed: a subject never gets a second key. Used by `cipher`; uses nothing.
+stays known as destroyed: a subject never gets a second key. A store that is far away is asked for many
+keys ahead, before messages are encoded or decoded. Used by `cipher`.
 """
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["KEPT_MAX", "KEPT_S", "KEY_BYTES", "KeptKeys", "MemoryKeys", "Subject", "SubjectKeys"]
+from headrace.errors import SubjectKeysError
+
+__all__ = [
+    "KEPT_MAX",
+    "KEPT_S",
+    "KEY_BYTES",
+    "KeptKeys",
+    "KeyWrap",
+    "LostKey",
+    "ManyKeys",
+    "MemoryKeys",
+    "NewSubject",
+    "Subject",
+    "SubjectKeys",
+    "no_new_keys",
+]
 
 # AES-256.
 KEY_BYTES: Final = 32
@@ -21,6 +40,39 @@ KEY_BYTES: Final = 32
 KEPT_S: Final = 10.0
 # Keys that a process keeps: 10,000 subjects that are read in turn, in about 3 MB.
 KEPT_MAX: Final = 10_000
+# Keys in one request to a store: its answer has some 50 KB.
+ASKED_MAX: Final = 500
+
+_no_new_keys: ContextVar[bool] = ContextVar("no_new_keys", default=False)
+
+
+class NewSubject(SubjectKeysError):
+    """A key cannot be made here and now; make it ahead, and encode again.
+
+    Attributes:
+        subject: whose.
+    """
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"{subject!r} has no key yet")
+        self.subject = subject
+
+
+class LostKey(SubjectKeysError):
+    """A key store knows of no key, and of no forgetting."""
+
+
+@contextmanager
+def no_new_keys() -> Iterator[None]:
+    """Within a transaction that locks a whole database: a store that may be in it makes no key.
+
+    What needs one raises `NewSubject` instead of waiting for a lock that is never given.
+    """
+    before = _no_new_keys.set(True)
+    try:
+        yield
+    finally:
+        _no_new_keys.reset(before)
 
 
 class Subject(NamedTuple):
@@ -56,6 +108,39 @@ class SubjectKeys(Protocol):
 
     def subjects(self) -> Iterable[Subject]:
         """Returns every subject, by id."""
+        ...
+
+
+@runtime_checkable
+class ManyKeys(SubjectKeys, Protocol):
+    """A key store that answers for many subjects at once, such as a database.
+
+    It knows those without a key from those that were forgotten. So a value whose key was lost is an
+    error, and does not look forgotten.
+    """
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        """Returns keys by subject; None: destroyed; left out: it never had one here."""
+        ...
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        """Returns keys by subject, made durably where there never was one; None: destroyed."""
+        ...
+
+
+class KeyWrap(Protocol):
+    """Encrypts keys before they are stored, as a service for keys (KMS) does; may be called by several threads.
+
+    Its errors leave the key store as `SubjectKeysError`. A process asks at most once in `KEPT_S` seconds for
+    each subject.
+    """
+
+    def wrap(self, subject: str, key: bytes) -> bytes:
+        """Returns a key encrypted; bind it to the subject where you can."""
+        ...
+
+    def unwrap(self, subject: str, wrapped: bytes) -> bytes:
+        """Returns the key of what `wrap` returned."""
         ...
 
 
@@ -97,29 +182,101 @@ class KeptKeys:
 
     def __init__(self, keys: SubjectKeys, clock: Callable[[], float] = time.monotonic) -> None:
         self._keys = keys
+        self._many = keys if isinstance(keys, ManyKeys) else None
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, bytes | None]] = OrderedDict()
+        # What callers wait for, by whether keys are made. One request at a time takes all of it.
+        self._wanted: dict[bool, dict[str, None]] = {False: {}, True: {}}
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the store is to be asked ahead, for many keys at once."""
+        return self._many is not None
 
     def find(self, subject: str) -> bytes | None:
-        """Returns a subject's key; None: it has none."""
-        return self._get(subject, self._keys.find)
+        """Returns a subject's key; None: it was destroyed, or the store does not know.
+
+        Raises:
+            LostKey: the store knows that the subject has none.
+            SubjectKeysError: as the store's `find`.
+        """
+        kept = self._fresh(subject)
+        if kept is not None:
+            return kept[1]
+        if self._many is None:
+            return self._keep({subject: self._keys.find(subject)})[subject]
+        found = self._keep(self._many.find_many([subject]))
+        if subject not in found:
+            raise LostKey(
+                f"there is no key of {subject!r}, and no note that it was forgotten: the keys are in"
+                " another place, or were lost; name the place or restore them, or forget the subject:"
+                " headrace subject forget"
+            )
+        return found[subject]
 
     def make(self, subject: str) -> bytes | None:
-        """Returns a subject's key, made if need be; None: it was destroyed."""
-        key = self._get(subject, self._keys.make)
-        if key is None:  # It may have been looked for before it was made.
-            self._kept.pop(subject, None)
-            key = self._get(subject, self._keys.make)
-        return key
+        """Returns a subject's key, made if need be; None: it was destroyed.
 
-    def _get(self, subject: str, ask: Callable[[str], bytes | None]) -> bytes | None:
-        now = self._clock()
-        kept = self._kept.get(subject)
-        if kept is not None and now < kept[0]:
+        Raises:
+            NewSubject: `no_new_keys` is in force, and the subject may have none.
+        """
+        kept = self._fresh(subject)
+        # A store that is not one of many keys may have been asked before the key was made.
+        if kept is not None and (kept[1] is not None or self._many is not None):
             return kept[1]
-        key = ask(subject)
-        self._kept[subject] = (now + KEPT_S, key)
-        self._kept.move_to_end(subject)
-        if len(self._kept) > KEPT_MAX:
+        if self._many is not None and _no_new_keys.get():
+            raise NewSubject(subject)
+        return self._keep({subject: self._keys.make(subject)})[subject]
+
+    def find_all(self, subjects: Iterable[str]) -> None:
+        """Asks for many keys at once where the store can; `find` has them for a while then."""
+        wanted = self._unknown(subjects)
+        for first in range(0, len(wanted), ASKED_MAX):
+            self._ask(wanted[first : first + ASKED_MAX], make=False)
+
+    async def ahead(self, subjects: Iterable[str], *, make: bool) -> None:
+        """Like `find_all`, or makes keys, without holding up the event loop.
+
+        Callers at one time share requests.
+        """
+        wanted = self._unknown(subjects)
+        if not wanted:
+            return
+        together = self._wanted[make]
+        together.update(dict.fromkeys(wanted))
+        async with self._lock():
+            while wanted := self._unknown(wanted):
+                asked = list(dict.fromkeys([*wanted, *self._unknown(together)]))[:ASKED_MAX]
+                for each in asked:
+                    together.pop(each, None)
+                await asyncio.to_thread(self._ask, asked, make=make)
+                wanted = wanted[ASKED_MAX:]
+
+    def _lock(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._turn is None or self._turn[0] is not loop:
+            self._turn = (loop, asyncio.Lock())
+        return self._turn[1]
+
+    def _ask(self, subjects: list[str], *, make: bool) -> None:
+        if self._many is not None:
+            self._keep((self._many.make_many if make else self._many.find_many)(subjects))
+
+    def _unknown(self, subjects: Iterable[str]) -> list[str]:
+        if self._many is None:
+            return []
+        return [each for each in dict.fromkeys(subjects) if self._fresh(each) is None]
+
+    def _fresh(self, subject: str) -> tuple[float, bytes | None] | None:
+        kept = self._kept.get(subject)
+        return None if kept is None or self._clock() >= kept[0] else kept
+
+    def _keep(self, found: Mapping[str, bytes | None]) -> Mapping[str, bytes | None]:
+        until = self._clock() + KEPT_S
+        for subject, key in found.items():
+            self._kept.pop(subject, None)
+            self._kept[subject] = (until, key)
+        while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
-        return key
+        return found

@@ -16,7 +16,13 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError, ProgrammingError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import CommandRefused, CommandTimeout, HeadraceError, ProjectionError
+from headrace.errors import (
+    CommandRefused,
+    CommandTimeout,
+    HeadraceError,
+    ProjectionError,
+    SubjectKeysError,
+)
 from headrace.stores.database.refusals import Blame, blame_of
 
 __all__ = ["blames_event", "claims_outage", "is_outage"]
@@ -49,6 +55,8 @@ def is_outage(error: BaseException) -> bool:
         return error.connection_invalidated or not mistaken
     if isinstance(error, StatementError):
         return False
+    if isinstance(error, SubjectKeysError):
+        return error.__cause__ is not None and is_outage(error.__cause__)
     if isinstance(error, CommandRefused):
         # A command that is too large for the queue stays too large.
         return not isinstance(error.__cause__, ValueError)

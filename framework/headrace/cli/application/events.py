@@ -89,7 +89,8 @@ async def _republish(
     from headrace.lineage.check import topic_reader
     from headrace.transports.open import open_transport
 
-    serializer, topic = app.serializer, event_topic(app.name)
+    topic = event_topic(app.name)
+    serializer = app.serializer_at(settings.event_store)
     async with existing_events(settings.event_store, serializer) as store:
         if replace and not dry_run:
             await _delete(settings.broker or "", topic)

@@ -128,7 +128,7 @@ def check(
     from headrace.stores.database.schema import check as check_schema
 
     configure_logs("console", level="critical")
-    serializer = load_app(app_path).serializer
+    serializer = load_app(app_path).serializer_at(event_store)
 
     def tell(damaged: "DamagedStream") -> None:
         typer.echo(
@@ -161,7 +161,7 @@ def _read(
 
     # Its log lines would be mixed with the lines of the report.
     configure_logs("console", level="critical")
-    serializer = load_app(app_path).serializer
+    serializer = load_app(app_path).serializer_at(url)
 
     async def open_and_read() -> list[_Entry]:
         async with existing_events(url, serializer) as store:

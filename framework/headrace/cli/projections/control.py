@@ -106,7 +106,7 @@ def reset(
             versions = {}
             if offsets:
                 store = vouching_store(event_store, unsealed=unsealed)
-                async with open_truth(store, app.serializer) as truth:
+                async with open_truth(store, app.serializer_at(store)) as truth:
                     source = EventTopic(broker, topic, messages_max=10_000, belief=truth.belief)
                     versions = await versions_before(source, offsets)
             return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)

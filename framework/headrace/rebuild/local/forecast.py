@@ -146,7 +146,8 @@ async def _sample(
     queue, (first, end) = max(held.items(), key=lambda each: each[1][1] - each[1][0])
     end = min(end, first + _SAMPLED_MAX)
     memory, target = remember(projection), read_models.target(projection, 0)
-    decoder, left_out = Decoder(application.serializer, projection.reacts_to), LeftOut()
+    serializer = application.serializer_at(found.event_store)
+    decoder, left_out = Decoder(serializer, projection.reacts_to), LeftOut()
     messages = size = 0
     now_ms = (clock or SystemClock()).monotonic_ms
     began_ms = now_ms()

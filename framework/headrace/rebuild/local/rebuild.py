@@ -208,7 +208,7 @@ async def rebuild_together(
                 parts.append(await _begin(read_models, projection, chosen, phases, part_of))
             except Exception as error:  # noqa: BLE001 - it ends this one; the others go on
                 outcomes[projection.name] = error
-        decoding = (application.serializer, found.means.left_out)
+        decoding = (application.serializer_at(found.event_store), found.means.left_out)
         ranges = partial(_ranges, found, chosen.as_of)
         await _replay(found.events, _going_on(parts), decoding, chosen.messages_max, ranges)
         for part in _going_on(parts):
@@ -279,12 +279,11 @@ async def _mend(
         topic, means = found.topic, found.means
         assert topic is not None, "its events are there"
         target = read_models.target(projection, 0)
+        serializer = application.serializer_at(found.event_store)
 
         async def fold(keys: frozenset[str], ends: Mapping[QueueId, int]) -> Refolded:
             with _rarely_collecting():
-                return await refold(
-                    topic, target, application.serializer, means.missing, keys=keys, ends=ends
-                )
+                return await refold(topic, target, serializer, means.missing, keys=keys, ends=ends)
 
         mending = Mending(
             projection=projection,

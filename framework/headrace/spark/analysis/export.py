@@ -127,7 +127,8 @@ def export_events(
         part = ExportedPart(number=0, app=app, topic=topic, start=start, end=end, identity=identity)
         if not slices:
             return part
-        with closing(_Typed(application.serializer, event_store_url, written)) as typed:
+        serializer = application.serializer_at(event_store_url)
+        with closing(_Typed(serializer, event_store_url, written)) as typed:
             typed.learn(place, parts)
             for piece in slices:
                 typed.write(piece)

@@ -213,12 +213,13 @@ async def open_work(
         ProjectionError: something is not there, or not what was exported.
     """
     application = load_app(app)
-    projection, serializer = application.projection(projection_name), application.serializer
+    projection = application.projection(projection_name)
     async with (
         events(application) as found,
         open_read_models(read_models_url, projection) as read_models,
         session_on_demand(spark) as sessions,
     ):
+        serializer = application.serializer_at(found.event_store)
         exported: Exported | None = None
         if find is not None:
             vouched = found.event_store is not None

@@ -6,7 +6,7 @@ executor asks the event store only about messages without a seal that holds.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ class Doubts:
         self, plan: FoldPlan, serializer: Serializer, *, keyed: bool = False, judges: bool = True
     ) -> None:
         self._belief: Belief | None = None
+        self._cipher = serializer.cipher
         self._keyed = keyed
         url = plan.event_store
         if plan.seal is None or url is None or not judges:
@@ -59,6 +60,15 @@ class Doubts:
                 await store.aclose()
 
         self._belief = Belief(seal=plan.seal, find=find, serializer=serializer)
+
+    def find_keys(self, bodies: Iterable[bytes]) -> None:
+        """Reads the keys of personal fields that messages need, all at once.
+
+        Raises:
+            SubjectKeysError: they cannot be read.
+        """
+        if self._cipher is not None:
+            self._cipher.find_all(bodies)
 
     def strangers(
         self,
@@ -87,7 +97,9 @@ class Doubts:
 
 def drop_strangers(plan: FoldPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Leaves out records of streams that are not believed."""
-    doubts = Doubts(plan, load_application(plan.app, plan.folder).serializer, keyed=True)
+    doubts = Doubts(
+        plan, load_application(plan.app, plan.folder).serializer_at(plan.event_store), keyed=True
+    )
     topic = plan.slices[0].queue.topic if plan.slices else ""
     for batch in batches:
         keys, queues, offsets, bodies = (

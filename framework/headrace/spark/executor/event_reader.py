@@ -215,7 +215,7 @@ class OpenReading(NamedTuple):
 
 def open_reading(plan: FoldPlan, reading: Reading) -> OpenReading:
     """Opens what a plan and a reading name."""
-    serializer = load_application(plan.app, plan.folder).serializer
+    serializer = load_application(plan.app, plan.folder).serializer_at(plan.event_store)
     known = {
         (each.message_name, each.message_version): each for each in serializer.events.types.values()
     }

@@ -156,7 +156,7 @@ class FoldWork:
     def __init__(self, plan: FoldPlan) -> None:
         app = load_application(plan.app, plan.folder)
         self.projection = projection_of(app, plan)
-        self.serializer = app.serializer
+        self.serializer = app.serializer_at(plan.event_store)
         self.codec: RowCodec[Any] = RowCodec(self.projection)
         self._plan = plan
         self.touches = Touches(self.serializer, self.projection)
@@ -226,12 +226,14 @@ def read_messages(
                 for at, key, body in page
             ]
             measured.count(some)
+            doubts.find_keys(each.body for each in some)
             yield some
             measured.reached(plan.progress, page[-1][0] + 1)
         return
 
     def believed(found: list[TopicMessage]) -> list[TopicMessage]:
         measured.count(found)
+        doubts.find_keys(each.body for each in found)
         offsets = [each.place.offset for each in found]
         keys, bodies = [each.key for each in found], [each.body for each in found]
         strangers = doubts.strangers(piece.queue, offsets, keys, bodies)

@@ -65,7 +65,7 @@ _new = tuple.__new__
 def fold_slices(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and folds each whole; yields rows, versions and tallies."""
     application = load_application(plan.app, plan.folder)
-    serializer = application.serializer
+    serializer = application.serializer_at(plan.event_store)
     projection = projection_of(application, plan)
     decoder = Decoder(serializer, projection.reacts_to, context=context_read([projection]))
     doubts = Doubts(plan, serializer, keyed=plan.only is not None)

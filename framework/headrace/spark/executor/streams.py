@@ -75,7 +75,7 @@ def find_moved(queues: int, plan: FoldPlan, batches: Batches) -> Batches:
     Yields:
         One record where there is such a message: its key, and what it stands in.
     """
-    serializer = load_application(plan.app, plan.folder).serializer
+    serializer = load_application(plan.app, plan.folder).serializer_at(plan.event_store)
     believed = Doubts(plan, serializer, judges=False)
     among = range(queues)
     for piece in slices_of(plan, batches):
@@ -91,7 +91,7 @@ def find_moved(queues: int, plan: FoldPlan, batches: Batches) -> Batches:
 def read_streams(plan: FoldPlan, batches: Batches) -> Batches:
     """Reads slices and yields each stream for its aggregate, undecoded; and what reading took."""
     application = load_application(plan.app, plan.folder)
-    doubts = Doubts(plan, application.serializer, keyed=True)
+    doubts = Doubts(plan, application.serializer_at(plan.event_store), keyed=True)
     only = plan.only
     if only is not None and not application.projection(plan.projection).keyed_by_aggregate:
         only = None
@@ -199,11 +199,11 @@ def fold_together(plan: FoldPlan, batches: Batches) -> Batches:
     application = load_application(plan.app, plan.folder)
     projection = projection_of(application, plan)
     codec: RowCodec[Any] = RowCodec(projection)
+    serializer = application.serializer_at(plan.event_store)
     decoder = _StreamDecoder(
-        plan,
-        Decoder(application.serializer, projection.reacts_to, context=context_read([projection])),
+        plan, Decoder(serializer, projection.reacts_to, context=context_read([projection]))
     )
-    with closing(StoreGaps(plan.event_store, application.serializer)) as find:
+    with closing(StoreGaps(plan.event_store, serializer)) as find:
         others: list[pa.RecordBatch] = []
         rows = GatedRows(projection, find)
         for some in whole_aggregates(streams_beside(batches, others.append)):

@@ -120,7 +120,9 @@ def seal_history(
         sqlalchemy.exc.SQLAlchemyError, OSError: the database failed.
     """
     clock = clock or SystemClock()
-    with closing(StoreProof(event_store_url, load_app(app).serializer)) as store:
+    with closing(
+        StoreProof(event_store_url, load_app(app).serializer_at(event_store_url))
+    ) as store:
         # Before anything is written: most mistakes are in a URL.
         store.identity()
         identity = asyncio.run(_identity_of(broker, event_topic(load_app(app).name)))
@@ -167,7 +169,7 @@ def verify_history(app: str, folder: Path, *, event_store_url: str) -> Verified:
     topic = event_topic(application.name)
     if parts[0].topic != topic:
         raise ProjectionError(f"{folder} holds events of {parts[0].topic}, not of {topic}")
-    with closing(StoreProof(event_store_url, application.serializer)) as store:
+    with closing(StoreProof(event_store_url, application.serializer_at(event_store_url))) as store:
         for part in parts:
             found.parts += 1
             try:

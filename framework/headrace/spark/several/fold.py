@@ -52,7 +52,7 @@ def fold_for_all(plans: Sequence[FoldPlan], batches: Batches) -> _Marked:
     """
     plan = plans[0]
     application = load_application(plan.app, plan.folder)
-    serializer = application.serializer
+    serializer = application.serializer_at(plan.event_store)
     projections = [projection_of(application, each) for each in plans]
     decoder = Decoder(
         serializer,

@@ -144,7 +144,8 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
     settings = settings or Settings()
     store_url = None if event_store_url == "memory://" else event_store_url
     async with AsyncExitStack() as opened:
-        truth = await opened.enter_async_context(open_truth(store_url, application.serializer))
+        serializer = application.serializer_at(store_url)
+        truth = await opened.enter_async_context(open_truth(store_url, serializer))
         plan = FoldPlan(
             app=app,
             folder=module_folder(app),
@@ -163,7 +164,7 @@ async def follow(  # noqa: PLR0913 - one argument per choice of the command line
         sink = ProjectionSink(
             projection=projection,
             read_models=read_models,
-            serializer=application.serializer,
+            serializer=serializer,
             missing=truth.missing,
             belief=truth.belief,
             fold=_Folding(plan=plan, keyed_by_aggregate=projection.keyed_by_aggregate),

@@ -98,7 +98,7 @@ def gate_versions(plan: FoldPlan, key: str, frames: Iterable[Any], state: Any) -
             waiting.setdefault(
                 _version_of(key, queue, offset, data), (moment, queue, offset, bytes(data))
             )
-    serializer = load_application(plan.app, plan.folder).serializer
+    serializer = load_application(plan.app, plan.folder).serializer_at(plan.event_store)
     with closing(StoreGaps(plan.event_store, serializer)) as store:
         version, passed = next_streams(version, waiting, _in_store(store, serializer, key))
     if len(waiting) > HELD_MAX:

@@ -18,6 +18,7 @@ The tables of Headrace, the same on SQLite and PostgreSQL.
     process_commands     what each instance has sent, or is about to
     processes            a row to lock for each process
     scheduled_messages   messages for later, where the queue is a Kafka cluster
+    subject_keys         the keys of personal fields, and who was forgotten
 
 Used by the code that reads and writes the tables. A test compares this module with the sum of the
 migrations.
@@ -63,6 +64,7 @@ __all__ = [
     "scheduled_messages",
     "snapshots",
     "store_identity",
+    "subject_keys",
     "topic_damages",
 ]
 
@@ -344,4 +346,14 @@ scheduled_messages = Table(
     Column("topic", String(249), nullable=False),  # as long as Kafka lets a topic's name be
     Column("message", LargeBinary, nullable=False),  # all of it, as it goes out
     Index("ix_scheduled_messages_due", "due", "number"),
+)
+
+subject_keys = Table(
+    "subject_keys",
+    metadata,
+    Column("subject", String(255), primary_key=True),
+    Column("key", LargeBinary),  # NULL: destroyed
+    Column("wrapped", Boolean, nullable=False),  # the key is encrypted by a key of another place
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("forgotten_at", UtcDateTime),
 )

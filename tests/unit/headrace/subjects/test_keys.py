@@ -1,6 +1,20 @@
 """Keys in memory, and those that a process keeps."""
 
-from headrace.subjects.keys import KEPT_MAX, KEPT_S, KeptKeys, MemoryKeys
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from headrace.errors import SubjectKeysError
+from headrace.subjects.keys import (
+    ASKED_MAX,
+    KEPT_MAX,
+    KEPT_S,
+    KeptKeys,
+    MemoryKeys,
+    NewSubject,
+    no_new_keys,
+)
 from headrace.testing.conformance.subject_keys import SubjectKeysConformance
 
 
@@ -34,3 +48,105 @@ def test_a_process_keeps_so_many_keys():
     for number in range(KEPT_MAX + 5):
         kept.make(f"c-{number}")
     assert len(kept._kept) == KEPT_MAX
+
+
+class Far(MemoryKeys):
+    """A store that answers for many keys; notes what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+        self.away = False
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if self.away:
+            raise SubjectKeysError("away")
+        self.asked.append(list(subjects))
+        known = self._keys.keys() | self._forgotten.keys()
+        return {each: self._keys.get(each) for each in subjects if each in known}
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        self.asked.append(list(subjects))
+        return {each: self.make(each) for each in subjects}
+
+
+def test_a_lost_key_is_an_error_where_the_store_knows_who_was_forgotten():
+    far = Far()
+    kept = KeptKeys(far)
+    with pytest.raises(SubjectKeysError, match="no key of 'c-1', and no note"):
+        kept.find("c-1")
+    far.forget("c-1")
+    assert kept.find("c-1") is None
+    assert KeptKeys(MemoryKeys()).find("c-1") is None
+
+
+def test_keys_are_found_all_at_once():
+    far = Far()
+    names = [f"c-{number}" for number in range(ASKED_MAX + 1)]
+    for each in names:
+        far.make(each)
+    kept = KeptKeys(far)
+    kept.find_all([*names, "c-0", "nobody"])
+    assert [len(each) for each in far.asked] == [ASKED_MAX, 2]
+    assert all(kept.find(each) for each in names)
+    assert len(far.asked) == 2
+    near = KeptKeys(MemoryKeys())
+    assert not near.asks_ahead
+    near.find_all(names)
+
+
+async def test_callers_at_one_time_share_requests():
+    far = Far()
+    kept = KeptKeys(far)
+    waits = [kept.ahead([f"c-{number}", "all"], make=True) for number in range(50)]
+    await asyncio.gather(*waits)
+    assert [len(each) for each in far.asked] == [2, 49]
+    assert all(kept.make(f"c-{number}") for number in range(50))
+    await kept.ahead(["c-3"], make=True)
+    await kept.ahead(["c-3", "c-99"], make=False)
+    assert far.asked[2:] == [["c-99"]]
+
+
+async def test_more_callers_than_a_request_takes_are_served_in_some():
+    far = Far()
+    kept = KeptKeys(far)
+    names = [f"c-{number}" for number in range(ASKED_MAX)]
+    await asyncio.gather(kept.ahead(names, make=True), kept.ahead(["d", *names], make=True))
+    assert kept.make("d")
+    assert max(map(len, far.asked)) <= ASKED_MAX
+
+
+async def test_an_outage_is_raised_to_those_who_ask_and_over_for_the_next():
+    far = Far()
+    kept = KeptKeys(far)
+    far.make("c-1")
+    far.away = True
+    found = await asyncio.gather(
+        kept.ahead(["c-1"], make=False), kept.ahead(["c-1"], make=False), return_exceptions=True
+    )
+    assert list(map(type, found)) == [SubjectKeysError, SubjectKeysError]
+    far.away = False
+    await kept.ahead(["c-1"], make=False)
+    assert kept.find("c-1")
+
+
+def test_each_event_loop_has_its_turn():
+    kept = KeptKeys(Far())
+
+    async def both() -> None:
+        await asyncio.gather(kept.ahead(["a"], make=True), kept.ahead(["b"], make=True))
+
+    asyncio.run(both())
+    asyncio.run(both())
+
+
+async def test_no_new_key_is_made_within_a_transaction():
+    kept = KeptKeys(Far())
+    with no_new_keys():
+        with pytest.raises(NewSubject) as raised:
+            kept.make("c-1")
+        await kept.ahead([raised.value.subject], make=True)
+        assert kept.make("c-1")
+    assert kept.make("c-2")
+    with no_new_keys():
+        assert KeptKeys(MemoryKeys()).make("c-1")

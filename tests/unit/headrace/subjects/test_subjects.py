@@ -54,7 +54,7 @@ def of_persons(keys: MemoryKeys | None) -> JsonSerializer:
 
 
 def test_personal_fields_need_keys():
-    with pytest.raises(DefinitionError, match="nothing keeps their keys: say where"):
+    with pytest.raises(DefinitionError, match="nothing keeps their keys: give keys"):
         of_persons(None)
 
 

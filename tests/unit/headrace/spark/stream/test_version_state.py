@@ -67,7 +67,7 @@ class Kept:
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> FoldPlan:
     """A plan without an event store."""
-    application = SimpleNamespace(serializer=None)
+    application = SimpleNamespace(serializer_at=lambda _url: None)
     monkeypatch.setattr(version_state, "load_application", lambda *_: application)
     return FoldPlan(app="a:b", folder="", projection="", broker="", event_store=None, slices=())
 

@@ -26,6 +26,7 @@ def test_the_tables_are_these() -> None:
         "scheduled_messages",
         "snapshots",
         "store_identity",
+        "subject_keys",
         "topic_damages",
     ]
 
