@@ -264,6 +264,13 @@ class ClusterMember:
             )
         return Cut(frame.log, position)
 
+    def on_restart(self, epoch: int, log: str, position: int) -> bool:
+        """Returns whether to drop all of a log and to go on at a later position, where the leader's log begins.
+
+        Call it after `on_send` said that this log is equal to the leader's, as far as it goes.
+        """
+        return self._takes(epoch) and position > self._logs[log].end
+
     def on_hand_over(self, frame: HandOver) -> Proposal | None:
         """Returns the proposal to lead, with the old leader in the set; None if the frame is an old one."""
         if not self._takes(frame.epoch) or self.seen is None or self.seen.epoch != frame.epoch:

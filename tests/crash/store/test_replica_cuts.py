@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -23,6 +24,7 @@ from headrace_mq.store.replication import cut as cut_module
 from headrace_mq.store.replication.cut import cut_log
 from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.replication.raw_log import raw_groups
+from headrace_mq.store.replication.restart import restart_log
 
 LOG = "forever"
 EVERYTHING = 1 << 40
@@ -78,9 +80,13 @@ async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any)
                 epochs.of(LOG).last(end), source.raw.ends()[LOG]
             )
             at = epochs.of(LOG).parts_at(end, epoch, epoch_end)
-            if at == end:
+            begin = source.raw.begin(LOG)
+            if at == end >= begin:
                 break
             await store.aclose()
+            if at == end:
+                restart(directory, files, epochs, source, known)
+                continue
             cut_log(files, settings(directory), LOG, at)
             epochs.cut(LOG, at)
         await follow(store, epochs, source, known)
@@ -90,9 +96,20 @@ async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any)
         await source.aclose()
 
 
+def restart(
+    directory: Path, files: Any, epochs: EpochFile, source: MessageStore, known: EpochFile
+) -> None:
+    """Begins the log where the leader's begins, as `Replica` does."""
+    first = source.raw.first_segment(LOG)
+    epochs.take_over(LOG, 0, [start for start in known.of(LOG).starts if start[1] < first.base])
+    restart_log(files, settings(directory), first, source.raw.queue_starts(LOG), SystemClock())
+
+
 async def follow(
     store: MessageStore, epochs: EpochFile, source: MessageStore, known: EpochFile
 ) -> None:
+    if store.raw.begin(LOG) < source.raw.begin(LOG):
+        store.delete_segments(LOG, source.raw.begin(LOG))
     while (raw := source.raw.read(LOG, store.raw.ends()[LOG], RANGE_BYTES)).data:
         behind = raw.position + len(raw.data)
         starts = [start for start in known.of(LOG).after(raw.position) if start[1] < behind]
@@ -103,7 +120,7 @@ async def follow(
 
 def batches(store: MessageStore) -> list[bytes]:
     found: list[bytes] = []
-    at = 0
+    at = store.raw.begin(LOG)
     while (raw := store.raw.read(LOG, at, 1 << 20)).data:
         found += [data for group in raw_groups(raw.data, at) for _, data in group.batches]
         at += len(raw.data)
@@ -151,6 +168,13 @@ class Scene:
         # The old leader wrote on, and leads again: its epoch 1 is longer than all that the replica has.
         await lead(self.leader, files, 1, [19_000] * 8)
         await lead(self.leader, files, 3, [9_000] * 3)
+
+    async def play_deleted(self) -> None:
+        """The new leader has deleted all that the replica has, and more."""
+        await self.play()
+        store = opened(self.leader, self.new["files"]())
+        assert store.delete_segments(LOG, store.raw.ends()[LOG])
+        await store.aclose()
 
     async def cut_at(self, step: int) -> tuple[list[str], bool]:
         """Cuts the power at a step; returns what is wrong in the end, and whether the power went."""
@@ -203,6 +227,21 @@ async def test_a_replica_equals_its_leader_after_a_power_cut_at_any_change(
         "power cuts of a replica that cuts its log and follows", power_cuts=steps, wrong=len(wrong)
     )
     # It removes a segment, cuts another one, makes one, and writes both files of ends more than once.
+    assert steps > 60
+    assert wrong == {}
+
+
+async def test_a_replica_that_begins_where_its_leader_does_stands_a_power_cut_at_any_change(
+    tmp_path: Path, power_cut_files: Any, faulty_files: Any, figures: Callable[..., None]
+) -> None:
+    scene = Scene(tmp_path, {"disk": power_cut_files, "files": faulty_files})
+    await scene.play_deleted()
+    wrong, steps = await scene.sweep()
+    figures(
+        "power cuts of a replica whose leader deleted what it lacks",
+        power_cuts=steps, wrong=len(wrong),
+    )  # fmt: skip
+    # It cuts its log, makes a segment, and writes both files of ends more than once.
     assert steps > 60
     assert wrong == {}
 

@@ -13,7 +13,15 @@ import msgspec
 
 from headrace_mq.protocol.bodies import Body
 
-__all__ = ["Document", "EpochStart", "FollowAnswer", "FollowRequest", "LogEnd", "LogPart"]
+__all__ = [
+    "Document",
+    "EpochStart",
+    "FollowAnswer",
+    "FollowRequest",
+    "LogEnd",
+    "LogPart",
+    "QueueStart",
+]
 
 
 class LogEnd(Body, frozen=True):
@@ -50,11 +58,20 @@ class EpochStart(Body, frozen=True):
     position: int
 
 
+class QueueStart(Body, frozen=True):
+    """The first offset that a leader's queue holds; its end, if it holds none."""
+
+    topic: str
+    queue_id: int
+    offset: int
+
+
 class LogPart(Body, frozen=True):
     """What a leader says of one log.
 
     Equal logs: bytes from `position` on, whole groups of the segment that begins at `base`, and the epochs that begin
-    in them. Logs that part: `found` is the newest epoch that both have, `found_end` its end at the leader.
+    in them. A log that ends before the leader's begins (`restarted`): it goes on at `position`, the base of the leader's
+    first segment, with these `queues` and the epochs up to there. Logs that part: `found` is the newest epoch that both have, `found_end` its end at the leader.
     """
 
     log: str
@@ -69,6 +86,8 @@ class LogPart(Body, frozen=True):
     parted: bool = False
     found: int = 0
     found_end: int = 0
+    restarted: bool = False
+    queues: list[QueueStart] = msgspec.field(default_factory=list)
 
 
 class Document(Body, frozen=True):

@@ -27,6 +27,7 @@ from headrace_mq.broker.replicas.bodies import (
     FollowRequest,
     LogEnd,
     LogPart,
+    QueueStart,
 )
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.store_logs import StoreLogs
@@ -34,7 +35,7 @@ from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEp
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import Identity
-from headrace_mq.errors import MalformedRequest, NotLeader, OffsetOutOfRange, ResponseCode
+from headrace_mq.errors import MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.log.commit_gate import CommitGate
@@ -200,19 +201,27 @@ class Followers:
                 log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end
             )
         store = self._logs.store
-        try:
-            raw = store.raw.read(log.log, log.end, bytes_max)
-        except OffsetOutOfRange as error:
-            raise OffsetOutOfRange(
-                f"{error}; this replica is too far behind: stop a replica that is in sync, and copy its folder"
-                " without metadata/group.json"
-            ) from error
+        if log.end < store.raw.begin(log.log):
+            return self._restarted(log)
+        raw = store.raw.read(log.log, log.end, bytes_max)
         behind = raw.position + len(raw.data)
         after = self._logs.by_name[log.log].history.after(raw.position)
         return LogPart(
             log.log, raw.position, log.last, said.committed,
             first=store.raw.begin(log.log), base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
             starts=[EpochStart(*start) for start in after if start[1] < behind],
+        )  # fmt: skip
+
+    def _restarted(self, log: LogEnd) -> LogPart:
+        """Tells a replica to begin where this log begins: what comes before was deleted."""
+        raw = self._logs.store.raw
+        first = raw.first_segment(log.log)
+        starts = self._logs.by_name[log.log].history.starts
+        return LogPart(
+            log.log, first.base, log.last, restarted=True,
+            first=first.base, base=first.base, file_bytes=first.file_bytes,
+            starts=[EpochStart(*start) for start in starts if start[1] < first.base],
+            queues=[QueueStart(one.topic, one.queue_id, one.end) for one in raw.queue_starts(log.log)],
         )  # fmt: skip
 
     def _park(

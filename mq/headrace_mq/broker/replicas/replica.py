@@ -30,10 +30,12 @@ from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.errors import StoreReadOnly
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.log.clean_end import QueueEnd
 from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.cut import cut_log
 from headrace_mq.store.replication.raw_log import RawRange
+from headrace_mq.store.replication.restart import FirstSegment, restart_log
 
 __all__ = ["Replica"]
 
@@ -129,7 +131,9 @@ class Replica:
             member.on_stale(StaleEpoch(answer.epoch))
             return
         for part in answer.logs:
-            if part.parted:
+            if part.restarted:
+                await self._restart(member, part, answer.epoch)
+            elif part.parted:
                 await self._cut(member, part, answer.epoch)
             else:
                 self._append(member, part, answer.epoch)
@@ -176,6 +180,26 @@ class Replica:
                     await asyncio.wait_for(self._synced.wait(), 1)
                 except TimeoutError:
                     continue
+
+    async def _restart(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+        """Drops what the leader deleted, and goes on where its log begins."""
+        if not member.on_restart(epoch, part.log, part.position):
+            return
+        _log.warning(
+            "a log begins again where its leader's begins, which has deleted what comes before",
+            log=part.log, end=self._logs.ends()[part.log], position=part.position,
+        )  # fmt: skip
+        await self.aclose()
+        # First the epochs: the log would end in an earlier one than the leader's at that position. Until it does, a
+        # start forgets those that begin behind its end.
+        self._logs.epochs.take_over(part.log, 0, [(one.epoch, one.position) for one in part.starts])
+        restart_log(
+            self._files, self._settings,
+            FirstSegment(part.log, part.position, part.file_bytes, epoch),
+            [QueueEnd(one.topic, one.queue_id, part.log, one.offset) for one in part.queues],
+            self._clock,
+        )  # fmt: skip
+        self.open()
 
     async def _cut(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         parted = Parted(epoch, part.log, part.position, part.last, part.found, part.found_end)

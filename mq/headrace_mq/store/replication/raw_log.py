@@ -33,10 +33,12 @@ from headrace_mq.protocol.batch import (
     read_header,
 )
 from headrace_mq.store.index.page import IndexEntry
+from headrace_mq.store.log.clean_end import QueueEnd
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.queues import Queue, Queues
 from headrace_mq.store.log.write_group import Staged
+from headrace_mq.store.replication.restart import FirstSegment
 from headrace_mq.store.segment.segment import (
     MARK_BYTES,
     MARK_MAGIC,
@@ -110,6 +112,20 @@ class RawLog:
         segments = self._logs[log].segments
         return segments[0].base if segments else 0
 
+    def first_segment(self, log: str) -> FirstSegment:
+        """Returns the segment that a log begins with; it must have one."""
+        held = self._logs[log]
+        segment = held.segments[0]
+        return FirstSegment(log, segment.base, segment.capacity + SEGMENT_HEADER_BYTES, held.epoch)
+
+    def queue_starts(self, log: str) -> list[QueueEnd]:
+        """Returns for each queue of a log the first offset that it holds; its end, if it holds none."""
+        return [
+            QueueEnd(ref.topic, ref.queue_id, log, queue.index.first)
+            for ref, queue in self._queues
+            if queue.log.name == log
+        ]
+
     def written(self, log: str) -> int:
         """Returns the position below which `read` has every byte."""
         return self._logs[log].written
@@ -125,7 +141,7 @@ class RawLog:
             bytes_max: in bytes.
 
         Raises:
-            OffsetOutOfRange: the bytes were deleted or compacted; the replica must copy whole segments.
+            OffsetOutOfRange: the bytes were deleted or compacted.
             DataCorrupt: the bytes are damaged, or no entry begins at the position.
         """
         held = self._logs[log]

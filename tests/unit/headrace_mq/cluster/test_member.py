@@ -100,6 +100,12 @@ def test_a_leader_sends_only_what_follows_an_equal_log(leader: ClusterMember, tr
     assert leader.on_follow(Follow(3, c, LOG, 150, 2)) == StaleEpoch(4)
 
 
+def test_a_log_begins_again_only_behind_its_end_and_in_this_epoch(replica: ClusterMember) -> None:
+    assert replica.on_restart(3, LOG, 201)
+    assert not replica.on_restart(3, LOG, 200)
+    assert not replica.on_restart(2, LOG, 300)
+
+
 def test_a_replica_answers_no_other_replica(replica: ClusterMember, trio: Any) -> None:
     assert replica.on_follow(Follow(3, trio[2], LOG, 0, 0)) is None
     replica.on_durable(DurableEnd(3, trio[2], LOG, 0))

@@ -21,7 +21,7 @@ def test_bodies_are_arrays_in_this_order() -> None:
     answer = FollowAnswer(3, [part], [Document("topics.json", 5, b"{}")])
     assert msgspec.msgpack.decode(encode(answer)) == [
         3,
-        [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0]],
+        [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0, False, []]],
         [["topics.json", 5, b"{}", False]],
     ]
     assert decode(FollowAnswer, encode(answer)) == answer

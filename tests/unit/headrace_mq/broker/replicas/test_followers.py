@@ -260,24 +260,6 @@ async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
     assert followers.next_to_join() is None
 
 
-async def test_a_replica_that_is_too_far_behind_gets_a_remedy(
-    places: list[Any], record: Any
-) -> None:
-    a, b = places
-    await a.replica.aclose()
-    a.replica.open()
-    followers = await a.lead(record)
-    for number in range(40):
-        a.append(number)
-        end = a.logs.ends()["forever"]
-        await a.until(lambda end=end: a.logs.ends()["forever"] > end)  # type: ignore[misc]  # only what is used of it
-    followers.commit()
-    assert a.logs.store.delete_segments("forever", a.logs.ends()["forever"])
-    b.member.on_record(await record.read())
-    with pytest.raises(Exception, match="copy its folder"):
-        b.ask(followers)
-
-
 def test_limits_are_ordered() -> None:
     assert JOIN_MS_MAX < REPLICA_LAG_MS_MAX
     assert Identity("a", "1") < Identity("b", "0")

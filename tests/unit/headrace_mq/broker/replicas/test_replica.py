@@ -3,7 +3,11 @@
 from typing import Any
 
 from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
+
+QUEUE = QueueRef("orders", 0)
 
 
 async def copy(followers: Any, place: Any, record: Any) -> None:
@@ -66,6 +70,73 @@ async def test_a_replica_deletes_what_the_leader_deleted(places: list[Any], reco
     assert [one.base for one in b.logs.store.segments("forever")] == [
         one.base for one in a.logs.store.segments("forever")
     ]
+
+
+async def deleted(a: Any, followers: Any, first: int = 0) -> int:
+    """Lets a leader write over several segments and delete the oldest; returns where its log begins."""
+    for number in range(first, 40):
+        a.append(number)
+        end = a.logs.ends()["forever"]
+        await a.until(lambda end=end: a.logs.ends()["forever"] > end)
+    followers.commit()
+    assert a.logs.store.delete_segments("forever", a.logs.ends()["forever"])
+    begin: int = a.logs.store.segments("forever")[0].base
+    return begin
+
+
+async def test_a_replica_begins_where_the_leader_deleted_what_comes_before(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    begin = await deleted(a, followers)
+    assert begin > 0
+    await copy(followers, b, record)
+    assert b.logs.ends() == a.logs.ends()
+    assert b.logs.store.range(QUEUE) == a.logs.store.range(QUEUE)
+    assert b.logs.by_name["forever"].history == a.logs.by_name["forever"].history
+    assert [one.base for one in b.logs.store.segments("forever")] == [
+        one.base for one in a.logs.store.segments("forever")
+    ]
+    # So it stands after a start, too.
+    await b.replica.aclose()
+    b.replica.open()
+    assert b.logs.ends() == a.logs.ends()
+    assert b.logs.store.damage == []
+    assert b.logs.store.segments("forever")[0].base == begin
+
+
+async def test_a_replica_that_fell_behind_drops_its_log_and_goes_on(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    a.append(0)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await copy(followers, b, record)
+    assert 0 < b.logs.ends()["forever"] == a.logs.ends()["forever"]
+    await deleted(a, followers, first=1)
+    await copy(followers, b, record)
+    assert b.logs.ends() == a.logs.ends()
+    assert b.logs.store.range(QUEUE) == a.logs.store.range(QUEUE)
+    # Enough to enter the set: it has all that the leader has.
+    assert followers.leadership.entrants() == [b.me]
+
+
+async def test_a_queue_without_messages_goes_on_at_its_offset(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    other = QueueRef("rare", 0)
+    batch = encode_batch(
+        other, Columns([], [], [], [b"only"], []), born_first_ms=0, producer_id=8, first_sequence=0
+    )
+    a.logs.store.append(batch, retention="forever")
+    await deleted(a, followers)
+    assert a.logs.store.range(other) == (1, 1)
+    await copy(followers, b, record)
+    assert b.logs.store.range(other) == (1, 1)
 
 
 async def test_an_old_answer_changes_nothing(places: list[Any], record: Any) -> None:
