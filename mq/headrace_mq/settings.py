@@ -13,6 +13,7 @@ import msgspec
 from headrace_mq._runtime.checks import (
     require,
     require_busy_poll,
+    require_near,
     require_pauses,
     require_secure,
     require_types,
@@ -323,6 +324,17 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     topic_fetch_messages: int = 0
     # A client may use the quota of this time at once: so a batch of a second's work is not split.
     quota_burst_ms: int = 1_000
+    # HOST:PORT where `GET /metrics` answers with figures for Prometheus; None: nowhere. Without `insecure` only programs on
+    # this machine reach it.
+    metrics: str | None = None
+    # Topics with metrics of their own: four series each, so 4,000 of the some 20,000 that one target should have. The
+    # others are added up as `other`.
+    metrics_topics_max: int = 1_000
+    # Groups with metrics of their own: five series each, besides those of their queues. The others are added up.
+    metrics_groups_max: int = 1_000
+    # Queues with a backlog of their own, over all groups: two series each, and some 20 microseconds of the broker's time
+    # whenever Prometheus asks. A group whose queues do not fit has them added up.
+    metrics_queues_max: int = 5_000
     # At this share of a group's backlog limit there is an alarm: while there is time to act.
     backlog_alarm_percent: int = 80
     # A request waits at most this long for a quota, or for a group that is too far behind; then it is
@@ -352,6 +364,8 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
             known=self.login or self.tls_client_ca is not None,
             insecure=self.insecure,
         )
+        if self.metrics is not None:
+            require_near(self.metrics, insecure=self.insecure)
         require(1 <= self.default_queues <= 1_024, "default_queues must be 1 to 1024")
         require(
             self.frame_bytes_max >= self.frame_bytes_before_hello_max,
@@ -370,7 +384,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
             "filter_processes_max", "scheduled_max", "transactions_max", "client_produce_bytes",
             "client_produce_messages", "client_fetch_bytes", "client_fetch_messages",
             "topic_produce_bytes", "topic_produce_messages", "topic_fetch_bytes",
-            "topic_fetch_messages",
+            "topic_fetch_messages", "metrics_topics_max", "metrics_groups_max", "metrics_queues_max",
         ):  # fmt: skip
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")

@@ -70,7 +70,7 @@ class Scratch:
         for database in ("events", "read"):
             asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
-        self._other_ports = {"9877": str(free_port()), "9878": str(free_port())}
+        self._other_ports = {port: str(free_port()) for port in ("9877", "9878", "9464", "9465")}
         self._environment = os.environ | {
             "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,

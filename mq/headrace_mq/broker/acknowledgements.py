@@ -10,6 +10,7 @@ Used by `handlers.produce`, which leaves answers here; uses the store's flush gr
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import BrokerError, ResponseCode
+from headrace_mq.metrics.histogram import Histogram
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
 from headrace_mq.store.log.commit_gate import Durable
 
@@ -38,6 +40,9 @@ class Acknowledgements:
 
     Args:
         durable: returns the future of the flush group that what was just appended belongs to.
+
+    Attributes:
+        times: how long requests waited until they were answered; each counts as the first one of its flush group.
     """
 
     def __init__(self, durable: Callable[[], Durable]) -> None:
@@ -45,6 +50,7 @@ class Acknowledgements:
         self._group: asyncio.Future[None] | None = None
         self._waiting: list[_Waiting] = []
         self._pending: set[asyncio.Future[None]] = set()
+        self.times = Histogram()
 
     def hold(
         self, connection: Connection, correlation: int, results: list[Produced], request_bytes: int
@@ -55,13 +61,14 @@ class Acknowledgements:
         """
         group = self._durable()
         if group.done():
-            self._flushed([_Waiting(connection, correlation, results, 0)], group)
+            self._flushed([_Waiting(connection, correlation, results, 0)], group, perf_counter())
             return
         if group is not self._group:
             self._group = group
             self._waiting = []
             self._pending.add(group)
-            group.call_first(partial(self._flushed, self._waiting))
+            # One look at the clock for all requests of a group.
+            group.call_first(partial(self._flushed, self._waiting, since_s=perf_counter()))
         connection.charge(request_bytes)
         # A named tuple built as a tuple: half the time of calling it, for every request.
         self._waiting.append(_new(_Waiting, (connection, correlation, results, request_bytes)))
@@ -71,7 +78,9 @@ class Acknowledgements:
         while self._pending:
             await asyncio.wait(self._pending)
 
-    def _flushed(self, waiting: list[_Waiting], group: asyncio.Future[None]) -> None:
+    def _flushed(
+        self, waiting: list[_Waiting], group: asyncio.Future[None], since_s: float
+    ) -> None:
         self._pending.discard(group)
         if group is self._group:
             self._group = None
@@ -91,6 +100,7 @@ class Acknowledgements:
             # At once: the producers wait for it, and what they sent meanwhile may take a while.
             for connection in answered:
                 connection.flush()
+            self.times.add(perf_counter() - since_s, len(waiting))
 
 
 def _failed(result: Produced, failure: BaseException) -> Produced:

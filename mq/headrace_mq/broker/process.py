@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace_mq._runtime import event_loop
+from headrace_mq.broker.metrics.collector import BrokerMetrics
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
+from headrace_mq.metrics.listener import MetricsListener
 from headrace_mq.settings import BrokerSettings
 
 __all__ = ["run", "serve"]
@@ -32,10 +34,11 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
         ready: called with the bound address once clients can connect.
 
     Raises:
-        MessageQueueError: the broker cannot start; the sentence says how to go on.
+        MessageQueueError: the broker cannot start, or its metrics cannot be served; the sentence says how to go on.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     broker = Broker(settings) if settings.group is None else ReplicatedBroker(settings)
+    metrics = _metrics(settings, broker)
     handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set}
     if settings.tls_certificate is not None:  # without it the end of a terminal is the broker's too
         handlers[signal.SIGHUP] = broker.renew_certificates
@@ -43,12 +46,24 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
         loop.add_signal_handler(number, handler)
     try:
         await broker.start()
+        if metrics is not None:
+            await metrics.start()
         ready(broker.address)
         await _until(stop, broker)
     finally:
+        if metrics is not None:
+            await metrics.aclose()
         await broker.aclose()
         for number in handlers:
             loop.remove_signal_handler(number)
+
+
+def _metrics(settings: BrokerSettings, broker: Broker | ReplicatedBroker) -> MetricsListener | None:
+    if settings.metrics is None:
+        return None
+    group = broker.figures if isinstance(broker, ReplicatedBroker) else lambda: None
+    collected = BrokerMetrics(settings, lambda: broker.state, group)
+    return MetricsListener(settings.metrics, collected.text)
 
 
 async def _until(stop: asyncio.Event, broker: Broker | ReplicatedBroker) -> None:

@@ -30,11 +30,13 @@ from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of
 from headrace_mq.broker.metadata import broker_file, group_file
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
+from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, Followers
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE, Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
+from headrace_mq.broker.state import BrokerState
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, SPREAD_MS_MAX, Patience
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
@@ -143,6 +145,21 @@ class ReplicatedBroker:
             asyncio.create_task(self._guarded(self._take_turns()), name="follow or lead"),
         ]
         _log.info("replica started", address=self.address, member=me.name, store=me.store_id)
+
+    @property
+    def state(self) -> BrokerState | None:
+        """What it works on while it serves clients; None otherwise."""
+        return None if self._broker is None else self._broker.state
+
+    def figures(self) -> GroupFigures:
+        """Returns what this broker knows of its group."""
+        member, seen, term = self._member, self._member.seen, self._term
+        names = () if seen is None else tuple(sorted(one.name for one in seen.in_sync))
+        return GroupFigures(
+            self._group.cluster, self._group.name, member.me.name, self.state is not None,
+            "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
+            self._went_back, () if term is None else term.figures(),
+        )  # fmt: skip
 
     def renew_certificates(self) -> None:
         """Takes new certificates from the files now."""

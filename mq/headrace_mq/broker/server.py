@@ -126,6 +126,11 @@ class Broker:
         self._epoch = 0
 
     @property
+    def state(self) -> BrokerState | None:
+        """What it works on; None before `start`, and after a stop."""
+        return None if self._stopped.is_set() else self._state
+
+    @property
     def address(self) -> str:
         """The host and port it listens on; empty before `start`."""
         return self._state.address if self._state else ""

@@ -5,9 +5,10 @@ Used by `handlers`, which read and change it; `server` fills it. All of it belon
 thread, so nothing here is locked.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import chain, filterfalse
 
 from headrace_mq._net.server import Connection, FrameServer
 from headrace_mq._runtime.descriptors import Descriptors
@@ -38,6 +39,7 @@ from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import StoreFull
 from headrace_mq.message import QueueRef
+from headrace_mq.metrics.histogram import Histogram
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.filter.batch_filter import BatchFilter
@@ -63,6 +65,10 @@ def check_room(watermarks: Watermarks, archive: Archive | None) -> None:
         raise StoreFull(refusal)
 
 
+def _topic_of(queue: QueueRef) -> str:
+    return queue.topic
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerState:
     """The state of one running broker.
@@ -81,6 +87,7 @@ class BrokerState:
         produced: what producers sent, by queue.
         fetched: what readers were given, by queue.
         fetched_by: what groups were given, by group and queue.
+        fetch_times: how long the broker worked on each answer with messages.
         batch_filters: compiles a condition, and keeps those that are asked for again and again.
         limited: whether there is any limit; all that requests pay where there is none.
         stopping: whether new messages are refused.
@@ -124,9 +131,10 @@ class BrokerState:
     strangers: dict[Connection, str] = field(default_factory=dict)
     clients: dict[str, Connection] = field(default_factory=dict)
     peers: dict[Connection, Peer] = field(default_factory=dict)
-    produced: Meters[QueueRef] = field(default_factory=Meters)
-    fetched: Meters[QueueRef] = field(default_factory=Meters)
+    produced: Meters[QueueRef] = field(default_factory=lambda: Meters(name_of=_topic_of))
+    fetched: Meters[QueueRef] = field(default_factory=lambda: Meters(name_of=_topic_of))
     fetched_by: Meters[tuple[str, QueueRef]] = field(default_factory=Meters)
+    fetch_times: Histogram = field(default_factory=Histogram)
     stopping: bool = False
     body_bytes_max: int = field(init=False)
     states_bytes_max: int = field(init=False)
@@ -176,6 +184,13 @@ class BrokerState:
     def look_at_backlogs(self) -> None:
         """Raises and ends alarms of groups with a limit, and moves on those that shall skip."""
         self.backlogs.look(self.clock.monotonic_ms())
+
+    def group_names(self) -> Iterator[str]:
+        """Every group once, in no certain order; one of which something was said is known, too."""
+        with_offsets, with_members = self.offsets.names(), self.groups.names()
+        said = (name for name in self.limits.groups if name not in with_members)
+        names = chain(with_members, said)
+        return chain(with_offsets, filterfalse(with_offsets.__contains__, names))
 
     def topics_of_group(self, group: str) -> set[str]:
         """The topics in which a group has an offset, or that its members subscribed to."""

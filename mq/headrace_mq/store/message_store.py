@@ -77,6 +77,7 @@ class MessageStore:
         epoch: the broker's epoch, once it is open.
         durable: returns a future that ends when everything appended so far is as durable as `flush`
             promises; see `Flusher.durable`.
+        sync_times: how long each sync of a group took.
         find: searches for messages by key, for a few milliseconds.
         compaction: keeps the last message of each key of its log.
         raw: reads and appends whole groups as they stand in a log, for replicas.
@@ -119,6 +120,7 @@ class MessageStore:
             gate=gate,
         )
         self.durable = self._flusher.durable
+        self.sync_times = self._flusher.sync_times
         self.raw = RawLog(self._logs, self._queues, self._flusher, self._clock)
         self._writer = IndexWriter(self._logs.values())
         self.compaction = Compaction(

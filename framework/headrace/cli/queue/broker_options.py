@@ -54,6 +54,8 @@ OPTIONS: Final = (
     OptionRow("--insecure", "broker.insecure",
         "Listen to other machines without TLS or a login: those who get there may do everything.",
         "HEADRACE_INSECURE"),
+    OptionRow("--metrics", "broker.metrics",
+        "HOST:PORT where GET /metrics answers with figures for Prometheus; port 0 takes a free one.", "HEADRACE_METRICS"),
     OptionRow("--busy-poll", "broker.busy_poll_us", "Busy-poll this long after each message (0 = never)."),
     OptionRow("--filter-processes", "broker.filter_processes_max",
         "Worker processes that filter old messages for selective consumers (0 = off)."),

@@ -6,6 +6,7 @@ Called by the dispatcher; uses the store. Batches are passed on as the store ret
 
 import sys
 from collections.abc import Collection, Mapping
+from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
@@ -113,14 +114,18 @@ def _answer(
     request: Fetch,
     offsets: Mapping[QueueRef, int],
 ) -> Parts | None:
+    since_s = perf_counter()
     # Of a group that an operator paused nothing is there.
     paused = request.group in state.limits.paused
     found, coming = _PAUSED if paused else _read(state, connection, request, offsets, offsets)
     wait_ms = min(request.wait_ms, state.settings.fetch_wait_ms_max)
     if coming:
         wait_ms = max(wait_ms, _DISK_WAIT_MS)
-    if found or wait_ms == 0 or state.stopping or frame.is_oneway:
-        return found or _nothing()
+    if found:
+        state.fetch_times.add(perf_counter() - since_s)
+        return found
+    if wait_ms == 0 or state.stopping or frame.is_oneway:
+        return _nothing()
     parked = ParkedFetch(connection, frame.correlation, request, offsets)
     return None if state.long_poll.park(parked, wait_ms) else _nothing()
 
@@ -133,14 +138,19 @@ def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[Que
         return True
     if state.limited and _owes(state, parked):
         return True
+    since_s = perf_counter()
     request, offsets = parked.request, parked.offsets
     if len(queues) == 1 and not (request.filters or state.limited):
         (queue,) = queues
-        return _serve_one(state, parked, queue, offsets[queue])
-    found, _ = _read(state, parked.connection, request, offsets, queues)
-    if found:
-        _hand_over(parked, found)
-    return bool(found)
+        served = _serve_one(state, parked, queue, offsets[queue])
+    else:
+        found, _ = _read(state, parked.connection, request, offsets, queues)
+        served = bool(found)
+        if found:
+            _hand_over(parked, found)
+    if served:
+        state.fetch_times.add(perf_counter() - since_s)
+    return served
 
 
 def _serve_one(state: BrokerState, parked: ParkedFetch, queue: QueueRef, offset: int) -> bool:

@@ -5,9 +5,9 @@ Called by the dispatcher; uses the broker's groups, offsets and connections. Lag
 the queue at this moment, never from what a client told.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import nsmallest
-from itertools import chain, filterfalse, islice
+from itertools import islice
 
 from headrace_mq._net.link import software
 from headrace_mq._net.server import Connection
@@ -71,7 +71,7 @@ CONNECTION_GROUPS_MAX = 16
 def list_groups(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
     """Answers the next groups by name, with their lag over all queues."""
     after = decode(ListGroups, frame.body).after
-    names = (name for name in _names(state) if name > after)
+    names = (name for name in state.group_names() if name > after)
     # The first by name are found without sorting them all.
     ahead = nsmallest(GROUPS_LISTED_MAX + 1, names)
     groups: list[GroupSummary] = []
@@ -174,7 +174,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         now_ms=state.clock.now_ms(),
         topics=len(state.topics),
         queues=state.topics.queues,
-        groups=sum(1 for _ in _names(state)),
+        groups=sum(1 for _ in state.group_names()),
         connections=len(state.server.connections),
         refuses=state.store.read_only or state.refusal,
         produced=state.produced.total(now_ms),
@@ -198,13 +198,6 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
 def _process(state: BrokerState) -> ProcessDescription:
     store = state.settings.store
     return ProcessDescription(software(), *usage(store.directory), store.disk_refuse_percent)
-
-
-def _names(state: BrokerState) -> Iterator[str]:
-    """Every group once, in no certain order; one of which something was said is known, too."""
-    with_offsets, with_members = state.offsets.names(), state.groups.names()
-    said = (name for name in state.limits.groups if name not in with_members)
-    return chain(with_offsets, filterfalse(with_offsets.__contains__, chain(with_members, said)))
 
 
 def _summary(state: BrokerState, group: str, queues: Iterable[QueueRef]) -> GroupSummary:

@@ -1,5 +1,5 @@
 """
-Measures recent traffic: messages and bytes over the last second and the last ten. PURE.
+Measures traffic: messages and bytes over the last second, the last ten, and since the start. PURE.
 
 It counts only whole seconds that are over. So a rate does not drop to zero at the beginning of a second, and
 two clients that ask within one second get the same answer.
@@ -9,12 +9,12 @@ Time is passed in; it must never go back.
 """
 
 from collections import deque
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 from headrace_mq.protocol.administration import NO_TRAFFIC, Traffic
 
-__all__ = ["METERS_MAX", "Meter", "Meters"]
+__all__ = ["METERS_MAX", "Meter", "Meters", "Total"]
 
 # Seconds of the longer window.
 WINDOW_S = 10
@@ -24,6 +24,13 @@ METERS_MAX = 65_536
 K = TypeVar("K", bound=Hashable)
 
 
+class Total(NamedTuple):
+    """All messages and bytes since the start."""
+
+    messages: int
+    bytes: int
+
+
 class Meter:
     """Counts one flow.
 
@@ -31,12 +38,14 @@ class Meter:
         last: the current second, with its messages and bytes.
     """
 
-    __slots__ = ("_seconds", "last")
+    __slots__ = ("_bytes", "_messages", "_seconds", "last")
 
     def __init__(self) -> None:
         # [second, messages, bytes] of each second with traffic, and of the current one.
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
         self.last = [-1, 0, 0]
+        # What came before the current second.
+        self._messages = self._bytes = 0
 
     def add(self, now_ms: int, messages: int, size: int) -> None:
         """Counts messages and bytes in the current second."""
@@ -47,9 +56,16 @@ class Meter:
 
     def begin(self, second: int) -> list[int]:
         """Begins a new second; returns it with its messages and bytes."""
+        last = self.last
+        self._messages += last[1]
+        self._bytes += last[2]
         last = self.last = [second, 0, 0]
         self._seconds.append(last)
         return last
+
+    def since_start(self) -> Total:
+        """Returns all that this meter has counted."""
+        return Total(self._messages + self.last[1], self._bytes + self.last[2])
 
     def read(self, now_ms: int) -> Traffic:
         """Returns the traffic of the last whole second, and of the last ten."""
@@ -74,12 +90,18 @@ class Meters(Generic[K]):
 
     Args:
         meters_max: how many keys are counted at a time.
+        name_of: returns the name under which a key counts in `by_name`.
     """
 
-    def __init__(self, meters_max: int = METERS_MAX) -> None:
+    def __init__(
+        self, meters_max: int = METERS_MAX, *, name_of: Callable[[K], str] | None = None
+    ) -> None:
         self._meters_max = meters_max
+        self._name_of = name_of
         self._meters: dict[K, Meter] = {}
         self._total = Meter()
+        # By name: of meters that were dropped.
+        self._dropped: dict[str, Total] = {}
 
     def __len__(self) -> int:
         return len(self._meters)
@@ -117,4 +139,29 @@ class Meters(Generic[K]):
         """Drops the keys without recent traffic; call it now and then."""
         idle = [key for key, meter in self._meters.items() if meter.is_idle(now_ms)]
         for key in idle:
-            del self._meters[key]
+            self._keep(key, self._meters.pop(key).since_start())
+
+    def total_since_start(self) -> Total:
+        """Returns what all keys had since the start, including ignored ones."""
+        return self._total.since_start()
+
+    def by_name(self) -> dict[str, Total]:
+        """Returns what each name had since the start, without what was ignored."""
+        found = dict(self._dropped)
+        if self._name_of is not None:
+            for key, meter in self._meters.items():
+                _add(found, self._name_of(key), meter.since_start())
+        return found
+
+    def _keep(self, key: K, had: Total) -> None:
+        if self._name_of is not None:
+            name = self._name_of(key)
+            if name in self._dropped or len(self._dropped) < self._meters_max:
+                _add(self._dropped, name, had)
+
+
+def _add(totals: dict[str, Total], name: str, had: Total) -> None:
+    before = totals.get(name)
+    if before is not None:
+        had = Total(before.messages + had.messages, before.bytes + had.bytes)
+    totals[name] = had

@@ -30,6 +30,7 @@ from headrace_mq.broker.replicas.bodies import (
     QueueStart,
 )
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
+from headrace_mq.broker.replicas.figures import ReplicaFigures
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
@@ -102,6 +103,7 @@ class Followers:
         # Where all logs ended at a moment that a replica has not reached yet; and the latest one that it reached.
         self._marks: dict[Identity, tuple[Mapping[str, int], int]] = {}
         self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
+        self._began_ms = now_ms
         self._said_to_serve = False
         # Members outside the set that commits wait for, with the time until which they do.
         self._joining: dict[Identity, int] = {}
@@ -298,6 +300,21 @@ class Followers:
         """Gives an answer once all required members have the documents as they are now."""
         self._held.append((self.documents.end, answer))
         self.commit()
+
+    def figures(self) -> tuple[ReplicaFigures, ...]:
+        """Returns how far each replica is that has asked, or is in the set."""
+        now_ms, ends = self._clock.monotonic_ms(), self._logs.ends()
+        confirmed, durable = self.leadership.confirmed, self.leadership.durable
+        known = {*self._caught_up_ms, *self._asked, *confirmed} - {self._member.me}
+        return tuple(
+            ReplicaFigures(
+                member.name,
+                member in confirmed,
+                sum(max(0, end - durable.get(member, {}).get(log, 0)) for log, end in ends.items()),
+                now_ms - self._caught_up_ms.get(member, self._began_ms),
+            )
+            for member in sorted(known)
+        )
 
     def entrants(self) -> list[Identity]:
         """Returns the members that may enter the set now: they have everything, and they are there."""

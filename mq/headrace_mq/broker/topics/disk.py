@@ -1,5 +1,5 @@
 """
-How full the disk is, and whether new messages are taken because of it.
+How full the disk is, whether new messages are taken because of it, and how long there is room.
 
 Above one share of the disk messages are refused, so that what is left serves those who read,
 commit and restart; above a lower share consumed messages are deleted before their age. A directory
@@ -10,17 +10,28 @@ nothing of messages.
 """
 
 import errno
+import math
 import os
+from collections import deque
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace_mq._runtime.log import get_logger
 
-__all__ = ["Disk", "SystemDisk", "Watermarks"]
+__all__ = [
+    "FORECAST_MS_MIN", "Disk", "DiskForecast", "DiskRoom", "SystemDisk", "Watermarks", "room_of",
+]  # fmt: skip
 
 _log = get_logger(__name__)
 
 _PERCENT = 100
+# A full day, because traffic has its hours.
+_WINDOW_MS = 24 * 3_600_000
+# One note in this time is kept: some 300 of them.
+_NOTE_EVERY_MS = 300_000
+# What filled the disk during less than this may be a single large batch.
+FORECAST_MS_MIN = 600_000
+_DAY_MS = 86_400_000
 
 
 class Disk(Protocol):
@@ -61,6 +72,37 @@ class SystemDisk:
         used = found.f_blocks - found.f_bfree
         usable = used + found.f_bavail
         return _PERCENT * used / usable if usable else float(_PERCENT)
+
+
+class DiskRoom(NamedTuple):
+    """The space on a disk.
+
+    Attributes:
+        free_bytes: that this user may still use.
+        size_bytes: of the whole disk.
+        usable_bytes: of the free ones, until a share of the disk is in use.
+    """
+
+    free_bytes: int
+    size_bytes: int
+    usable_bytes: int
+
+
+def room_of(directory: Path, refuse_percent: int) -> DiskRoom:
+    """Returns the space on the disk of a directory.
+
+    Args:
+        directory: there, or to be made in a folder that is there.
+        refuse_percent: the share above which messages are refused.
+
+    Raises:
+        OSError: the system does not say.
+    """
+    found = os.statvfs(directory)
+    used = (found.f_blocks - found.f_bfree) * found.f_frsize
+    free = found.f_bavail * found.f_frsize
+    usable = (used + free) * refuse_percent // _PERCENT - used
+    return DiskRoom(free, found.f_blocks * found.f_frsize, max(0, usable))
 
 
 class Watermarks:
@@ -141,3 +183,28 @@ class Watermarks:
                 refuse_percent=self._refuse_percent,
                 **fields,
             )
+
+
+class DiskForecast:
+    """The room on a disk, over a day."""
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[int, int]] = deque()
+
+    def days_left(self, now_ms: int, room_bytes: int) -> float | None:
+        """Notes the room of this moment; returns how many days it lasts.
+
+        Infinity where the room does not shrink; None as long as too little is known.
+        """
+        while len(self._notes) > 1 and self._notes[1][0] <= now_ms - _WINDOW_MS:
+            self._notes.popleft()
+        if not self._notes or now_ms - self._notes[-1][0] >= _NOTE_EVERY_MS:
+            self._notes.append((now_ms, room_bytes))
+        since_ms, before = self._notes[0]
+        passed_ms = now_ms - since_ms
+        if room_bytes <= 0:
+            return 0.0
+        if passed_ms < FORECAST_MS_MIN:
+            return None
+        lost = before - room_bytes
+        return math.inf if lost <= 0 else room_bytes * passed_ms / lost / _DAY_MS

@@ -187,6 +187,16 @@ class TransactionCoordinator(JournalWorker[Decided], Generic[S]):
         """Drops the producers of a connection that ended."""
         self._checks.forget(session)
 
+    @property
+    def undecided(self) -> int:
+        """How many transactions are undecided."""
+        return self._state.undecided
+
+    @property
+    def oldest_at_ms(self) -> int | None:
+        """When the oldest undecided transaction was begun, by the machine's clock; None without one."""
+        return next((pending.begun_at_ms for pending in self._state), None)
+
     def describe(self) -> TransactionsDescription:
         """Returns the number of undecided transactions, and the oldest of them."""
         oldest: list[UndecidedTransaction] = []

@@ -99,6 +99,9 @@ class Guard:
         book: the users and rules.
         known: tells how many queues a topic has; 0 for one that there is not.
         now_ms: tells the time.
+
+    Attributes:
+        refused: requests that were refused since the start, because a rule does not allow them.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Guard:
         self._book = book
         self._known = known
         self._now_ms = now_ms
+        self.refused = 0
         self._refused: dict[tuple[str, Ask], int] = {}
         # What users sent to and read under this policy: asked for with every batch, so remembered in short.
         self._policy = book.policy
@@ -200,6 +204,7 @@ class Guard:
             self._read.clear()
 
     def _note_refusal(self, connection: Connection, ask: Ask) -> None:
+        self.refused += 1
         key, now_ms = (connection.user, ask), self._now_ms()
         last_ms = self._refused.pop(key, None)
         if last_ms is not None and now_ms - last_ms < SAME_REFUSAL_MS:

@@ -68,6 +68,7 @@ class Logins(Generic[C]):
 
     Attributes:
         named: whom the last message was about, as far as it said; for the audit of a failure.
+        refused: logins that failed since the start.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Logins(Generic[C]):
         self._secret = secret
         self._now_ms = now_ms
         self.named = ""
+        self.refused = 0
         self._exchanges: dict[C, _Exchange] = {}
         self._failures: dict[tuple[str, str], _Failures] = {}
 
@@ -91,6 +93,13 @@ class Logins(Generic[C]):
             InvalidArgument: there is no such mechanism.
         """
         self.named = ""
+        try:
+            return self._step(connection, host, request)
+        except LoginFailed:
+            self.refused += 1
+            raise
+
+    def _step(self, connection: C, host: str, request: Login) -> LoggedIn:
         if request.mechanism != SCRAM:
             raise InvalidArgument(f"this broker knows the login {SCRAM} alone")
         if len(request.message) > MESSAGE_CHARACTERS_MAX:

@@ -22,6 +22,7 @@ from typing import Literal
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError, StoreFull, StoreReadOnly
+from headrace_mq.metrics.histogram import Histogram
 from headrace_mq.store.log.commit_gate import CommitGate, Durable
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.write_group import Group, Staged
@@ -68,6 +69,7 @@ class Flusher:
     Attributes:
         read_only: why the store accepts no batches any more, or None.
         staged_bytes: bytes accepted and not yet committed.
+        sync_times: how long each sync of a group took.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Flusher:
         self._timed_sync: asyncio.Future[None] | None = None
         self._unsynced: dict[str, CommitLog] = {}
         self._refusing = False
+        self.sync_times = Histogram()
         self.read_only: str | None = None
         self.staged_bytes = 0
 
@@ -313,6 +316,7 @@ class Flusher:
         self._withdrawn(lost[::-1])
 
     def _note_sync(self, microseconds: int) -> None:
+        self.sync_times.add(microseconds / 1_000_000)
         self._sync_us += (microseconds - self._sync_us) * _NEWEST
         if self._sync_us > SYNC_INLINE_US_MAX:
             self._inline = False

@@ -17,6 +17,7 @@ from headrace_mq._net.certificates import (
     client_context,
     subject_of,
 )
+from headrace_mq._net.expiry import expiry_of
 from headrace_mq.errors import MessageQueueError, TlsFailed
 
 
@@ -97,9 +98,11 @@ def test_files_are_read_again_when_they_change(
     first = certificates.context
     certificates.look()
     assert certificates.context is first
+    assert certificates.expires_s == expiry_of(files.certificate.read_bytes())
     authority.issue(tmp_path, "renewed.example")
     certificates.look()
     assert certificates.context is not first
+    assert certificates.expires_s == expiry_of(files.certificate.read_bytes())
     second = certificates.context
     certificates.look()
     assert certificates.context is second

@@ -7,7 +7,9 @@ import pytest
 
 from headrace_mq._runtime.checks import (
     is_loopback,
+    place_of,
     require,
+    require_near,
     require_pauses,
     require_secure,
     require_types,
@@ -79,3 +81,31 @@ def test_an_address_of_other_machines_needs_tls_and_a_login_or_to_be_called_inse
     else:
         with pytest.raises(ValueError, match=f"reach {host}.*{lacks}.*--insecure"):
             require_secure(host, secured=secured, known=known, insecure=insecure)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("127.0.0.1:9464", ("127.0.0.1", 9464)),
+        ("[::1]:0", ("::1", 0)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_a_place_is_a_host_and_a_port(text: str, place: tuple[str, int]) -> None:
+    assert place_of(text) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9464", ":9464", "localhost", "localhost:x", "localhost:65536"]
+)
+def test_other_texts_are_no_place(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HOST:PORT for metrics, as in 127\.0\.0\.1:9464"):
+        place_of(text)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:1", "[::]:1", "example.com:1"])
+def test_metrics_for_other_machines_need_a_word(text: str) -> None:
+    require_near(text, insecure=True)
+    with pytest.raises(ValueError, match=r"could read the metrics: .*--insecure"):
+        require_near(text, insecure=False)
+    require_near("127.0.0.1:1", insecure=False)

@@ -13,6 +13,7 @@ from headrace_mq.broker.process import run, serve
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import MessageQueueError
+from headrace_mq.metrics.listener import MetricsListener
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
 
@@ -115,3 +116,35 @@ async def test_a_broker_of_a_group_that_cannot_go_on_ends_its_process(
     started[0].failure.set_exception(MessageQueueError("the disk failed"))
     with pytest.raises(MessageQueueError, match="the disk failed"):
         await serving
+
+
+async def test_serve_answers_for_metrics_until_it_stops(settings, monkeypatch) -> None:
+    listeners: list[MetricsListener] = []
+    start = MetricsListener.start
+
+    async def noted(listener: MetricsListener) -> None:
+        await start(listener)
+        listeners.append(listener)
+
+    monkeypatch.setattr(MetricsListener, "start", noted)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.ensure_future(serve(settings(metrics="127.0.0.1:0"), ready=ready.set_result))
+    await ready
+    host, _, port = listeners[0].address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert b"headrace_broker_takes_messages 1.0" in await reader.read()
+    writer.close()
+    signal.raise_signal(signal.SIGTERM)
+    await serving
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(host, int(port))
+
+
+async def test_serve_without_room_for_its_metrics_says_so_and_closes_its_broker(settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        asked = settings(metrics=f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(MessageQueueError, match="cannot serve metrics on"):
+            await serve(asked, ready=lambda _: None)
+    async with Broker(settings()):
+        pass

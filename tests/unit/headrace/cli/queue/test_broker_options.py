@@ -211,6 +211,8 @@ def test_a_command_of_the_group_takes_no_settings() -> None:
         (["--busy-poll", "101ms"], "busy_poll_us must be 0 to 100000"),
         (["--flush", "never"], "flush must be 'always' or 'interval', not 'never'"),
         (["--filter-processes", "-1"], "filter_processes_max must not be negative"),
+        (["--metrics", "9464"], "write HOST:PORT for metrics"),
+        (["--metrics", "0.0.0.0:9464"], "could read the metrics"),
         (["--archive-window", "1GiB"], "say where the archive is"),
         (["--group", "g2"], "say where the group's record is"),
         (["--record", URL, "--login"], "do not log in to each other yet"),
@@ -241,3 +243,13 @@ def test_an_address_of_other_machines_needs_tls_or_a_word(started: Any) -> None:
     assert (files.tls_certificate, files.tls_key, files.insecure) == (
         Path("c.pem"), Path("c.key"), False,
     )  # fmt: skip
+
+
+def test_metrics_are_served_where_an_option_says(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert started().metrics is None
+    assert started("--metrics", "127.0.0.1:9464").metrics == "127.0.0.1:9464"
+    assert started("--metrics", "0.0.0.0:9464", "--insecure").metrics == "0.0.0.0:9464"
+    monkeypatch.setenv("HEADRACE_METRICS", "[::1]:1")
+    assert started().metrics == "[::1]:1"

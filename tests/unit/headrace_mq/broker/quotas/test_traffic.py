@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq.broker.quotas.traffic import WINDOW_S, Meter, Meters
+from headrace_mq.broker.quotas.traffic import WINDOW_S, Meter, Meters, Total
 from headrace_mq.protocol.administration import NO_TRAFFIC, Traffic
 
 events = st.lists(
@@ -68,3 +68,40 @@ def test_idle_keys_make_room_for_others() -> None:
     meters.add("c", 12_000, 1, 1)
     assert meters.read("c", 13_000).messages_1s == 1
     assert meters.read("b", 13_000).messages_10s == 1
+
+
+@given(events)
+def test_a_meter_counts_everything_since_its_start(steps: list[tuple[int, int, int]]) -> None:
+    meter, now = Meter(), 0
+    for step, messages, size in steps:
+        now += step
+        meter.add(now, messages, size)
+    assert meter.since_start() == (sum(one[1] for one in steps), sum(one[2] for one in steps))
+
+
+def test_totals_by_name_outlive_their_meters() -> None:
+    meters = Meters[str](3, name_of=lambda key: key[0])
+    for key in ("a1", "a2", "b1", "c1"):
+        meters.add(key, 1_000, 2, 20)
+    # There was no room for the last one, but in the total.
+    totals = {"a": Total(4, 40), "b": Total(2, 20)}
+    assert (meters.by_name(), meters.total_since_start()) == (totals, Total(8, 80))
+    meters.forget_idle(60_000)
+    assert (len(meters), meters.by_name()) == (0, totals)
+    meters.add("a1", 61_000, 1, 1)
+    assert meters.by_name()["a"] == Total(5, 41)
+
+
+def test_names_of_dropped_meters_have_a_limit() -> None:
+    meters = Meters[str](1, name_of=str)
+    for second, key in enumerate("ab"):
+        meters.add(key, second * 100_000, 1, 1)
+        meters.forget_idle((second + 1) * 100_000)
+    assert meters.by_name() == {"a": Total(1, 1)}
+
+
+def test_meters_without_names_have_no_totals_by_name() -> None:
+    meters = Meters[str]()
+    meters.add("a", 1_000, 1, 1)
+    meters.forget_idle(60_000)
+    assert (meters.by_name(), meters.total_since_start()) == ({}, Total(1, 1))

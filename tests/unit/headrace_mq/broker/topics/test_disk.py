@@ -1,12 +1,19 @@
 """How full the disk is, and what follows from it."""
 
+import math
 import os
 import re
 from pathlib import Path
 
 import pytest
 
-from headrace_mq.broker.topics.disk import SystemDisk, Watermarks
+from headrace_mq.broker.topics.disk import (
+    FORECAST_MS_MIN,
+    DiskForecast,
+    SystemDisk,
+    Watermarks,
+    room_of,
+)
 
 
 class HandDisk:
@@ -141,3 +148,38 @@ def test_a_broker_for_readers_refuses_however_empty_the_disk_is(disk: HandDisk) 
     assert marks.refusal == "readers only"
     assert refuses(marks)
     assert not marks.early
+
+
+def test_a_disk_has_room_until_messages_are_refused(tmp_path: Path) -> None:
+    whole, half, none = (room_of(tmp_path, percent) for percent in (100, 50, 0))
+    assert whole.size_bytes >= whole.free_bytes >= whole.usable_bytes > 0
+    assert whole.usable_bytes > half.usable_bytes >= none.usable_bytes == 0
+    with pytest.raises(OSError, match="No such file"):
+        room_of(tmp_path / "gone", 90)
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_forecast_follows_the_pace_of_the_last_day() -> None:
+    forecast = DiskForecast()
+    assert forecast.days_left(0, 1_000) is None
+    assert forecast.days_left(FORECAST_MS_MIN - 1, 990) is None
+    # 10 in an hour, so 240 in a day.
+    assert forecast.days_left(HOUR_MS, 990) == pytest.approx(990 / 240)
+    for hour in range(2, 60):
+        days = forecast.days_left(hour * HOUR_MS, 990)
+    assert days == math.inf
+
+
+def test_a_full_disk_has_no_days_left_and_one_that_empties_has_all() -> None:
+    forecast = DiskForecast()
+    assert forecast.days_left(0, 0) == 0
+    assert forecast.days_left(HOUR_MS, 500) == math.inf
+
+
+def test_a_forecast_keeps_few_notes() -> None:
+    forecast = DiskForecast()
+    for second in range(0, 3 * 86_400, 15):
+        forecast.days_left(second * 1_000, 1_000)
+    assert len(forecast._notes) < 300

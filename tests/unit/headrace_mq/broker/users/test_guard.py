@@ -175,6 +175,7 @@ def test_the_same_refusal_stands_once_a_minute_in_the_audit(
         "outcome": "refused", "resource": "administer cluster", "log_level": "",
     }  # fmt: skip
     assert len(gate.guard._refused) == 2
+    assert gate.guard.refused == 6
 
 
 def test_a_change_stands_in_the_audit_with_its_outcome(gate: Gate) -> None:

@@ -112,6 +112,7 @@ def test_a_name_is_locked_for_the_address_of_its_failures_alone(desk: Desk) -> N
     assert desk.log_in("CN=reports,O=Bank", "pencil") == "CN=reports,O=Bank"
     desk.now_ms += LOCKED_MS
     assert desk.log_in("ann", "pencil") == "ann"
+    assert desk.logins.refused == FAILURES_MAX + 1
 
 
 def test_many_exchanges_at_once_are_no_more_guesses(desk: Desk) -> None:

@@ -1,0 +1,82 @@
+"""
+Collects all samples of a broker process when Prometheus asks.
+
+    process ─▶ listener ─▶ BrokerMetrics.text ─▶ disk │ group │ state: parts, topics, groups ─▶ text
+
+Used by `process`, which has the broker; uses the other parts of `broker.metrics`.
+"""
+
+from collections.abc import Callable, Iterator
+
+from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq.broker.metrics import table
+from headrace_mq.broker.metrics.groups import group_samples
+from headrace_mq.broker.metrics.parts import part_samples, replica_samples
+from headrace_mq.broker.metrics.topics import TopicFigures
+from headrace_mq.broker.replicas.figures import GroupFigures
+from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.topics.disk import DiskForecast, room_of
+from headrace_mq.metrics.exposition import process_samples, written
+from headrace_mq.metrics.table import Sample
+from headrace_mq.settings import BrokerSettings
+
+__all__ = ["BrokerMetrics"]
+
+
+class BrokerMetrics:
+    """The metrics of one broker process.
+
+    Args:
+        settings: of the broker.
+        state: returns the state of the broker that serves clients; None where none does.
+        group: returns the figures of its group; None for a lone broker.
+        clock: for the forecast of the disk.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        state: Callable[[], BrokerState | None],
+        group: Callable[[], GroupFigures | None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._group = group
+        self._clock = clock or SystemClock()
+        self._forecast = DiskForecast()
+        self._topics = TopicFigures(settings.metrics_topics_max)
+
+    async def text(self) -> bytes:
+        """Returns the metrics of this moment as Prometheus reads them."""
+        return await written(self.samples())
+
+    def samples(self) -> Iterator[Sample | None]:
+        """Yields every sample; None where others may have their turn."""
+        yield from process_samples()
+        yield from self._disk()
+        figures = self._group()
+        if figures is not None:
+            yield from replica_samples(figures)
+        state = self._state()
+        if state is None:
+            return
+        yield from part_samples(state)
+        yield from self._topics.samples(state)
+        settings = self._settings
+        yield from group_samples(
+            state, groups_max=settings.metrics_groups_max, queues_max=settings.metrics_queues_max
+        )
+
+    def _disk(self) -> Iterator[Sample]:
+        store = self._settings.store
+        try:
+            room = room_of(store.directory, store.disk_refuse_percent)
+        except OSError:  # `headrace_broker_takes_messages` says that it cannot be used
+            return
+        yield table.DISK_FREE.sample(room.free_bytes)
+        yield table.DISK_SIZE.sample(room.size_bytes)
+        yield table.DISK_ROOM.sample(room.usable_bytes)
+        days = self._forecast.days_left(self._clock.monotonic_ms(), room.usable_bytes)
+        if days is not None:
+            yield table.DISK_DAYS.sample(days)

@@ -1,0 +1,53 @@
+"""
+What a broker of a group says of it to an operator. PURE: values only.
+
+Used by `replicated_broker` and `followers`, which know them, and by the metrics.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["GroupFigures", "ReplicaFigures"]
+
+
+class ReplicaFigures(NamedTuple):
+    """A replica, as its leader knows it.
+
+    Attributes:
+        name: of the broker.
+        in_sync: whether messages are acknowledged only when it has them.
+        lag_bytes: of the logs, that its disk does not have yet.
+        lag_ms: how long ago it had everything.
+    """
+
+    name: str
+    in_sync: bool
+    lag_bytes: int
+    lag_ms: int
+
+
+class GroupFigures(NamedTuple):
+    """A group of brokers, as one of them knows it.
+
+    Attributes:
+        cluster: the name of its cluster.
+        group: its name.
+        me: the name of the broker that says this.
+        leads: whether this broker serves the group's clients.
+        leader: the name of the broker that leads; empty where none is known.
+        epoch: counts the elections.
+        in_sync: the names of the brokers in sync.
+        min_in_sync: fewer of them acknowledge nothing.
+        went_back: whether the record is older than one that was seen, so that nothing is decided.
+        replicas: those of this broker, if it leads.
+    """
+
+    cluster: str
+    group: str
+    me: str
+    leads: bool
+    leader: str
+    epoch: int
+    in_sync: tuple[str, ...]
+    min_in_sync: int
+    went_back: bool
+    replicas: tuple[ReplicaFigures, ...]

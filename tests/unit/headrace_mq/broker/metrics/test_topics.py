@@ -1,0 +1,62 @@
+"""The traffic of topics: of the first ones apart, of the others together."""
+
+from headrace_mq.broker.metrics.topics import TopicFigures
+from headrace_mq.message import QueueRef
+
+
+async def test_traffic_is_counted_by_topic(broker, client, batch, read) -> None:
+    await client.create("a", 2)
+    await client.produce(batch("a", 0, b"1", b"2"), batch("a", 1, b"3"), batch("b", 0, b"4"))
+    broker.state.note_fetched("g", QueueRef("a", 0), 2, 50)
+    found = read(TopicFigures(10).samples(broker.state))
+    assert found["messages_in_total", "a"] == 3
+    assert found["messages_in_total", "b"] == 1
+    assert found["bytes_in_total", "a"] > found["bytes_in_total", "b"] > 0
+    assert found["messages_out_total", "a"] == 2
+    assert found["bytes_out_total", "a"] == 50
+    assert found["messages_out_total", "b"] == found["messages_in_total", "other"] == 0
+    assert found["metrics_summed", "topics"] == 0
+
+
+async def test_topics_above_the_limit_are_added_up(broker, client, batch, read) -> None:
+    for topic in ("%RETRY%g", "a", "b", "c"):
+        await client.create(topic)
+        await client.produce(batch(topic, 0, b"1"))
+    found = read(TopicFigures(2).samples(broker.state))
+    assert {labels[0] for name, *labels in found if name == "messages_in_total"} == {
+        "a",
+        "b",
+        "other",
+    }
+    assert found["messages_in_total", "other"] == 2
+    assert found["metrics_summed", "topics"] == 2
+    assert read(TopicFigures(0).samples(broker.state))["messages_in_total", "other"] == 4
+
+
+async def test_traffic_counts_on_after_a_topic_was_idle(broker, client, batch, read) -> None:
+    figures = TopicFigures(10)
+    await client.produce(batch("a", 0, b"1"))
+    before = read(figures.samples(broker.state))
+    broker.state.forget_idle(broker.state.clock.monotonic_ms() + 60_000)
+    assert len(broker.state.produced) == 0
+    assert read(figures.samples(broker.state)) == before
+
+
+async def test_a_deleted_topic_has_no_series_and_raises_no_others(
+    broker, client, batch, read
+) -> None:
+    figures = TopicFigures(10)
+    await client.produce(batch("a", 0, b"1"))
+    read(figures.samples(broker.state))
+    broker.state.topics.delete("a", 0, {})
+    found = read(figures.samples(broker.state))
+    assert ("messages_in_total", "a") not in found
+    assert found["messages_in_total", "other"] == 0
+
+
+async def test_dead_letters_are_counted(broker, client, batch, read) -> None:
+    await client.create("%DLQ%g", 1, "forever")
+    await client.produce(batch("%DLQ%g", 0, b"1", b"2"))
+    found = read(TopicFigures(10).samples(broker.state))
+    assert found["dead_letters_total", "%DLQ%g"] == 2
+    assert ("dead_letters_total", "%DLQ%g") not in read(TopicFigures(0).samples(broker.state))
