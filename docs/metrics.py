@@ -8,13 +8,14 @@ done. Reads the tables that the text for Prometheus is made of.
 from pathlib import Path
 from typing import Final
 
+from headrace.metrics.table import APP_METRICS
 from headrace_mq.broker.metrics.table import BROKER_METRICS
 from headrace_mq.metrics.table import markdown
 
 __all__ = ["PAGE", "with_tables"]
 
 PAGE: Final = Path(__file__).parent / "metrics.md"
-TABLES: Final = {"broker": BROKER_METRICS}
+TABLES: Final = {"broker": BROKER_METRICS, "application": APP_METRICS}
 
 
 def with_tables(page: str) -> str:

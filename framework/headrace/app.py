@@ -470,7 +470,7 @@ class App(HandlerHolder):
         runners += periodic_runners(
             self._periodic.values(), self.name, running.bus, running.store, settings, clock
         )
-        return [*runners, ("command service", processor.run)]
+        return [*runners, running.command_part(processor)]
 
 
 def _transport(

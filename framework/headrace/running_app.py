@@ -46,6 +46,7 @@ from headrace.transports.base import Outgoing, Place, Report
 from headrace.transports.local import LocalTransport
 
 if TYPE_CHECKING:  # both load a database driver: only when an application runs
+    from headrace.commands.processor import CommandProcessor
     from headrace.handlers.letters import HandlerLetters
     from headrace.handlers.progress_letters import ReaderLetters
     from headrace.lineage.check import LineageCheck
@@ -139,6 +140,7 @@ class RunningApp:
         serializer: encodes and decodes its messages.
         lineage: whether event store, event topic and readers belong together; None where nothing runs.
         resources: what its handlers get besides messages; None where nothing runs.
+        commands: its command service; None where nothing runs.
         read_only: why its databases can only be read: nothing runs then, and commands are refused;
             None: they can be written.
     """
@@ -166,6 +168,7 @@ class RunningApp:
         self.watch: Watch | None = None
         self.lineage: LineageCheck | None = None
         self.resources: OpenResources | None = None
+        self.commands: CommandProcessor | None = None
         self.read_only: str | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_quiet: Callable[[], bool] | None = None
@@ -326,6 +329,13 @@ class RunningApp:
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+
+    def command_part(
+        self, processor: "CommandProcessor"
+    ) -> tuple[str, Callable[[], Awaitable[None]]]:
+        """Takes the command service; returns it as a part to `start`."""
+        self.commands = processor
+        return "command service", processor.run
 
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Starts one part as a named task; an error in it surfaces in `failed`."""

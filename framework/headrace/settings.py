@@ -125,4 +125,8 @@ class Settings(BaseModel):
     # process takes over after this. Longer than a pause of the process or its database.
     fill_claim_ms: int = Field(default=30_000, ge=100)
 
+    # HOST:PORT where `headrace run` answers `GET /metrics` with figures for Prometheus; None: nowhere. Without
+    # `--insecure` only programs on this machine reach it.
+    metrics: str | None = None
+
     # "console" for people, "json" for log collectors.

@@ -35,6 +35,10 @@ class AggregateCache:
         aggregates_max: most aggregates kept.
         idle_ms: how long an unused one stays.
         clock: tells the time.
+
+    Attributes:
+        hits: how often an aggregate that was asked for was in memory.
+        misses: how often it was not.
     """
 
     def __init__(self, *, aggregates_max: int, idle_ms: int, clock: Clock) -> None:
@@ -43,6 +47,7 @@ class AggregateCache:
         self._clock = clock
         # Least recently used first, each with the time of its last use.
         self._entries: OrderedDict[str, tuple[LiveAggregate, int]] = OrderedDict()
+        self.hits = self.misses = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,11 +56,14 @@ class AggregateCache:
         """Returns the aggregate unless it is unknown or was idle for too long."""
         entry = self._entries.get(aggregate_id)
         if entry is None:
+            self.misses += 1
             return None
         live, used_ms = entry
         if used_ms <= self._clock.monotonic_ms() - self._idle_ms:
             del self._entries[aggregate_id]
+            self.misses += 1
             return None
+        self.hits += 1
         return live
 
     def put(self, live: LiveAggregate) -> None:

@@ -13,13 +13,14 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
+from headrace._runtime.work import CommandWork
 from headrace.aggregates.cache import AggregateCache, LiveAggregate
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
@@ -84,6 +85,7 @@ class WorkerParts:
     backoff: Backoff
     settings: Settings
     workers: dict[str, "AggregateWorker"]
+    work: CommandWork = field(default_factory=CommandWork)
     shared: bool = False
 
 
@@ -330,6 +332,7 @@ class AggregateWorker:
 
     def _run_again(self, submission: Submission) -> None:
         submission.conflicts += 1
+        self._parts.work.conflicts += 1
         if submission.conflicts > self._parts.settings.conflict_retries_max:
             submission.failure = DecisionFailed(
                 error="Busy",

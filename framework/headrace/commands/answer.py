@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
+from headrace._runtime.work import CommandWork
 from headrace.bus import REPLY_CORRELATION, REPLY_TO
 from headrace.commands.submission import CommandDelivery
 from headrace.domain.stream import EventStream
@@ -45,6 +46,7 @@ class Answering:
         transport: carries replies.
         tasks: runs what must wait for the transport.
         finished: called once per acknowledged delivery.
+        work: counts the outcomes.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Answering:
         transport: Transport,
         tasks: TaskSet,
         finished: Callable[[], None],
+        work: CommandWork | None = None,
     ) -> None:
+        self._outcomes = (work or CommandWork()).outcomes
         self._send_reply = transport.reply
         self._tasks = tasks
         self._finished = finished
@@ -68,6 +72,7 @@ class Answering:
         value_json: str | None = None,
     ) -> None:
         """Replies to the callers of the deliveries, and acknowledges them all."""
+        self._outcomes[result.status] += 1
         reply: bytes | None = None
         for delivery in deliveries:
             if REPLY_TO not in delivery.message.headers:

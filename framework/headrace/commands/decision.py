@@ -8,11 +8,13 @@ store nor the topics: a decision is a value.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol, cast
 
 from headrace._runtime.clock import Clock
 from headrace._runtime.handler_deadline import HANDLER_MS_MAX
 from headrace._runtime.tracebacks import traceback_of
+from headrace._runtime.work import CommandWork
 from headrace.commands.command_handlers import (
     CommandContext,
     CommandHandler,
@@ -97,10 +99,19 @@ class CommandDecider:
         handlers: which function handles which command.
         serializer: encodes what is decided, so that nothing is stored that cannot be published.
         clock: dates the streams.
+        work: is given how long handlers take, if it measures that.
     """
 
-    def __init__(self, *, handlers: HandlerTable, serializer: Serializer, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        handlers: HandlerTable,
+        serializer: Serializer,
+        clock: Clock,
+        work: CommandWork | None = None,
+    ) -> None:
         self._handlers = handlers.by_type
+        self._work = work or CommandWork()
         self._serializer = serializer
         self._cipher = serializer.cipher
         self._clock = clock
@@ -123,7 +134,7 @@ class CommandDecider:
             expired = CommandExpired(f"it was to be decided by {by}; its handler did not run")
             return self._rejected(envelope, state, run, expired)
         try:
-            await _call(handler, envelope, state, run)
+            await _call(handler, envelope, state, run, self._work)
         except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned
             error = raised
         except asyncio.CancelledError as raised:
@@ -222,10 +233,19 @@ class CommandDecider:
 
 
 async def _call(
-    handler: CommandHandler, envelope: CommandEnvelope, state: StateOfAggregate, run: HandlerRun
+    handler: CommandHandler,
+    envelope: CommandEnvelope,
+    state: StateOfAggregate,
+    run: HandlerRun,
+    measured: CommandWork,
 ) -> None:
+    since_s = perf_counter()
     work = handler(envelope.command, CommandContext(envelope, state, run))
-    await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
+    try:
+        await run.deadline.run(cast("Coroutine[Any, Any, None]", work))
+    finally:
+        if measured.handlers is not None:
+            measured.handled(envelope.command.message_name, perf_counter() - since_s)
     if run.added:
         run.finish(state.accepted)
         if await state.is_taken():

@@ -18,6 +18,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
+from headrace._runtime.work import CommandWork, Durations
 from headrace.aggregates.cache import AggregateCache
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
@@ -63,6 +64,11 @@ class CommandProcessor:
     Raises:
         DefinitionError: `command_topics` of the settings names what there is not, or not all of
             them while commands are to be held.
+
+    Attributes:
+        work: what it has done.
+        cache: the aggregates in memory.
+        in_flight: commands that were accepted and are not finished.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a service, each by its name
@@ -86,9 +92,10 @@ class CommandProcessor:
         self._settings = settings
         self._tasks = TaskSet(f"{name} commands")
         self._backoff = Backoff(ms_min=settings.retry_ms_min, ms_max=settings.retry_ms_max)
+        self.work = CommandWork()
         self._committer = _committer(settings, store, self._backoff)
         self._snapshots = _snapshots(settings, store)
-        self._cache = _cache(settings, clock)
+        self.cache = _cache(settings, clock)
         self._workers: dict[str, AggregateWorker] = {}
         repository = Repository(
             store=store,
@@ -96,13 +103,13 @@ class CommandProcessor:
             backoff=self._backoff,
         )
         self._known = KnownCommands(clock, remembered_max=settings.commands_remembered_max)
-        self._answering = Answering(transport=transport, tasks=self._tasks, finished=self.leave)
+        self._answering = self._answers()
         self._parking = self._parking_of(letters, clock)
         self._parts = WorkerParts(
-            decider=CommandDecider(handlers=handlers, serializer=serializer, clock=clock),
+            decider=self._decider(handlers, clock),
             known=self._known,
             holds=self._parking.holds,
-            cache=self._cache,
+            cache=self.cache,
             repository=repository,
             snapshots=self._snapshots,
             committer=self._committer,
@@ -114,15 +121,26 @@ class CommandProcessor:
             backoff=self._backoff,
             settings=settings,
             workers=self._workers,
+            work=self.work,
             shared=len(self._topics.names) > 1,
         )
         self._subscription: Subscription | None = None
         self._failures = 0  # of subscriptions, in a row
         self._next_offsets: dict[QueueId, int] = {}
         self._room = asyncio.Semaphore(settings.commands_in_flight_max)
-        self._in_flight = 0
+        self.in_flight = 0
         self._nothing_in_flight = asyncio.Event()
         self._nothing_in_flight.set()
+
+    def _answers(self) -> Answering:
+        return Answering(
+            transport=self._transport, tasks=self._tasks, finished=self.leave, work=self.work
+        )
+
+    def _decider(self, handlers: HandlerTable, clock: Clock) -> CommandDecider:
+        return CommandDecider(
+            handlers=handlers, serializer=self._serializer, clock=clock, work=self.work
+        )
 
     def _parking_of(self, letters: CommandLetterStore, clock: Clock) -> Parking:
         return Parking(
@@ -143,6 +161,11 @@ class CommandProcessor:
             tasks=self._tasks,
             backoff=self._backoff,
         )
+
+    def measure(self, new: Callable[[], Durations]) -> None:
+        """Measures how long handlers and appends take from now on, in what `new` returns."""
+        self.work.measure(new)
+        self._committer.times = self.work.commits
 
     async def run(self) -> None:
         """Works until cancelled; to be called once.
@@ -212,7 +235,7 @@ class CommandProcessor:
 
     def take(self, delivery: CommandDelivery) -> None:
         """Takes a delivery in that has its room: hands it to its aggregate's worker."""
-        self._in_flight += 1
+        self.in_flight += 1
         self._nothing_in_flight.clear()
         message = delivery.message
         try:
@@ -250,7 +273,7 @@ class CommandProcessor:
         self._known.begin_again()
         if expected is not None:
             log.info("queue was away", queue=message.queue, expected=expected, got=message.offset)
-            self._cache.clear()
+            self.cache.clear()
             for worker in self._workers.values():
                 worker.distrust()
         return True
@@ -258,15 +281,15 @@ class CommandProcessor:
     def leave(self) -> None:
         """Gives the room of one delivery back."""
         self._room.release()
-        self._in_flight -= 1
-        if not self._in_flight:
+        self.in_flight -= 1
+        if not self.in_flight:
             self._nothing_in_flight.set()
 
     async def _finish(self) -> None:
         with contextlib.suppress(Exception):  # a failed task is in the log; cancellation goes on
             await self._tasks.watch(_bounded(self._nothing_in_flight.wait, STOP_MS_MAX))
-        if self._in_flight:
-            log.warning("stopped with commands unfinished", commands=self._in_flight)
+        if self.in_flight:
+            log.warning("stopped with commands unfinished", commands=self.in_flight)
 
 
 def _subscribed(topics: CommandTopics, settings: Settings) -> list[str]:

@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 from types import MappingProxyType
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.log import get_logger
+from headrace._runtime.work import Durations
 from headrace.events.append_batch import Batching, QueuedStream
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.stores.database.refusals import Blame, blame_of
@@ -62,6 +64,9 @@ class Committer:
         refusals_max: how often to retry an append after an unexplained error, before a stream is
             blamed for it.
         backoff: how long to wait before a retry.
+
+    Attributes:
+        times: is given how long each append takes; None: they are not measured.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Committer:
         self._backoff = backoff
         self._batching = Batching(streams_max=streams_max)
         self._offered = asyncio.Event()
+        self.times: Durations | None = None
 
     def offer(self, queued: QueuedStream) -> None:
         """Takes a decided stream; calls its `settled` when the outcome is known."""
@@ -144,7 +150,11 @@ class Committer:
         attempt = unexplained = 0
         while True:
             try:
-                return [NEXT_STEP[outcome] for outcome in await self._store.append(streams)]
+                since_s = perf_counter()
+                outcomes = await self._store.append(streams)
+                if self.times is not None:
+                    self.times.add(perf_counter() - since_s)
+                return [NEXT_STEP[outcome] for outcome in outcomes]
             except Exception as error:  # noqa: BLE001 - adapters may raise anything; judged
                 blame = blame_of(error)
                 unexplained += blame is Blame.UNKNOWN

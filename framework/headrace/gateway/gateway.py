@@ -5,7 +5,9 @@ Used by `server`; calls the endpoints.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -20,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace._runtime.log import get_logger
+from headrace._runtime.work import Durations
 from headrace.app import App, RunningApp
 from headrace.gateway import overview
 from headrace.gateway.catalogue import Catalogue
@@ -41,6 +44,11 @@ log = get_logger(__name__)
 # The check that tells a broker that is away from a command that takes long.
 BROKER: Final = "broker"
 
+# What requests are counted by; the paths of others are as their clients like.
+_ROUTES: Final = (
+    "commands", "results", "projections", "health", "ready", "openapi.json", "docs",
+)  # fmt: skip
+_OTHER: Final = "other"
 # Names of this machine for itself.
 _HOSTS: Final = ("localhost", "*.localhost")
 _CROWDED: Final = "as many requests as requests_max are at work; the same request later is safe"
@@ -64,6 +72,10 @@ class Gateway:
 
     Raises:
         DefinitionError: the OpenAPI document cannot be made of the application's models.
+
+    Attributes:
+        requests: how many were answered, by route and status; a route is the first part of a path, or "other".
+        times: how long they took until their answer began, by route; empty where `measure` was not called.
     """
 
     def __init__(
@@ -79,6 +91,8 @@ class Gateway:
         self._running = running
         self._hosts = {each.lower() for each in (*_HOSTS, settings.host, *settings.hosts) if each}
         self._at_work = 0
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.times: dict[str, Durations] = {}
 
         async def read_models() -> None:
             for name in app.projections:
@@ -122,9 +136,28 @@ class Gateway:
         )
         self._starlette.router.redirect_slashes = False
 
+    def measure(self, new: Callable[[], Durations]) -> None:
+        """Measures from now on how long requests take, in what `new` returns."""
+        self.times = {route: new() for route in (*_ROUTES, _OTHER)}
+
+    def _noting(self, path: str, send: Send) -> Send:
+        """Returns what sends an answer, and counts it."""
+        first = path.split("/", 2)[1] if path.startswith("/") else ""
+        route, since_s = first if first in _ROUTES else _OTHER, perf_counter()
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.requests[route, message["status"]] += 1
+                if self.times:
+                    self.times[route].add(perf_counter() - since_s)
+            await send(message)
+
+        return noted
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; errors become answers and are never raised."""
         if scope["type"] == "http":
+            send = self._noting(scope.get("path", ""), send)
             try:
                 headers = Headers(scope=scope)
                 check_framing(headers)

@@ -40,11 +40,15 @@ class Serving:
     Attributes:
         address: `host:port` where it does.
         scheme: `http` or `https`.
+        gateway: what answers.
     """
 
-    def __init__(self, address: str, task: asyncio.Task[None], *, scheme: str = "http") -> None:
+    def __init__(
+        self, address: str, task: asyncio.Task[None], gateway: Gateway, *, scheme: str = "http"
+    ) -> None:
         self.address = address
         self.scheme = scheme
+        self.gateway = gateway
         self._task = task
 
     async def failed(self) -> None:
@@ -123,7 +127,7 @@ async def serving(
             try:
                 await _started(server, task)
                 scheme = "http" if certificate is None else "https"
-                yield Serving(_address(listener), task, scheme=scheme)
+                yield Serving(_address(listener), task, gateway, scheme=scheme)
             finally:
                 renewal.cancel()
                 gateway.stop()

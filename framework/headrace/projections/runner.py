@@ -250,7 +250,7 @@ class ProjectionRunner(BatchReaction, Generic[R]):
             if await self.idle():
                 await self._follow_switch()
         if is_small(len(messages), self._settings.projection_batch_max):
-            await asyncio.sleep(pause_s(now() - begun, self._batch_interval_ms))
+            await self.reader.rest(pause_s(now() - begun, self._batch_interval_ms))
 
     async def _load_offsets(self, queues: Sequence[QueueId]) -> Mapping[QueueId, int]:
         offsets = await self._persist_position()

@@ -16,12 +16,14 @@ no database.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
 from typing import Any, TypeVar
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.turns import Turns
+from headrace._runtime.work import Durations
 from headrace.settings import Settings
 from headrace.subscriptions.status import ReaderState, ReaderStatus
 from headrace.transports.base import Incoming, OffsetLoader, QueueId, Subscription, Transport
@@ -80,6 +82,11 @@ class Reader:
         about: fields for the log that name the reader.
         clock: gives the time at which the status changed.
         offsets: for a group that stores its own offsets; see `Transport.subscribe`.
+
+    Attributes:
+        handled: messages that the reaction was done with since the start.
+        failures: attempts and subscriptions that failed since then.
+        times: is given how long each reaction takes; None: they are not measured.
     """
 
     def __init__(
@@ -107,6 +114,9 @@ class Reader:
         self._turns: Turns[Incoming] | None = None
         # One for each action that has failed and is retried.
         self._troubles: set[object] = set()
+        self.handled = self.failures = 0
+        self._rested_s = 0.0
+        self.times: Durations | None = None
         self._status = ReaderStatus(state=ReaderState.STARTING, since=self._clock.now())
 
     @property
@@ -139,7 +149,7 @@ class Reader:
             while True:
                 messages = await _poll_or_idle(subscription, reaction.idle, idle_ms / 1_000)
                 self._failures = 0
-                await reaction.react(messages)
+                await self._timed(reaction.react(messages), len(messages))
 
         await self._run(follow, unless)
 
@@ -165,7 +175,10 @@ class Reader:
     async def _take_turns(
         self, reaction: KeyReaction, subscription: Subscription, in_flight_max: int
     ) -> None:
-        turns = Turns(reaction.react, in_flight_max=in_flight_max, name=self._group)
+        async def react(message: Incoming) -> None:
+            await self._timed(reaction.react(message), 1)
+
+        turns = Turns(react, in_flight_max=in_flight_max, name=self._group)
         self._turns = turns
         async with turns:
             while True:
@@ -194,6 +207,7 @@ class Reader:
                 raise
             except Exception as error:  # noqa: BLE001 - adapters raise what they like; logged, repeated
                 self._failures += 1
+                self.failures += 1
                 log.warning(
                     "will subscribe again",
                     group=self._group,
@@ -203,6 +217,21 @@ class Reader:
                 )
                 self.report(ReaderState.RETRYING, str(error))
             await self._backoff.pause(max(1, self._failures))
+
+    async def _timed(self, reaction: Awaitable[None], messages: int) -> None:
+        """Awaits a reaction; counts its messages, and how long it took."""
+        if self.times is None or not messages:
+            await reaction
+        else:
+            self._rested_s, since_s = 0.0, perf_counter()
+            await reaction
+            self.times.add(perf_counter() - since_s - self._rested_s)
+        self.handled += messages
+
+    async def rest(self, seconds: float) -> None:
+        """Sleeps at the end of a batch's reaction; this does not count as a part of it."""
+        self._rested_s = seconds
+        await asyncio.sleep(seconds)
 
     def is_under_way(self, key: str) -> bool:
         """Whether `react` runs, or is due, for a message of the key; for `run_by_key` only."""
@@ -241,6 +270,7 @@ class Reader:
         trouble = object()
 
         def failed(attempt: int, error: Exception) -> None:
+            self.failures += 1
             self._troubles.add(trouble)
             self.report(ReaderState.RETRYING, str(error))
             if not sparse or attempt & (attempt - 1) == 0:

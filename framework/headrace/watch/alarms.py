@@ -127,6 +127,15 @@ class Alarms:
         self._current: Mapping[tuple[str, str], Alarm] = {}
         # Those that wait for room, at the last look. A projection without room says so itself.
         self._full: Mapping[str, int] = {}
+        self._parked: Mapping[str, tuple[int, datetime]] = {}
+
+    @property
+    def parked(self) -> Mapping[str, tuple[int, datetime]]:
+        """How much each reader had parked at the last look, and since when the oldest; "commands" likewise.
+
+        A reader that has parked nothing is missing.
+        """
+        return self._parked
 
     @property
     def current(self) -> tuple[Alarm, ...]:
@@ -160,6 +169,7 @@ class Alarms:
         found: dict[tuple[str, str], Alarm] = {}
         commands = await self._parked_commands()
         parked = [*commands, *await self._letters()]
+        self._parked = {name: (count, oldest) for name, count, oldest in parked}
         if commands and commands[0][1] >= self._settings.command_letters_max:
             self._full = {**self._full, _COMMANDS: self._settings.command_letters_max}
         for name, count, oldest in parked:

@@ -171,3 +171,11 @@ def test_what_can_be_written_is_no_reason(tmp_path: Path) -> None:
     assert read_only_reason(Settings(event_store="memory://", read_models="sqlite://")) is None
     postgres = "postgresql://me@/bank"
     assert read_only_reason(Settings(event_store=postgres, read_models=postgres)) is None
+
+
+async def test_an_application_knows_its_command_service() -> None:
+    async with app.run_local() as bank:
+        assert bank.commands is not None
+        await bank.bus.execute(OpenAccount(account_id="ann", owner="Ann"))
+        assert bank.commands.work.outcomes["executed"] == 1
+    assert running().commands is None

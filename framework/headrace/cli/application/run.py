@@ -66,7 +66,22 @@ Insecure = Annotated[
     typer.Option(
         "--insecure",
         envvar="HEADRACE_INSECURE",
-        help="Serve HTTP to other machines without TLS, behind a proxy that has it.",
+        help="Serve HTTP and metrics to other machines without TLS, behind a proxy that has it.",
+    ),
+]
+AfterParked = Annotated[
+    str,
+    typer.Option(
+        envvar="HEADRACE_AFTER_PARKED",
+        help="An aggregate's commands after a parked one: 'go on', or 'hold' until it is dealt with.",
+    ),
+]
+MetricsAddress = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HEADRACE_METRICS",
+        metavar="HOST:PORT",
+        help="Answer GET /metrics there with figures for Prometheus; port 0 takes a free one.",
     ),
 ]
 
@@ -100,6 +115,7 @@ _SETTINGS: Final = (
     ("name", "run", "name"),
     ("after_parked", "run", "after_parked"),
     ("commands", "run", "command_topics"),
+    ("metrics", "run", "metrics"),
     ("http_hosts", "http", "hosts"),
     ("http_origins", "http", "origins"),
     ("insecure", "http", "insecure"),
@@ -120,14 +136,8 @@ def run(
     http_hosts: HttpHosts = "",
     http_origins: HttpOrigins = "",
     insecure: Insecure = False,
-    after_parked: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_AFTER_PARKED",
-            help="An aggregate's commands after a parked one: 'go on', or 'hold' until it is dealt"
-            " with.",
-        ),
-    ] = "go on",
+    metrics: MetricsAddress = None,
+    after_parked: AfterParked = "go on",
     commands: Annotated[
         str,
         typer.Option(
@@ -167,9 +177,11 @@ def run(
         "http_hosts": http_hosts,
         "http_origins": http_origins,
         "insecure": insecure,
+        "metrics": metrics,
     }
     given = {option for option in options if _is_given(context, option)}
     settings, gateway = _settings(options, given, http, file=config, pairs=set_)
+    _require_near(settings, insecure=insecure or (gateway is not None and gateway.insecure))
     event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
@@ -215,6 +227,17 @@ def _settings(
     return made[0], made[1] if len(made) > 1 else None
 
 
+def _require_near(settings: "Settings", *, insecure: bool) -> None:
+    """Refuses metrics for other machines, and an address that is none."""
+    from headrace_mq._runtime.checks import require_near
+
+    if settings.metrics is not None:
+        try:
+            require_near(settings.metrics, insecure=insecure)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--metrics") from error
+
+
 def _is_given(context: typer.Context, option: str) -> bool:
     source = context.get_parameter_source(option)
     return source is not None and source.name in {"COMMANDLINE", "ENVIRONMENT"}
@@ -243,7 +266,11 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with app.run(settings) as running, _http(app, running, settings, gateway) as serving:
+    async with (
+        app.run(settings) as running,
+        _http(app, running, settings, gateway) as serving,
+        _metrics(running, settings, gateway, serving),
+    ):
         if running.read_only is not None and serving is None:
             raise HeadraceError(
                 f"{running.read_only}: nothing can run; correct that, or answer queries with --http"
@@ -289,6 +316,38 @@ async def _http(
     checks = _checks(settings, gateway.check_ms)
     async with serving(app, running, gateway, checks) as listening:
         yield listening
+
+
+@asynccontextmanager
+async def _metrics(
+    running: "RunningApp",
+    settings: "Settings",
+    gateway: "GatewaySettings | None",
+    serving: "Serving | None",
+) -> AsyncIterator[None]:
+    """Serves metrics until the block ends, if they are asked for."""
+    if settings.metrics is None:
+        yield
+        return
+    from headrace.metrics.collector import AppMetrics
+    from headrace_mq._net.expiry import expiry_of
+    from headrace_mq.metrics.listener import MetricsListener
+
+    file = None if gateway is None else gateway.tls_certificate
+
+    def expires_s() -> float | None:
+        try:
+            return None if file is None else expiry_of(file.read_bytes())
+        except OSError:
+            return None
+
+    collected = AppMetrics(running, serving.gateway if serving else None, expires_s)
+    listener = MetricsListener(settings.metrics, collected.text)
+    await listener.start()
+    try:
+        yield
+    finally:
+        await listener.aclose()
 
 
 def _checks(settings: "Settings", check_ms: int) -> Mapping[str, "Check"]:

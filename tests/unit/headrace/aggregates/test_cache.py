@@ -58,3 +58,12 @@ def test_clear_forgets_everything(cache):
     cache.put(live("a"))
     cache.clear()
     assert (cache.get("a"), len(cache)) == (None, 0)
+
+
+def test_lookups_are_counted_as_hits_and_misses(cache, clock):
+    cache.put(live("a"))
+    cache.get("a")
+    cache.get("b")
+    clock.advance(1_000)
+    cache.get("a")
+    assert (cache.hits, cache.misses) == (1, 2)

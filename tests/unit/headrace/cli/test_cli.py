@@ -130,6 +130,25 @@ def test_a_process_is_called_by_the_name_that_it_is_given(tmp_path: Path) -> Non
     assert_mistake(headrace(*run, "till 3", cwd=tmp_path), "not 'till 3'")
 
 
+def test_metrics_are_served_at_an_address_of_this_machine_unless_the_network_is_safe(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shown.py").write_text(
+        "from headrace import App\n"
+        "from headrace.errors import DefinitionError\n"
+        "class Shown(App):\n"
+        "    def run(self, settings):\n"
+        "        raise DefinitionError(f'metrics at {settings.metrics}')\n"
+        "app = Shown('shown')\n"
+    )
+    run = ("run", "shown:app", "--metrics")
+    assert_mistake(headrace(*run, "127.0.0.1:9465", cwd=tmp_path), "metrics at 127.0.0.1:9465")
+    assert_mistake(headrace(*run, "9465", cwd=tmp_path), "write HOST:PORT for metrics")
+    assert_mistake(headrace(*run, "0.0.0.0:9465", cwd=tmp_path), "could read the metrics")
+    insecure = headrace(*run, "0.0.0.0:9465", "--insecure", cwd=tmp_path)
+    assert_mistake(insecure, "metrics at 0.0.0.0:9465")
+
+
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
 

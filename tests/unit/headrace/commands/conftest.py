@@ -361,7 +361,7 @@ class World:
         return self
 
     def start(self) -> asyncio.Task[None]:
-        processor = CommandProcessor(
+        self.processor = CommandProcessor(
             name="bank",
             handlers=self.handlers,
             store=self.store,
@@ -371,7 +371,7 @@ class World:
             settings=self.settings,
             clock=self.clock,
         )
-        task = asyncio.create_task(processor.run())
+        task = asyncio.create_task(self.processor.run())
         self.processors.append(task)
         return task
 

@@ -298,6 +298,7 @@ async def test_a_command_that_meets_a_conflict_every_time_fails_as_busy_and_is_k
     assert runs == [1, 2, 3, 4]
     # The first rerun came at once, the others after growing pauses.
     assert pauses == [1, 2]
+    assert world.processor.work.conflicts == 4
     # Later commands go on, and the message is not lost.
     assert results[1].status == "executed"
     (letter,) = world.letters.all

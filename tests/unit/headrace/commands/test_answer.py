@@ -9,6 +9,7 @@ from headrace.commands import answer as answering
 from headrace.commands.answer import result_of
 from headrace.domain.stream import EventStream, Rejection
 from headrace.transports.base import Outgoing, Place
+from headrace_mq.metrics.histogram import Histogram
 
 
 async def test_a_command_is_acknowledged_only_after_its_events_are_published(world, bank):
@@ -183,3 +184,30 @@ async def test_a_command_that_changed_nothing_is_answered_so_again_whatever_happ
         world.start()
     assert (await world.account("a-1")).version == 3
     assert all(stream.events for stream in world.published("a-1"))
+
+
+async def test_outcomes_are_counted(world, bank):
+    world.start()
+    processor = world.processor
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    await world.bus.execute(bank.Look(account_id="a-1"))
+    await world.settle()
+    assert processor.work.outcomes == {"executed": 1, "rejected": 1, "unchanged": 1}
+
+
+async def test_a_processor_measures_handlers_and_appends_once_it_is_asked_to(world, bank):
+    world.start()
+    processor = world.processor
+    await world.bus.execute(bank.Open(account_id="a-1"))
+    assert processor.work.handlers is None
+    processor.measure(Histogram)
+    await world.bus.execute(bank.Deposit(account_id="a-1", amount=1))
+    await world.bus.execute(bank.Withdraw(account_id="a-1", amount=5))
+    assert {name: each.read().total for name, each in processor.work.handlers.items()} == {
+        "Deposit": 1, "Withdraw": 1,
+    }  # fmt: skip
+    assert processor.work.commits.read().total == 2
+    await world.settle()
+    assert processor.in_flight == 0
+    assert processor.cache.hits >= 1

@@ -13,6 +13,7 @@ from headrace.events.append_batch import QueuedStream
 from headrace.events.committer import NEXT_STEP, Committer, NextStep, Refused
 from headrace.stores.base import AppendOutcome
 from headrace.stores.memory.store import MemoryEventStore
+from headrace_mq.metrics.histogram import Histogram
 
 
 class WatchedStore(MemoryEventStore):
@@ -233,3 +234,12 @@ def test_streams_appended_apart_or_together_are_stored_alike(stream, chains, poi
                 broken.add(each.aggregate_id)
 
     asyncio.run(play())
+
+
+async def test_appends_are_measured_where_there_is_something_to_measure_in(ledger, stream):
+    ledger.offer(stream("a", 1, "c-1"))
+    await ledger.until(1)
+    ledger.committer.times = Histogram()
+    ledger.offer(stream("a", 2, "c-2"), stream("b", 1, "c-3"))
+    await ledger.until(3)
+    assert ledger.committer.times.read().total == 1

@@ -5,13 +5,17 @@ import subprocess
 import sys
 from typing import Any
 
+import httpx
 import pytest
 from openapi_spec_validator import validate
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import SchemaOutOfDate
+from headrace.gateway.gateway import Gateway
 from headrace.gateway.settings import GatewaySettings
 from headrace.subscriptions.status import ReaderState
+from headrace_mq.metrics.histogram import Histogram
+from samples.bank import app
 
 
 async def test_a_living_process_says_so_and_how_every_reader_is_doing(http: Any, bank: Any) -> None:
@@ -153,3 +157,21 @@ def test_an_import_without_the_extra_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ExtraMissing" in done.stderr
     assert "pip install 'headrace[http]'" in done.stderr
+
+
+async def test_requests_are_counted_by_route_and_status(bank: Any) -> None:
+    gateway = Gateway(app, bank)
+    transport = httpx.ASGITransport(gateway)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for path in ("/health", "/projections/balances", "/projections/nope", "/a/b/c", "/"):
+            await client.get(path)
+        await client.get("/health", headers={"Host": "evil.example"})
+        assert gateway.times == {}
+        gateway.measure(Histogram)
+        await client.get("/health")
+    assert gateway.requests == {
+        ("health", 200): 2, ("projections", 200): 1, ("projections", 404): 1, ("other", 404): 2,
+        ("health", 421): 1,
+    }  # fmt: skip
+    counts = {route: each.read().total for route, each in gateway.times.items()}
+    assert (counts["health"], sum(counts.values())) == (1, 1)

@@ -11,6 +11,7 @@ from headrace.settings import Settings
 from headrace.subscriptions.reader import BatchReaction, KeyReaction, Reader
 from headrace.subscriptions.status import ReaderState
 from headrace.transports.base import Incoming, OffsetLoader
+from headrace_mq.metrics.histogram import Histogram
 
 MESSAGE = Incoming(("topic", 0), 0, "a", "", {}, b"")
 
@@ -307,3 +308,55 @@ async def test_messages_by_key_come_in_order_and_end_runs_after_the_last_one() -
     assert log == [1, 0, 2, "alongside", ("end", 0)]
     assert [each.offset for each in scripted.acked] == [1, 0, 2]
     assert scripted.closed == 1
+
+
+async def test_a_reader_counts_messages_and_failures() -> None:
+    scripted = Scripted([MESSAGE, MESSAGE], ConnectionError("one"), None, Stop())
+    reader, reaction = scripted.reader(), Collected()
+    with pytest.raises(Stop):
+        await reader.run_by_batch(reaction, idle_ms=1_000, unless=(Stop,))
+    assert (reader.handled, reader.failures) == (3, 1)
+
+
+async def test_failed_attempts_are_counted() -> None:
+    reader = Scripted().reader()
+    errors = [ValueError("one"), ValueError("two")]
+
+    async def act() -> None:
+        if errors:
+            raise errors.pop()
+
+    await reader.persist(act, "act")
+    assert reader.failures == 2
+
+
+async def test_a_reaction_is_measured_without_its_rest() -> None:
+    class Resting(Collected):
+        async def react(self, messages: list[Incoming]) -> None:
+            await super().react(messages)
+            await reader.rest(0)
+            reader._rested_s = 5.0  # as if it had rested for so long
+
+    scripted = Scripted([MESSAGE], Stop())
+    reader, reaction = scripted.reader(), Resting()
+    reader.times = Histogram()
+    with pytest.raises(Stop):
+        await reader.run_by_batch(reaction, idle_ms=1_000, unless=(Stop,))
+    found = reader.times.read()
+    assert (found.total, found.seconds < 0) == (1, True)
+
+
+async def test_reactions_by_key_are_measured_one_by_one() -> None:
+    class Keyed(KeyReaction):
+        def __init__(self) -> None:
+            self.done = asyncio.Event()
+
+        async def react(self, message: Incoming) -> None:
+            if reader.handled == 1:
+                self.done.set()
+
+    scripted = Scripted([MESSAGE, MESSAGE])
+    reader, reaction = scripted.reader(), Keyed()
+    reader.times = Histogram()
+    await run_until(reader.run_by_key(reaction, in_flight_max=1), reaction.done)
+    assert reader.times.read().total == reader.handled == 2

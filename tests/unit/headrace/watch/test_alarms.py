@@ -306,3 +306,15 @@ async def test_rows_of_another_version_are_an_alarm_until_they_are_rebuilt(
     await read_models.switch(second, 2, "me")
     await alarms.look()
     assert alarms.current == ()
+
+
+async def test_parked_letters_of_the_last_look_are_known_with_their_age(
+    alarms: Alarms, read_models: Any, clock: Any
+) -> None:
+    assert alarms.parked == {}
+    await park(read_models, clock, "a")
+    since = clock.now()
+    clock.advance(1_000)
+    await park(read_models, clock, "b")
+    await alarms.look()
+    assert alarms.parked == {"totals": (2, since)}
