@@ -9,13 +9,14 @@ Used by `process`, which has the broker; uses the other parts of `broker.metrics
 from collections.abc import Callable, Iterator
 
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.usage import UNKNOWN, usage
 from headrace_mq.broker.metrics import table
 from headrace_mq.broker.metrics.groups import group_samples
 from headrace_mq.broker.metrics.parts import part_samples, replica_samples
 from headrace_mq.broker.metrics.topics import TopicFigures
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.topics.disk import DiskForecast, room_of
+from headrace_mq.broker.topics.disk import DiskForecast
 from headrace_mq.metrics.exposition import process_samples, written
 from headrace_mq.metrics.table import Sample
 from headrace_mq.settings import BrokerSettings
@@ -70,13 +71,16 @@ class BrokerMetrics:
 
     def _disk(self) -> Iterator[Sample]:
         store = self._settings.store
-        try:
-            room = room_of(store.directory, store.disk_refuse_percent)
-        except OSError:  # `headrace_broker_takes_messages` says that it cannot be used
+        found = usage(store.directory)
+        if (
+            found.disk_bytes == UNKNOWN
+        ):  # `headrace_broker_takes_messages` says that it cannot be used
             return
-        yield table.DISK_FREE.sample(room.free_bytes)
-        yield table.DISK_SIZE.sample(room.size_bytes)
-        yield table.DISK_ROOM.sample(room.usable_bytes)
-        days = self._forecast.days_left(self._clock.monotonic_ms(), room.usable_bytes)
+        refused = found.disk_bytes * store.disk_refuse_percent // 100
+        room = max(0, refused - (found.disk_bytes - found.disk_free_bytes))
+        yield table.DISK_FREE.sample(found.disk_free_bytes)
+        yield table.DISK_SIZE.sample(found.disk_bytes)
+        yield table.DISK_ROOM.sample(room)
+        days = self._forecast.days_left(self._clock.monotonic_ms(), room)
         if days is not None:
             yield table.DISK_DAYS.sample(days)

@@ -117,7 +117,12 @@ DISK_FREE: Final = Metric(
     "bytes",
     "Free space on the disk of the data folder, for the broker's user.",
 )
-DISK_SIZE: Final = Metric("headrace_broker_disk_size_bytes", "gauge", "bytes", "Size of that disk.")
+DISK_SIZE: Final = Metric(
+    "headrace_broker_disk_size_bytes",
+    "gauge",
+    "bytes",
+    "What the broker's user may use of that disk in all.",
+)
 DISK_ROOM: Final = Metric(
     "headrace_broker_disk_room_bytes",
     "gauge",

@@ -305,7 +305,7 @@ class Followers:
         """Returns how far each replica is that has asked, or is in the set."""
         now_ms, ends = self._clock.monotonic_ms(), self._logs.ends()
         confirmed, durable = self.leadership.confirmed, self.leadership.durable
-        known = {*self._caught_up_ms, *self._asked, *confirmed} - {self._member.me}
+        known = {*self._caught_up_ms, *self._marks, *confirmed, *durable} - {self._member.me}
         return tuple(
             ReplicaFigures(
                 member.name,

@@ -14,13 +14,11 @@ import math
 import os
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headrace_mq._runtime.log import get_logger
 
-__all__ = [
-    "FORECAST_MS_MIN", "Disk", "DiskForecast", "DiskRoom", "SystemDisk", "Watermarks", "room_of",
-]  # fmt: skip
+__all__ = ["FORECAST_MS_MIN", "Disk", "DiskForecast", "SystemDisk", "Watermarks"]
 
 _log = get_logger(__name__)
 
@@ -72,37 +70,6 @@ class SystemDisk:
         used = found.f_blocks - found.f_bfree
         usable = used + found.f_bavail
         return _PERCENT * used / usable if usable else float(_PERCENT)
-
-
-class DiskRoom(NamedTuple):
-    """The space on a disk.
-
-    Attributes:
-        free_bytes: that this user may still use.
-        size_bytes: of the whole disk.
-        usable_bytes: of the free ones, until a share of the disk is in use.
-    """
-
-    free_bytes: int
-    size_bytes: int
-    usable_bytes: int
-
-
-def room_of(directory: Path, refuse_percent: int) -> DiskRoom:
-    """Returns the space on the disk of a directory.
-
-    Args:
-        directory: there, or to be made in a folder that is there.
-        refuse_percent: the share above which messages are refused.
-
-    Raises:
-        OSError: the system does not say.
-    """
-    found = os.statvfs(directory)
-    used = (found.f_blocks - found.f_bfree) * found.f_frsize
-    free = found.f_bavail * found.f_frsize
-    usable = (used + free) * refuse_percent // _PERCENT - used
-    return DiskRoom(free, found.f_blocks * found.f_frsize, max(0, usable))
 
 
 class Watermarks:

@@ -12,7 +12,6 @@ from headrace_mq.broker.topics.disk import (
     DiskForecast,
     SystemDisk,
     Watermarks,
-    room_of,
 )
 
 
@@ -148,14 +147,6 @@ def test_a_broker_for_readers_refuses_however_empty_the_disk_is(disk: HandDisk) 
     assert marks.refusal == "readers only"
     assert refuses(marks)
     assert not marks.early
-
-
-def test_a_disk_has_room_until_messages_are_refused(tmp_path: Path) -> None:
-    whole, half, none = (room_of(tmp_path, percent) for percent in (100, 50, 0))
-    assert whole.size_bytes >= whole.free_bytes >= whole.usable_bytes > 0
-    assert whole.usable_bytes > half.usable_bytes >= none.usable_bytes == 0
-    with pytest.raises(OSError, match="No such file"):
-        room_of(tmp_path / "gone", 90)
 
 
 HOUR_MS = 3_600_000
