@@ -257,6 +257,15 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # Serve only users that have logged in, or show a certificate that is a user, and only what rules allow
     # them. Off: each client that reaches the broker may do everything.
     login: bool = False
+    # Keep an audit. With `login` or `tls_client_ca` there is always one, because the broker then knows who asks; without
+    # them its entries have an address and no name.
+    audit: bool = False
+    # Entries of the audit that are kept, of each of its three kinds (changes, logins, refusals): months of what people do,
+    # and at most 200 MiB on the disk. A broker of a group keeps entries as long as transient messages.
+    audit_entries_max: int = 100_000
+    # Entries about logins per second, and about refusals: a flood of wrong passwords must not fill the disk or the log. What
+    # is left out is counted, and the count is an entry. Changes are never left out.
+    audit_per_second_max: int = 20
     # How long a connection may take until it has logged in: clients do it at once, in some milliseconds.
     login_ms_max: int = 10_000
     # Listen to other machines without TLS or without a login: who gets there, or stands on the way, may do
@@ -378,6 +387,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         for name in (
             "scan_bytes_max", "frame_ms_max", "login_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
+            "audit_entries_max", "audit_per_second_max",
         ):  # fmt: skip
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in (
@@ -388,6 +398,11 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         ):  # fmt: skip
             require(getattr(self, name) >= 0, f"{name} must not be negative")
         require(1 <= self.backlog_alarm_percent <= 100, "backlog_alarm_percent must be 1 to 100")
+
+    @property
+    def keeps_audit(self) -> bool:
+        """Whether the broker keeps an audit."""
+        return self.audit or self.login or self.tls_client_ca is not None
 
     def _check_group(self) -> None:
         if self.group is None:

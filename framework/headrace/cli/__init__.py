@@ -31,6 +31,7 @@ from headrace.cli.projections import projection
 from headrace.cli.queue import (
     access,
     archive,
+    audit,
     broker,
     certificates,
     cluster,
@@ -81,6 +82,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(quota.commands, name="quota")
     command_line.add_typer(user.commands, name="user")
     command_line.add_typer(access.commands, name="acl")
+    command_line.add_typer(audit.commands, name="audit")
     command_line.add_typer(store.commands, name="store")
     command_line.add_typer(stream.commands, name="stream")
     command_line.add_typer(events.commands, name="events")

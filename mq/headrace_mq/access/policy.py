@@ -1,8 +1,8 @@
 """
 All users and rules at one moment, and what they decide. PURE.
 
-A rule that denies wins over all that allow; without a rule nothing is allowed. Administrators may do everything,
-and disabled users nothing. `Grants` is what one user may do, and remembers its answers: a policy never changes,
+A rule that denies wins over all that allow; without a rule nothing is allowed. Administrators may do everything
+but change the audit, and disabled users nothing. `Grants` is what one user may do, and remembers its answers: a policy never changes,
 so a new one comes with new grants.
 
 Used by the broker, which asks for each request; a change of users or rules is a new policy.
@@ -11,7 +11,7 @@ Used by the broker, which asks for each request; a change of users or rules is a
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from headrace_mq.access.resources import Ask, ResourceKind
+from headrace_mq.access.resources import Ask, ResourceKind, is_audit_change
 from headrace_mq.access.rules import Rule
 from headrace_mq.access.users import User, role_subject
 
@@ -101,6 +101,8 @@ class Grants:
             return Ruling(allowed=False, rule=None, reason="there is no such user")
         if user.is_disabled:
             return Ruling(allowed=False, rule=None, reason="the user is disabled")
+        if is_audit_change(ask):
+            return Ruling(allowed=False, rule=None, reason="the broker alone changes its audit")
         if user.is_admin:
             return Ruling(allowed=True, rule=None, reason="the user is an administrator")
         about = self._rules.about(ask)

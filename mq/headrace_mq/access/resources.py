@@ -13,9 +13,10 @@ Used by rules and decisions, and by the command line for their text.
 from enum import StrEnum
 from typing import NamedTuple, Self
 
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.errors import InvalidArgument
 
-__all__ = ["ALL_NAMES", "Action", "Ask", "Pattern", "ResourceKind", "owned"]
+__all__ = ["ALL_NAMES", "Action", "Ask", "Pattern", "ResourceKind", "is_audit_change", "owned"]
 
 # As long as the name of a group may be.
 NAME_BYTES_MAX = 255
@@ -58,8 +59,13 @@ class Ask(NamedTuple):
     kind: ResourceKind
     name: str = ALL_NAMES
 
+    @property
+    def resource(self) -> str:
+        """The resource in words."""
+        return _text(self.kind, self.name or "*")
+
     def __str__(self) -> str:
-        return f"{self.action} {_text(self.kind, self.name or '*')}"
+        return f"{self.action} {self.resource}"
 
 
 class Pattern(NamedTuple):
@@ -105,18 +111,27 @@ class Pattern(NamedTuple):
 
 
 def owned(ask: Ask) -> Ask:
-    """Returns a question about a topic that belongs to a group as one about the group.
+    """Returns a question about a topic that belongs to a group as one about the group, and to the broker likewise.
 
-    The clients of a group make, fill and read its topics, so those that may consume for it may do that.
+    The clients of a group make, fill and read its topics, so those that may consume for it may do that. To read the
+    audit needs what it needs to see who is connected.
     """
     if ask.kind is not ResourceKind.TOPIC or not ask.name.startswith("%"):
         return ask
+    if ask.name == AUDIT_TOPIC and ask.action is Action.CONSUME:
+        return Ask(Action.READ, ResourceKind.CLUSTER)
     for prefix in GROUP_TOPICS:
         group = ask.name.removeprefix(prefix)
         if group and group != ask.name:
             usual = ask.action in {Action.PUBLISH, Action.CREATE}
             return Ask(Action.CONSUME if usual else ask.action, ResourceKind.GROUP, group)
     return ask
+
+
+def is_audit_change(ask: Ask) -> bool:
+    """Returns whether a question is about the audit, and not about reading it: no one may do that."""
+    is_audit = ask.kind is ResourceKind.TOPIC and ask.name == AUDIT_TOPIC
+    return is_audit and ask.action not in {Action.READ, Action.CONSUME}
 
 
 def _text(kind: ResourceKind, name: str) -> str:

@@ -5,12 +5,11 @@ Used by the command line, and by programs that look after a broker. Each subject
 such as `topics` or `dead_letters`. Knows the wire, but no part of the broker.
 """
 
+from headrace_mq.admin.audit import AuditReader
 from headrace_mq.admin.dead_letters import DeadLetterAdministration
 from headrace_mq.admin.groups import GroupAdministration
 from headrace_mq.admin.limits import LimitAdministration
 from headrace_mq.admin.lookup import MessageSearch
-from headrace_mq.admin.offsets import OffsetAdministration
-from headrace_mq.admin.tail import MessageTail
 from headrace_mq.admin.users import UserAdministration
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.scheduled import ScheduleDescription
@@ -21,9 +20,8 @@ __all__ = ["AdminClient"]
 
 class AdminClient(
     GroupAdministration,
-    OffsetAdministration,
+    AuditReader,
     MessageSearch,
-    MessageTail,
     DeadLetterAdministration,
     LimitAdministration,
     UserAdministration,

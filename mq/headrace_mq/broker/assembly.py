@@ -16,6 +16,7 @@ from headrace_mq._runtime.checks import is_loopback
 from headrace_mq._runtime.descriptors import in_use
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -27,6 +28,8 @@ from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.deletion import Deletion
+from headrace_mq.broker.topics.topics import COMPACT
+from headrace_mq.broker.users.audit import Audit, AuditLimits
 from headrace_mq.broker.users.guard import JOURNAL_TOPICS, Guard
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
@@ -50,6 +53,8 @@ __all__ = [
 
 # The log in which the schedule and the transactions keep their journals.
 _JOURNALS = "transient"
+# Of the audit of a broker without replicas: it keeps the last entries.
+_AUDITED_ALONE = COMPACT
 
 _log = get_logger(__name__)
 
@@ -63,7 +68,11 @@ def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | No
     """
     settings = state.settings
     if settings.login:
-        _guard(state, UserBook(users_file(settings.store.directory, files)))
+        _let_users_in(state, UserBook(users_file(settings.store.directory, files)))
+    if settings.keeps_audit:
+        _guard(state)
+    elif AUDIT_TOPIC in state.topics:  # of an earlier start
+        state.topics.keep_audit(_AUDITED_ALONE)
     _warn_of_few_descriptors(state)
     state.server = FrameServer(
         server_limits(settings, state.descriptors.first_kept), Dispatcher(state), state.clock
@@ -116,7 +125,7 @@ def _hello_ms(settings: BrokerSettings) -> int:
     return min(expiry_ms, settings.login_ms_max) if settings.login else expiry_ms
 
 
-def _guard(state: BrokerState, book: UserBook) -> None:
+def _let_users_in(state: BrokerState, book: UserBook) -> None:
     """Has a broker serve users alone that have logged in."""
     book.load()
     if not book.has_admin:
@@ -124,17 +133,30 @@ def _guard(state: BrokerState, book: UserBook) -> None:
             "with login on, a broker needs an administrator and this one has none: stop it, run `headrace user"
             f" add NAME --admin --data {state.settings.store.directory}`, and start it again"
         )
+    # Clients make them with their first message; so they need no permission for that.
+    for topic in JOURNAL_TOPICS:
+        state.topics.create(CreateTopic(topic, 1))
+    state.users = book
+    now_ms = state.clock.monotonic_ms
+    state.logins = Logins[Connection](book.credentials, lambda: book.secret, now_ms)
+
+
+def _guard(state: BrokerState) -> None:
+    """Has requests asked about, and keeps the audit."""
+    settings = state.settings
+    # Replicas follow byte by byte, so there is no compaction to forget the oldest entries.
+    retention = state.topics.keep_audit(_AUDITED_ALONE if state.followers is None else "transient")
+    limits = AuditLimits(
+        entries_max=settings.audit_entries_max,
+        per_second_max=settings.audit_per_second_max,
+        retention=retention,
+    )
+    state.audit = Audit(state.store, state.clock, limits, lambda: state.watermarks.is_closed)
 
     def queues_of(topic: str) -> int:
         return len(state.topics.queues_of(topic)) if topic in state.topics else 0
 
-    # Clients make them with their first message; so they need no permission for that.
-    for topic in JOURNAL_TOPICS:
-        state.topics.create(CreateTopic(topic, 1))
-    now_ms = state.clock.monotonic_ms
-    state.users = book
-    state.guard = Guard(book, queues_of, now_ms)
-    state.logins = Logins[Connection](book.credentials, lambda: book.secret, now_ms)
+    state.guard = Guard(state.users, queues_of, state.audit)
 
 
 def certificates_of(settings: BrokerSettings) -> ServerCertificates | None:

@@ -128,10 +128,12 @@ class Dispatcher:
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """Handles one request; its answer is queued now or comes later.
 
-        In a group, a change of topics or offsets is answered once all required members have it.
+        In a group, a change of topics or offsets is answered once all required members have it. Where there is an
+        audit, a change is answered once its entry is durable.
         """
-        followers = self._state.followers
+        followers, audit = self._state.followers, self._state.audit
         documents = followers.documents.end if followers is not None else 0
+        changes = audit.changes if audit is not None else 0
         try:
             handler = _choose(connection, frame)
             if self._state.guard is not None:
@@ -147,12 +149,15 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer, here alone
             refuse(connection, frame, error)
         else:
-            if followers is not None and followers.documents.end != documents:
-                followers.hold(
-                    partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
-                )
-            else:
+            if followers is None and (audit is None or audit.changes == changes):
                 connection.answer(ResponseCode.OK, frame.correlation, *parts)
+                return
+            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
+            if followers is not None and followers.documents.end != documents:
+                answer = partial(followers.hold, answer)
+            if audit is not None and audit.changes != changes:
+                answer = partial(audit.hold, answer)
+            answer()
 
     def _serve_again(
         self, connection: Connection, frame: Frame, answer: "asyncio.Future[object]"

@@ -10,6 +10,7 @@ from headrace_mq.errors import (
     BrokerError,
     DataCorrupt,
     FormatTooNew,
+    LoginFailed,
     MalformedRequest,
     ResponseCode,
     UnsupportedVersion,
@@ -30,7 +31,8 @@ def refuse(connection: Connection, frame: Frame, error: Exception) -> None:
     if refusal.fatal or not frame.is_oneway:
         connection.answer(refusal.code, frame.correlation, encode(ErrorAnswer(str(refusal))))
     if refusal.fatal:
-        _log.warning("connection refused", client=connection.client_id, reason=str(refusal))
+        if not isinstance(refusal, LoginFailed):  # the audit has it, and bounds a flood of them
+            _log.warning("connection refused", client=connection.client_id, reason=str(refusal))
         connection.refuse()
 
 

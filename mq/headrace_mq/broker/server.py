@@ -70,6 +70,8 @@ __all__ = ["Broker"]
 _EXPIRY_SCANS = 10
 # A clock that was set is noticed within this time.
 _CLOCK_LOOK_S = 1.0
+# The audit says what it left out within this time.
+_AUDIT_LOOK_S = 1.0
 # A stopping broker waits this long for clients to take their last answers.
 _CLOSE_GRACE_MS = 5_000
 # The key index is read behind the messages for a tenth of the time at most: a search looks itself at
@@ -224,6 +226,7 @@ class Broker:
             self._every(flush_s, flushes.producers, name="flush producers"),
             self._every(look_s, self._look_at_disk, name="look at the disk"),
             self._every(_CLOCK_LOOK_S, self._keep_time, name="look at the clock"),
+            self._every(_AUDIT_LOOK_S, self._look_at_audit, name="look at the audit"),
         ]
         if self._mode is None:
             self._tasks += [
@@ -267,6 +270,8 @@ class Broker:
             await state.scheduler.aclose()
             await state.transactions.aclose()
             await state.acknowledgements.drain()
+            if state.audit is not None:
+                await state.audit.drain()
             for parked in state.long_poll.release():
                 answer_nothing(parked)
             await state.server.aclose(_CLOSE_GRACE_MS)
@@ -466,6 +471,11 @@ class Broker:
     async def _keep_time(self) -> None:
         assert self._steady is not None
         await self._steady.keep()
+
+    async def _look_at_audit(self) -> None:
+        assert self._state is not None
+        if self._state.audit is not None:
+            self._state.audit.look()
 
     async def _compact(self) -> None:
         assert self._state is not None

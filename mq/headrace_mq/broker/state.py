@@ -27,6 +27,7 @@ from headrace_mq.broker.quotas.limits import Limits
 from headrace_mq.broker.quotas.quotas import Quotas
 from headrace_mq.broker.quotas.throttle import Throttle
 from headrace_mq.broker.quotas.traffic import Meters
+from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.schedule.scheduler import Scheduler
 from headrace_mq.broker.steady_clock import SteadyClock
@@ -34,16 +35,17 @@ from headrace_mq.broker.topics.disk import Watermarks
 from headrace_mq.broker.topics.releases import Releases
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
+from headrace_mq.broker.users.audit import Audit
 from headrace_mq.broker.users.guard import Guard
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.errors import StoreFull
+from headrace_mq.errors import ResponseCode, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.metrics.histogram import Histogram
 from headrace_mq.protocol.bodies import encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.filter.batch_filter import BatchFilter
-from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
+from headrace_mq.protocol.frame import FRAME_HEADER_BYTES, Frame
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -79,8 +81,9 @@ class BrokerState:
         ahead: what other processes look through for readers that are far behind, if there are any.
         check_room: raises StoreFull while new messages are refused, for the disk's or the archive's sake.
         users: who may log in, and their rules; None: without a login, and everyone may do everything.
-        guard: asks the rules; None likewise.
         logins: those that have begun; None likewise.
+        audit: what is written of changes, logins and refusals; None: nothing is.
+        guard: asks the rules, and tells the audit; None where there is neither of them.
         strangers: what clients call themselves that have said HELLO and have not been let in yet.
         clients: the connection that replies to a client go to.
         peers: who is connected, from the handshake on.
@@ -117,6 +120,7 @@ class BrokerState:
     archive: Archive | None = None
     followers: Followers | None = None
     users: UserBook | None = None
+    audit: Audit | None = None
     guard: Guard | None = None
     logins: Logins[Connection] | None = None
     ahead: ReadAhead | None = None
@@ -281,6 +285,23 @@ class BrokerState:
                 if not connection.congested:
                     connection.push(RequestCode.PUSHED_GROUP_CHANGE, body)
 
+    def answer_later(
+        self, connection: Connection, frame: Frame, outcome: bytes | Exception
+    ) -> None:
+        """Answers a change that took its time, or says why it failed; the audit has it first."""
+        audit = self.audit
+        if audit is not None:
+            failure = outcome if isinstance(outcome, Exception) else None
+            audit.finish(connection, frame.correlation, failure)
+        if isinstance(outcome, Exception):
+            refuse(connection, frame, outcome)
+        elif not frame.is_oneway:
+            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, outcome)
+            if audit is None:
+                answer()
+            else:
+                audit.hold(answer)
+
     def forget(self, connection: Connection) -> None:
         """Takes out everything that hung on a connection."""
         if self.clients.get(connection.client_id) is connection:
@@ -289,6 +310,8 @@ class BrokerState:
         self.strangers.pop(connection, None)
         if self.logins is not None:
             self.logins.forget(connection)
+        if self.guard is not None:
+            self.guard.forget(connection)
         self.long_poll.drop(connection)
         self.throttle.drop(connection)
         self.transactions.forget(connection)

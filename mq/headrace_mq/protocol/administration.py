@@ -316,7 +316,8 @@ class ConnectionDescription(Body, frozen=True):
     """One connection: its client, begin and kind, and the bytes in both directions.
 
     `produced` counts the messages taken from it; `groups` names at most 16 that it is a member of;
-    `throttled_ms` is how long its requests were held up, in all.
+    `throttled_ms` is how long its requests were held up, in all; `user` has logged in, or is the subject of its
+    certificate, or is empty.
     """
 
     client_id: str
@@ -329,6 +330,7 @@ class ConnectionDescription(Body, frozen=True):
     sent_bytes: int
     produced: int
     throttled_ms: int = 0
+    user: str = ""
 
 
 class ConnectionsAnswer(Body, frozen=True):

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,8 @@ from headrace_mq import (
     TransactionalProducer,
 )
 from headrace_mq._net.link import Link, LinkSettings
-from headrace_mq._net.login import credentials_of
-from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.users.logins import FAILURES_MAX
-from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import (
     FrameTooLarge,
     LoginFailed,
@@ -33,61 +29,19 @@ from headrace_mq.errors import (
     NameTaken,
     NotPermitted,
 )
-from headrace_mq.protocol.access import SetUser
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FrameReader, encode_frame, encode_frame_head
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
 from headrace_mq.supervisor.supervisor import is_answered
 from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk
-
-PASSWORD = "a long pencil"
-QUICK = {"reconnect_ms_min": 1, "reconnect_ms_max": 1}
-
-
-@asynccontextmanager
-async def guarded(disk: Any = None, **settings: Any) -> AsyncIterator[Broker]:
-    disk = disk or memory_disk()
-    files = disk.mount()
-    book = UserBook(users_file(DIRECTORY, files))
-    book.load()
-    if not book.has_admin:
-        book.change(SetUser("add", "root", [credentials_of(SecretStr(PASSWORD))], admin=1))
-    store = StoreSettings(
-        directory=DIRECTORY, segment_bytes=SEGMENT_BYTES, compact_segment_bytes=SEGMENT_BYTES
-    )
-    running = Broker(
-        BrokerSettings(store=store, port=0, login=True, **settings), disk=disk, files=files
-    )
-    async with running:
-        yield running
+from tests.integration.mq.secured_broker import PASSWORD, QUICK, Door, guarded
 
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
     async with guarded() as running:
         yield running
-
-
-class Door:
-    """Addresses of a broker with users in them."""
-
-    def __init__(self, folder: Path, broker: Broker) -> None:
-        self.folder, self.broker = folder, broker
-
-    def of(self, user: str, password: str = PASSWORD) -> str:
-        file = self.folder / f"{len(list(self.folder.iterdir()))}.txt"
-        file.write_text(f"{password}\n")
-        file.chmod(0o600)
-        return f"tcp://{self.broker.address}?user={user}&password_file={file}"
-
-    async def add(self, name: str, *rules: str) -> str:
-        async with AdminClient(self.of("root")) as admin:
-            await admin.add_user(name, SecretStr(PASSWORD))
-            for rule in rules:
-                action, resource = rule.split()
-                await admin.set_rule(name, action, resource, allows=True)
-        return self.of(name)
 
 
 @pytest.fixture
@@ -197,7 +151,7 @@ async def test_a_fetch_that_waits_gets_no_message_after_its_permission_ended(doo
         waiting = asyncio.ensure_future(consumer.poll())
         with capture_logs() as logs:
             await producer.send(Message(topic="t", key="k", body=b"2"))
-            while not any(one.get("resource") == "consume topic:t" for one in logs):
+            while not any(one.get("resource") == "topic:t" for one in logs):
                 await producer.send(Message(topic="t", body=b"2"))
         assert not waiting.done()
         await root.set_rule("ann", "consume", "topic:t", allows=True)
@@ -277,7 +231,7 @@ async def test_failures_lock_a_name_for_their_address_and_stand_in_the_audit(doo
                 await asyncio.to_thread(BlockingReader, wrong)
     failed = [one for one in logs if one["event"] == "audit"]
     assert {(one["action"], one["outcome"]) for one in failed} == {("login", "failed")}
-    assert {one["name"] for one in failed} == {"root"}
+    assert {one["resource"] for one in failed} == {"user:root"}
     assert len(failed) == FAILURES_MAX + 1
     assert PASSWORD not in str(logs)
     assert "'wrong'" not in str(logs)

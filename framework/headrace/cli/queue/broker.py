@@ -279,3 +279,22 @@ def _process_rows(status: Any) -> list[tuple[str, object]]:
             ("disk", f"{one.disk_free_bytes:,} of {one.disk_bytes:,} bytes free"),
         ]
     return rows
+
+
+@commands.command()
+def connections(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -> None:
+    """List who is connected: its user, its address, what it does, and the groups it is a member of."""
+    found = ask(broker, lambda admin: admin.connections())
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("client", "user", "address", "software", "connected (UTC)", "is", "groups", "bytes in", "bytes out"),
+        (
+            (
+                one.client_id, one.user, one.address, one.software, when(one.since_ms),
+                " ".join(one.roles), " ".join(one.groups), one.received_bytes, one.sent_bytes,
+            )
+            for one in found
+        ),
+    )  # fmt: skip

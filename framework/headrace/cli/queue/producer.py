@@ -19,10 +19,10 @@ def list_producers(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.
         print_json(connections)
         return
     print_table(
-        ("client", "address", "software", "connected (UTC)", "messages", "bytes in", "bytes out", "held up"),
+        ("client", "user", "address", "software", "connected (UTC)", "messages", "bytes in", "bytes out", "held up"),
         (
             (
-                one.client_id, one.address, one.software, when(one.since_ms), one.produced,
+                one.client_id, one.user, one.address, one.software, when(one.since_ms), one.produced,
                 one.received_bytes, one.sent_bytes, f"{one.throttled_ms:,} ms",
             )
             for one in connections

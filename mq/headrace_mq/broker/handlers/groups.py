@@ -244,6 +244,7 @@ def _connected(
         sent_bytes=connection.sent_bytes,
         produced=peer.produced,
         throttled_ms=peer.throttled_ms,
+        user=connection.user or connection.principal,
     )
 
 

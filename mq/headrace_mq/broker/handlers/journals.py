@@ -119,10 +119,9 @@ def cancel_scheduled(
     def settled(outcome: asyncio.Future[None]) -> None:
         failure = outcome.exception()
         if isinstance(failure, Exception):
-            refuse(connection, frame, failure)
-        elif not frame.is_oneway:
-            body = encode(CancelledScheduled(cancelled=True))
-            connection.answer(ResponseCode.OK, frame.correlation, body)
+            state.answer_later(connection, frame, failure)
+        else:
+            state.answer_later(connection, frame, encode(CancelledScheduled(cancelled=True)))
 
     durable.add_done_callback(settled)
     return None

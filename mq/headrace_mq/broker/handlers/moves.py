@@ -15,14 +15,12 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.quotas.creations import OFFSETS
-from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import (
     GroupNotFound,
     InvalidArgument,
     OffsetOutOfRange,
-    ResponseCode,
     StoreFull,
 )
 from headrace_mq.message import QueueRef
@@ -200,12 +198,12 @@ def _apply(
     state.offsets.commit(group, kept, backwards=True, may_make=may_make)
     state.offsets.leave(group, plan.after.keys() - dict(kept).keys())
     _log.info("offsets of a group moved", group=group, queues=len(moves))
-    state.offsets.when_durable(_answer_when_durable(connection, frame, answer))
+    state.offsets.when_durable(_answer_when_durable(state, connection, frame, answer))
     return None
 
 
 def _answer_when_durable(
-    connection: Connection, frame: Frame, answer: bytes
+    state: BrokerState, connection: Connection, frame: Frame, answer: bytes
 ) -> Callable[[OSError | None], None]:
     def settled(error: OSError | None) -> None:
         if error is not None:
@@ -213,9 +211,9 @@ def _answer_when_durable(
                 f"the offsets are moved, but not on disk yet ({error}); free some space, and look"
                 " at them again after a restart"
             )
-            refuse(connection, frame, StoreFull(sentence))
-        elif not frame.is_oneway:
-            connection.answer(ResponseCode.OK, frame.correlation, answer)
+            state.answer_later(connection, frame, StoreFull(sentence))
+        else:
+            state.answer_later(connection, frame, answer)
 
     return settled
 

@@ -33,6 +33,7 @@ from headrace_mq.errors import (
 from headrace_mq.message import check_topic
 from headrace_mq.protocol.batch import BatchHeader, read_header, split_batches
 from headrace_mq.protocol.bodies import ProduceAnswer, Produced, encode
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ONEWAY, Frame
 from headrace_mq.protocol.keys import keyless
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
@@ -111,17 +112,25 @@ class _Request:
         except ValueError as error:
             raise InvalidArgument(str(error)) from error
         if state.guard is not None and topic not in JOURNAL_TOPICS:
-            state.guard.require(self._connection, _create(topic))
+            state.guard.require(self._connection, _create(topic), RequestCode.PRODUCE)
         if not self._tried:
             self._tried = True
             may_make = state.may_make(self._connection, QUEUES)
+            named = self._topics(state)
+            missing = [] if state.audit is None else sorted(named - state.topics.identities.keys())
             try:
-                state.topics.admit(self._topics(state), may_make=may_make)
+                state.topics.admit(named, may_make=may_make)
             except BrokerError as error:
                 self._refusal = error
+            self._note(state, [topic for topic in missing if topic in state.topics])
         if self._refusal is not None:
             # A new one: an error that is raised again and again collects all their tracebacks.
             raise type(self._refusal)(str(self._refusal))
+
+    def _note(self, state: BrokerState, made: list[str]) -> None:
+        if state.audit is not None and made:
+            topics = "; ".join(f"topic:{topic}" for topic in made)
+            state.audit.note(self._connection, "produce", "done", resource=topics, detail="create")
 
     def permit(self, state: BrokerState, topics: Iterable[str], groups: Iterable[str] = ()) -> None:
         """Raises NotPermitted unless the client may send to topics, and for groups of producers."""
@@ -130,7 +139,7 @@ class _Request:
                 state.guard.require_publish(self._connection, topic)
             for group in groups:
                 ask = Ask(Action.PUBLISH, ResourceKind.GROUP, group)
-                state.guard.require(self._connection, ask)
+                state.guard.require(self._connection, ask, RequestCode.PRODUCE)
 
     def _topics(self, state: BrokerState) -> set[str]:
         """The topics of all batches that can be read, but for those that may not be made."""

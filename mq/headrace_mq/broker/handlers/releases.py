@@ -12,13 +12,11 @@ Called by the dispatcher; uses the broker's releases, offsets and store.
 from functools import partial
 
 from headrace_mq._net.server import Connection
-from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.deletion import FOREVER, delete_released, holding
 from headrace_mq.errors import (
     InvalidArgument,
     OffsetOutOfRange,
-    ResponseCode,
     StoreFull,
     StoreReadOnly,
     TopicInUse,
@@ -63,15 +61,14 @@ def _release_later(
             f"nothing was released: the groups' offsets are not on disk ({error}); free some space, then"
             " try again"
         )
-        refuse(connection, frame, StoreFull(sentence))
+        state.answer_later(connection, frame, StoreFull(sentence))
         return
     try:
         answer = _release(state, request)
     except Exception as failure:  # noqa: BLE001 - as in the dispatcher: a failure becomes an answer
-        refuse(connection, frame, failure)
+        state.answer_later(connection, frame, failure)
     else:
-        if not frame.is_oneway:
-            connection.answer(ResponseCode.OK, frame.correlation, answer)
+        state.answer_later(connection, frame, answer)
 
 
 def _release(state: BrokerState, request: ReleaseMessages) -> bytes:

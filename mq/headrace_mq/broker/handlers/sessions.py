@@ -8,7 +8,6 @@ from headrace_mq._net.server import Connection
 from headrace_mq.broker.groups.locks import Owner
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.users.guard import audit
 from headrace_mq.errors import (
     InvalidArgument,
     MalformedRequest,
@@ -91,7 +90,10 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
         enter(state, connection, "")
     elif subject and state.users.is_certified(subject):
         enter(state, connection, subject)
-        audit(connection, "login", "done", certificate=subject)
+        assert state.audit is not None
+        state.audit.note(
+            connection, "login", "done", resource=f"user:{subject}", detail="with a certificate"
+        )
     else:
         login = [SCRAM]
     limit = state.settings.frame_bytes_max

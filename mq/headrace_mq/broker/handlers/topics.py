@@ -15,9 +15,8 @@ from functools import partial
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.groups.offsets import NEVER
-from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.errors import InvalidArgument, ResponseCode, StoreReadOnly, TopicInUse
+from headrace_mq.errors import InvalidArgument, StoreReadOnly, TopicInUse
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef
 from headrace_mq.protocol.administration import (
     DeleteQueues,
@@ -103,12 +102,11 @@ def _delete_later(
     # A write that failed was either taken back or has made the store read-only, which is asked.
     written.cancelled() or written.exception()
     try:
-        parts = _delete(state, request)
+        (answer,) = _delete(state, request)
     except Exception as error:  # noqa: BLE001 - as in the dispatcher: a failure becomes an answer
-        refuse(connection, frame, error)
+        state.answer_later(connection, frame, error)
     else:
-        if not frame.is_oneway:
-            connection.answer(ResponseCode.OK, frame.correlation, *parts)
+        state.answer_later(connection, frame, answer)
 
 
 def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:

@@ -10,12 +10,12 @@ Called by the dispatcher; uses the broker's users.
 import asyncio
 
 from headrace_mq._net.server import Connection
-from headrace_mq.access.resources import Action, Ask, Pattern, ResourceKind
+from headrace_mq.access.resources import Action, Ask, Pattern, ResourceKind, owned
 from headrace_mq.broker.handlers.sessions import enter
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.users.guard import audit, audited
+from headrace_mq.broker.users.audit import Audit
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.errors import InvalidArgument, LoginFailed, NotPermitted, Throttled
+from headrace_mq.errors import InvalidArgument, LoginFailed, NameTaken, NotPermitted, Throttled
 from headrace_mq.protocol.access import (
     AS_IT_IS,
     ExplainAccess,
@@ -30,6 +30,7 @@ from headrace_mq.protocol.access import (
     UsersAnswer,
 )
 from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 
 __all__ = [
@@ -52,17 +53,21 @@ def login(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
     """
     _book(state)
     assert state.logins is not None
+    audit = _audit(state)
     if connection.user:
         raise InvalidArgument("this connection is logged in; open another one for another user")
     request = decode(Login, frame.body)
     try:
         found = state.logins.step(connection, connection.host, request)
-    except LoginFailed as error:
-        audit(connection, "login", "failed", name=state.logins.named, reason=str(error))
+        if found.user:
+            enter(state, connection, found.user)
+    except (InvalidArgument, LoginFailed, NameTaken) as error:
+        named = state.logins.named
+        resource = f"user:{named}" if named else ""
+        audit.note(connection, "login", "failed", resource=resource, detail=str(error))
         raise
     if found.user:
-        enter(state, connection, found.user)
-        audit(connection, "login", "done")
+        audit.note(connection, "login", "done", resource=f"user:{found.user}")
     return (encode(found.answer),)
 
 
@@ -77,8 +82,6 @@ def set_user(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
     book, request = _book(state), decode(SetUser, frame.body)
     mine, theirs = (book.policy.users.get(one) for one in (connection.user, request.name))
     touches_admin = request.admin == 1 or (theirs is not None and theirs.is_admin)
-    if touches_admin and not (mine is not None and mine.is_admin):
-        raise NotPermitted("only an administrator makes, changes or removes administrators")
     changes = [
         *(["password"] if request.credentials else []),
         *([f"roles={','.join(request.roles)}"] if request.set_roles else []),
@@ -88,7 +91,14 @@ def set_user(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
             if (value := getattr(request, name)) != AS_IT_IS
         ),
     ]
-    with audited(connection, f"{request.kind} user", name=request.name, changes=" ".join(changes)):
+    with _audit(state).noting(
+        connection,
+        "set_user",
+        resource=f"user:{request.name}",
+        detail=" ".join([request.kind, *changes]),
+    ):
+        if touches_admin and not (mine is not None and mine.is_admin):
+            raise NotPermitted("only an administrator makes, changes or removes administrators")
         entry = book.change(request)
     ended = request.kind == "remove" or entry.disabled or bool(request.credentials)
     _take_effect(state, connection, request.name if ended else "")
@@ -106,7 +116,8 @@ def set_password(state: BrokerState, connection: Connection, frame: Frame) -> tu
     book, request = _book(state), decode(SetPassword, frame.body)
     if request.name != connection.user:
         assert state.guard is not None
-        state.guard.require(connection, Ask(Action.ADMINISTER, ResourceKind.CLUSTER))
+        ask = Ask(Action.ADMINISTER, ResourceKind.CLUSTER)
+        state.guard.require(connection, ask, RequestCode.SET_PASSWORD)
         return set_user(
             state, connection,
             frame._replace(body=memoryview(encode(SetUser("change", request.name, [request.credentials])))),
@@ -115,7 +126,9 @@ def set_password(state: BrokerState, connection: Connection, frame: Frame) -> tu
         raise InvalidArgument(
             f"{request.name!r} logs in with a certificate and has no password; an administrator may give it one"
         )
-    with audited(connection, "change user", name=request.name, changes="password"):
+    with _audit(state).noting(
+        connection, "set_password", resource=f"user:{request.name}", detail="its own"
+    ):
         entry: UserEntry = book.set_password(request.name, request.credentials)
     _take_effect(state, connection, request.name)
     return (encode(UsersAnswer([entry])),)
@@ -135,9 +148,14 @@ def set_rule(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
     """
     request = decode(SetRule, frame.body)
     words = request.rule
-    rule = f"{'allow' if words.allows else 'deny'} {words.subject} {words.action} {words.resource}"
+    rule = f"{'allow' if words.allows else 'deny'} {words.action} {words.resource}"
     book = _book(state)
-    with audited(connection, "remove rule" if request.remove else "set rule", rule=rule):
+    with _audit(state).noting(
+        connection,
+        "set_rule",
+        resource=words.subject,
+        detail=f"remove {rule}" if request.remove else rule,
+    ):
         rules = book.set_rule(words, remove=request.remove)
     _take_effect(state, connection, "")
     return (encode(RulesAnswer(rules)),)
@@ -162,7 +180,8 @@ def explain_access(state: BrokerState, _connection: Connection, frame: Frame) ->
         raise InvalidArgument(
             f"ask about one resource, or about all with {kind}:*, not about {request.resource!r}"
         )
-    ruling = book.policy.grants(request.user).explain(Ask(Action(request.action), kind, name))
+    ask = owned(Ask(Action(request.action), kind, name))
+    ruling = book.policy.grants(request.user).explain(ask)
     rule = "" if ruling.rule is None else str(ruling.rule)
     return (encode(Explanation(ruling.allowed, ruling.reason, rule)),)
 
@@ -174,6 +193,11 @@ def _book(state: BrokerState) -> UserBook:
             " --data FOLDER` makes the first one)"
         )
     return state.users
+
+
+def _audit(state: BrokerState) -> Audit:
+    assert state.audit is not None  # each broker with a login has one
+    return state.audit
 
 
 def _take_effect(state: BrokerState, asker: Connection, ended: str) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.broker.journal.batches import own_columns
 from headrace_mq.broker.schedule.wheel import Entry
 from headrace_mq.errors import DataCorrupt, InvalidArgument
@@ -188,9 +189,9 @@ def _check_one(headers: Mapping[str, str], now_ms: int) -> None:
         due_ms = _due_ms(headers, now_ms)
     except ValueError as error:
         raise InvalidArgument(f"the message cannot be scheduled: {error}") from error
-    if topic == SCHEDULE_TOPIC:
+    if topic in {SCHEDULE_TOPIC, AUDIT_TOPIC}:
         raise InvalidArgument(
-            f"a message cannot be scheduled for {SCHEDULE_TOPIC} itself; name its topic"
+            f"a message cannot be scheduled for the broker's own {topic}; name its topic"
         )
     if due_ms - now_ms > AHEAD_MS_MAX + _SKEW_MS_MAX:
         raise InvalidArgument(

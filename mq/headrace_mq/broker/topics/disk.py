@@ -108,6 +108,11 @@ class Watermarks:
         self._unusable = False
         self.early = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing at all may be written, because the disk took no writes at the start."""
+        return self._closed is not None
+
     def look(self) -> None:
         """Looks at the disk; while its directory cannot be used, messages are refused."""
         if self._closed is not None:

@@ -10,28 +10,25 @@ again under the same name begins at that offset.
 import errno
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 
 import msgspec
 
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.broker.topics import own_topics
 from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
 from headrace_mq.errors import (
     BrokerError,
     InvalidArgument,
-    QueueFrozen,
     QueueNotFound,
     StoreFull,
     TopicExists,
-    TopicInUse,
     TopicNotFound,
 )
 from headrace_mq.message import QUEUES_PER_TOPIC_MAX, QueueRef, check_topic
 from headrace_mq.protocol.administration import FreezeQueues
 from headrace_mq.protocol.bodies import CreateTopic, TopicDescription
-from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
-from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
 __all__ = [
     "COMPACT",
@@ -63,14 +60,6 @@ Allowance = Callable[[int], None]
 
 def _any_number(_count: int) -> None:
     return None
-
-
-# The broker's journals: one order each, and deleted like other short-lived messages.
-_KEPT_FOR_EVER = ("%DLQ%", "%MARK%")
-_JOURNALS = MappingProxyType(
-    {SCHEDULE_TOPIC: "the scheduled messages", TRANSACTION_TOPIC: "undecided transactions"}
-)
-_JOURNAL_RETENTION = "transient"
 
 
 class Topics:
@@ -214,15 +203,13 @@ class Topics:
             TopicNotFound: there is no such topic.
             QueueNotFound: the topic has no queue of that number.
             QueueFrozen: the queue is frozen for writing.
+            NotPermitted: it is one of the audit.
         """
         kept = self._topics.get(queue.topic)
         if kept is None or not 0 <= queue.queue_id < kept.queues:
             raise _missing(queue, kept)
         if queue.queue_id in kept.unwritable:
-            raise QueueFrozen(
-                f"queue {queue.topic}/{queue.queue_id} is frozen for writing; send to another queue"
-                " of the topic, or wait until it is thawed"
-            )
+            raise own_topics.frozen_error(queue)
         return kept.retention
 
     def is_writable(self, queue: QueueRef) -> bool:
@@ -267,11 +254,11 @@ class Topics:
         missing = {topic for topic in topics if topic not in self._topics}
         new = {}
         for topic in sorted(missing):
-            if topic.startswith(_KEPT_FOR_EVER):
+            if topic.startswith(own_topics.NOT_BY_NAME):
                 continue
             grave = self._graves.get(_checked(topic))
             retention = grave.retention if grave else "transient"
-            queues = 1 if topic in _JOURNALS else self._default_queues
+            queues = 1 if topic in own_topics.JOURNALS else self._default_queues
             new[topic] = KeptTopic(queues, retention, settled=True)
         if new:
             self._change(new, may_make=may_make)
@@ -288,6 +275,7 @@ class Topics:
         Raises:
             InvalidArgument: a value is out of its range.
             TopicExists: the topic has another retention policy.
+            NotPermitted: it is the audit, which the broker makes itself.
             StoreFull: the disk is full.
         """
         topic, retention = _checked(request.topic), request.retention
@@ -301,8 +289,7 @@ class Topics:
                 f" {request.queues}"
             )
         kept = self._topics.get(topic)
-        if topic in _JOURNALS and (request.queues > 1 or retention != _JOURNAL_RETENTION):
-            raise InvalidArgument(f"{topic} has one queue and is transient; ask for that")
+        own_topics.refuse_create(request, kept)
         before = kept or self._graves.get(topic)
         if before and before.retention != retention:
             state = "exists" if kept else "was deleted, but its messages still stand in the log,"
@@ -310,7 +297,7 @@ class Topics:
                 f"topic {topic!r} {state} with retention {before.retention!r}, which cannot change;"
                 " use another name"
             )
-        default = 1 if topic in _JOURNALS else self._default_queues
+        default = 1 if topic in own_topics.JOURNALS else self._default_queues
         queues = request.queues or (kept.queues if kept else default)
         if kept is None:
             made = KeptTopic(queues, retention, settled=True)
@@ -326,6 +313,21 @@ class Topics:
             self._change({topic: grown}, may_make=may_make)
         return _described(topic, self._topics[topic])
 
+    def keep_audit(self, retention: str) -> str:
+        """Makes the topic of the audit, or closes it again for clients; durable. Returns its retention.
+
+        Args:
+            retention: where it is made.
+
+        Raises:
+            StoreFull: the disk is full.
+        """
+        kept = self._topics.get(AUDIT_TOPIC)
+        wanted = own_topics.audit_topic(kept, retention)
+        if wanted != kept:
+            self._change({AUDIT_TOPIC: wanted})
+        return wanted.retention
+
     def freeze(self, request: FreezeQueues) -> tuple[TopicDescription, list[QueueRef]]:
         """Freezes queues or opens them again; durable. Returns the topic and the queues meant.
 
@@ -335,6 +337,7 @@ class Topics:
             StoreFull: the disk is full.
         """
         topic = request.topic
+        own_topics.refuse_freeze(topic)
         if not (request.writing or request.reading):
             raise InvalidArgument("say what to freeze or thaw: writing, reading, or both")
         meant = [QueueRef(topic, queue_id) for queue_id in dict.fromkeys(request.queues)]
@@ -372,8 +375,7 @@ class Topics:
             TopicInUse: messages of the broker's own wait in it.
             StoreFull: the disk is full; nothing was deleted.
         """
-        if topic in _JOURNALS:
-            raise TopicInUse(f"{topic} holds {_JOURNALS[topic]}; cancel or decide these instead")
+        own_topics.refuse_delete(topic)
         kept = self._topics.get(topic)
         if kept is None:
             raise _not_found(topic)

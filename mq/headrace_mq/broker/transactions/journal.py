@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.broker.journal.batches import own_columns
 from headrace_mq.errors import (
     CorruptBatch,
@@ -182,7 +183,7 @@ def _check_part(part: BundlePart, transactions: int) -> QueueRef:
     owners = part.owners
     if len(owners) != header.count or not 0 <= min(owners) <= max(owners) < transactions:
         raise InvalidArgument("each record of a bundle must name its transaction")
-    if header.queue.topic in {TRANSACTION_TOPIC, SCHEDULE_TOPIC}:
+    if header.queue.topic in {TRANSACTION_TOPIC, SCHEDULE_TOPIC, AUDIT_TOPIC}:
         raise InvalidArgument(
             f"a transaction cannot send to {header.queue.topic}; name another topic"
         )

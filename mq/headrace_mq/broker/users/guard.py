@@ -1,130 +1,97 @@
 """
-The guard before the handlers: no request is served that its user may not make.
+The guard before the handlers: no request is served that its user may not make, and what changes anything is noted.
 
 It asks the policy of this moment for each request, so a change takes effect with the next request of every
-connection. The answers are remembered as long as the policy stands.
+connection. The answers are remembered as long as the policy stands. Without a login it lets everything through, but
+for writing to the audit, and notes changes all the same.
 
-Used by the dispatcher, and by the handlers of PRODUCE and FETCH; uses the table of needs. It keeps the audit:
-one line in the log for each login, failure, refusal and administrative action, with who, what, where from and
-outcome.
+Used by the dispatcher, and by the handlers of PRODUCE and FETCH; uses the table of needs. It tells the audit of refusals
+and changes.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from headrace_mq._net.server import Connection
-from headrace_mq._runtime.log import get_logger
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.access.needs import NEEDS
-from headrace_mq.access.resources import Action, Ask, ResourceKind, owned
+from headrace_mq.access.resources import Action, Ask, ResourceKind, is_audit_change, owned
+from headrace_mq.broker.users.audit import Audit
+from headrace_mq.broker.users.details import detail_of
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.errors import BrokerError, InvalidArgument, LoginFailed, NotPermitted
+from headrace_mq.errors import InvalidArgument, LoginFailed, NotPermitted
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
-__all__ = ["JOURNAL_TOPICS", "Guard", "audit", "audited"]
+__all__ = ["JOURNAL_TOPICS", "Guard"]
 
 # The broker's own: what is sent there is for other topics, and those are asked about.
 JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 # Resources that one request may name: as many as the handlers take.
 ASKS_MAX = 4_096
-# The same refusal of the same user is written once in this time: a client repeats itself.
-SAME_REFUSAL_MS = 60_000
 # Users with topics, and groups, that are remembered to pass: as many as there are queues. Some 150 bytes each.
 PASSED_MAX = 65_536
-REFUSALS_MAX = 1_000
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.ADMINISTER})
 
 _ASKED_BY_HANDLERS = frozenset(code for code, need in NEEDS.items() if need.asks is None)
-# Their handlers write what exactly they changed.
-_WITH_DETAILS = frozenset({RequestCode.SET_USER, RequestCode.SET_RULE})
-# Resources of one request that its line names.
+# Their handlers note what exactly they changed.
+_NOTED_BY_HANDLERS = frozenset({RequestCode.SET_USER, RequestCode.SET_RULE})
+# Resources of one request that its entry names.
 _NAMED_MAX = 16
+_AUDIT_ALONE = (
+    f"{AUDIT_TOPIC} is the broker's audit: clients read it, and the broker alone changes it"
+)
 
 R = TypeVar("R")
-
-_log = get_logger("headrace_mq.audit")
-
-
-def audit(connection: Connection, action: str, outcome: str, **more: str) -> None:
-    """Writes one line of the audit.
-
-    Args:
-        connection: of the client: who it is, and where from.
-        action: what it did, or wanted to.
-        outcome: "done", "refused", "failed".
-        more: what else there is to know; no secrets.
-    """
-    write = _log.info if outcome == "done" else _log.warning
-    write(
-        "audit",
-        user=connection.user,
-        action=action,
-        address=connection.peer,
-        outcome=outcome,
-        **more,
-    )
-
-
-@contextmanager
-def audited(connection: Connection, action: str, **more: str) -> Iterator[None]:
-    """Writes what the block does into the audit, and how it ends; see `audit`."""
-    try:
-        yield
-    except BrokerError as error:
-        audit(connection, action, "failed", reason=str(error), **more)
-        raise
-    audit(connection, action, "done", **more)
-
-
-def _audited(
-    handler: Callable[..., R],
-    changes: list[Ask],
-    state: object,
-    connection: Connection,
-    frame: Frame,
-) -> R:
-    what = "; ".join(map(str, changes[:_NAMED_MAX]))
-    with audited(connection, RequestCode(frame.code).name.lower(), resource=what):
-        return handler(state, connection, frame)
 
 
 class Guard:
     """Decides for each request whether it is served.
 
     Args:
-        book: the users and rules.
+        book: the users and rules; None: there is no login.
         known: tells how many queues a topic has; 0 for one that there is not.
-        now_ms: tells the time.
+        audit: writes refusals and changes.
 
     Attributes:
         refused: requests that were refused since the start, because a rule does not allow them.
     """
 
-    def __init__(
-        self, book: UserBook, known: Callable[[str], int], now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, book: UserBook | None, known: Callable[[str], int], audit: Audit) -> None:
         self._book = book
         self._known = known
-        self._now_ms = now_ms
+        self._audit = audit
         self.refused = 0
-        self._refused: dict[tuple[str, Ask], int] = {}
         # What users sent to and read under this policy: asked for with every batch, so remembered in short.
-        self._policy = book.policy
+        self._policy = None if book is None else book.policy
         self._sent: set[tuple[str, str]] = set()
         self._read: set[tuple[str, str, str]] = set()
+        self._replicas: set[Connection] = set()
 
     def passed(
         self, connection: Connection, frame: Frame, handler: Callable[..., R]
     ) -> Callable[..., R]:
         """Lets a request through to its handler; what changes anything comes into the audit. Raises as `check`."""
-        if frame.code in _ASKED_BY_HANDLERS and connection.user:
+        code = frame.code
+        if code in _ASKED_BY_HANDLERS and (connection.user or self._book is None):
             return handler
         changes = self.check(connection, frame)
-        return partial(_audited, handler, changes) if changes else handler
+        if not changes or (detail := detail_of(code, frame.body)) is None:
+            return handler
+        if code == RequestCode.FOLLOW:  # a replica asks again and again
+            if connection in self._replicas:
+                return handler
+            self._replicas.add(connection)
+        resource = "; ".join(ask.resource for ask in changes[:_NAMED_MAX])
+        detail = detail or " ".join(dict.fromkeys(ask.action for ask in changes))
+        return partial(self._noted, handler, resource, detail)
+
+    def forget(self, connection: Connection) -> None:
+        """Forgets a closed connection."""
+        self._replicas.discard(connection)
 
     def check(self, connection: Connection, frame: Frame) -> list[Ask]:
         """Lets a request through; returns what it changes, for the audit.
@@ -135,10 +102,12 @@ class Guard:
             InvalidArgument: it names too many resources.
             MalformedRequest: its body cannot be read.
         """
-        need = NEEDS[frame.code]
+        code = frame.code
+        need = NEEDS[code]
         if need.before_login:
             return []
-        if not connection.user:
+        if not connection.user and self._book is not None:
+            self._audit.refuse(connection, _name(code), detail="no login")
             raise LoginFailed(
                 "this broker serves users that have logged in: set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or"
                 " add user=NAME&password_file=FILE to its address"
@@ -150,24 +119,33 @@ class Guard:
                     raise InvalidArgument(
                         f"one request names at most {ASKS_MAX} resources; name fewer at a time"
                     )
-                self.require(connection, ask)
-                if ask.action in _CHANGES and frame.code not in _WITH_DETAILS:
+                self.require(connection, ask, code)
+                if ask.action in _CHANGES and code not in _NOTED_BY_HANDLERS:
                     changes.append(ask)
         return changes
 
     def allows(self, connection: Connection, ask: Ask) -> bool:
         """Returns whether the user of a connection may do something."""
         ask = owned(ask)
+        if is_audit_change(ask):
+            return False
         if ask.name in JOURNAL_TOPICS and ask.action in {Action.READ, Action.CREATE}:
             return True
-        return self._book.policy.grants(connection.user).allows(ask)
+        if ask.name == AUDIT_TOPIC:  # where its queues end is no secret
+            return True
+        return self._book is None or self._book.policy.grants(connection.user).allows(ask)
 
-    def require(self, connection: Connection, ask: Ask) -> None:
-        """Raises NotPermitted unless the user of a connection may do something."""
+    def require(self, connection: Connection, ask: Ask, code: int) -> None:
+        """Raises NotPermitted unless the user of a connection may do something, asked for with a request."""
         if self.allows(connection, ask):
             return
         ask = owned(ask)
-        self._note_refusal(connection, ask)
+        self.refused += 1
+        self._audit.refuse(
+            connection, _name(code), resource=ask.resource, detail=f"needs {ask.action}"
+        )
+        if ask.name == AUDIT_TOPIC:
+            raise NotPermitted(_AUDIT_ALONE)
         raise NotPermitted(
             f"user {connection.user!r} may not {ask}; `headrace acl explain` tells why, and `headrace acl allow"
             " USER ACTION RESOURCE` allows it"
@@ -176,41 +154,57 @@ class Guard:
     def require_publish(self, connection: Connection, topic: str) -> None:
         """Raises NotPermitted unless messages may be sent to a topic, which is made if need be."""
         key = (connection.user, topic)
-        if key in self._sent and self._policy is self._book.policy:
+        if key in self._sent and self._holds():
             return
-        self.require(connection, Ask(Action.PUBLISH, ResourceKind.TOPIC, topic))
+        ask = Ask(Action.PUBLISH, ResourceKind.TOPIC, topic)
+        self.require(connection, ask, RequestCode.PRODUCE)
         if not self._known(topic):
-            self.require(connection, Ask(Action.CREATE, ResourceKind.TOPIC, topic))
+            self.require(connection, ask._replace(action=Action.CREATE), RequestCode.PRODUCE)
         self._trim()
         self._sent.add(key)
 
     def require_fetch(self, connection: Connection, topics: set[str], group: str) -> None:
         """Raises NotPermitted unless messages of topics may be read, for a group if one is named."""
         user, read = connection.user, self._read
-        if self._policy is self._book.policy and all((user, group, one) in read for one in topics):
+        if self._holds() and all((user, group, one) in read for one in topics):
             return
         if group:
-            self.require(connection, Ask(Action.CONSUME, ResourceKind.GROUP, group))
+            ask = Ask(Action.CONSUME, ResourceKind.GROUP, group)
+            self.require(connection, ask, RequestCode.FETCH)
         for topic in topics:
-            self.require(connection, Ask(Action.CONSUME, ResourceKind.TOPIC, topic))
+            ask = Ask(Action.CONSUME, ResourceKind.TOPIC, topic)
+            self.require(connection, ask, RequestCode.FETCH)
         self._trim()
         self._read.update((user, group, topic) for topic in topics)
 
+    def _noted(
+        self,
+        handler: Callable[..., R],
+        resource: str,
+        detail: str,
+        state: object,
+        connection: Connection,
+        frame: Frame,
+    ) -> R:
+        name = _name(frame.code)
+        with self._audit.noting(connection, name, resource=resource, detail=detail) as noting:
+            answer = handler(state, connection, frame)
+            if answer is None and frame.code != RequestCode.FOLLOW:
+                noting.correlation = frame.correlation
+            return answer
+
+    def _holds(self) -> bool:
+        """Whether what is remembered is still true."""
+        return self._book is None or self._policy is self._book.policy
+
     def _trim(self) -> None:
         """Forgets what was asked under another policy, or too much of it."""
-        if self._policy is not self._book.policy or len(self._sent) + len(self._read) >= PASSED_MAX:
-            self._policy = self._book.policy
+        if not self._holds() or len(self._sent) + len(self._read) >= PASSED_MAX:
+            self._policy = None if self._book is None else self._book.policy
             self._sent.clear()
             self._read.clear()
 
-    def _note_refusal(self, connection: Connection, ask: Ask) -> None:
-        self.refused += 1
-        key, now_ms = (connection.user, ask), self._now_ms()
-        last_ms = self._refused.pop(key, None)
-        if last_ms is not None and now_ms - last_ms < SAME_REFUSAL_MS:
-            self._refused[key] = last_ms
-            return
-        self._refused[key] = now_ms
-        if len(self._refused) > REFUSALS_MAX:
-            del self._refused[next(iter(self._refused))]
-        audit(connection, str(ask.action), "refused", resource=str(ask))
+
+def _name(code: int) -> str:
+    return RequestCode(code).name.lower()
+        self.refused = 0

@@ -2,7 +2,16 @@
 
 import pytest
 
-from headrace_mq.access.resources import GROUP_TOPICS, Action, Ask, Pattern, ResourceKind, owned
+from headrace_mq.access.audit import AUDIT_TOPIC
+from headrace_mq.access.resources import (
+    GROUP_TOPICS,
+    Action,
+    Ask,
+    Pattern,
+    ResourceKind,
+    is_audit_change,
+    owned,
+)
 from headrace_mq.admin import dead_letters, letter_marks
 from headrace_mq.client import retry_headers
 from headrace_mq.errors import InvalidArgument
@@ -63,3 +72,14 @@ def test_every_kind_of_topic_that_groups_make_is_known() -> None:
 def test_a_question_reads_as_a_rule_does() -> None:
     assert str(Ask(Action.READ, ResourceKind.TOPIC)) == "read topic:*"
     assert str(Ask(Action.ADMINISTER, ResourceKind.CLUSTER)) == "administer cluster"
+
+
+def test_the_audit_is_read_as_the_cluster_is_and_changed_by_no_one() -> None:
+    def of(action: Action) -> Ask:
+        return Ask(action, ResourceKind.TOPIC, AUDIT_TOPIC)
+
+    assert owned(of(Action.CONSUME)) == Ask(Action.READ, ResourceKind.CLUSTER)
+    assert owned(of(Action.READ)) == of(Action.READ)
+    changes = {action for action in Action if is_audit_change(of(action))}
+    assert changes == set(Action) - {Action.READ, Action.CONSUME}
+    assert not is_audit_change(Ask(Action.PUBLISH, ResourceKind.TOPIC, "orders"))

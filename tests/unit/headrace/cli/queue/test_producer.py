@@ -13,14 +13,14 @@ def test_producers_at_work_are_listed(run, topic, broker_address) -> None:
             shown = await asyncio.to_thread(run, "producer", "list")
             told = await asyncio.to_thread(run, "producer", "list", "--json")
         assert shown.rows[0] == [
-            "client", "address", "software", "connected (UTC)", "messages", "bytes in", "bytes out",
+            "client", "user", "address", "software", "connected (UTC)", "messages", "bytes in", "bytes out",
             "held up",
         ]  # fmt: skip
         (one,) = [one for one in told.json if one["produced"] == 3]
         assert sorted(one) == [
             "address", "client_id", "groups", "produced", "received_bytes", "roles", "sent_bytes",
-            "since_ms", "software", "throttled_ms",
+            "since_ms", "software", "throttled_ms", "user",
         ]  # fmt: skip
-        assert [row[4] for row in shown.rows if row[0] == one["client_id"]] == ["3"]
+        assert [row[5] for row in shown.rows if row[0] == one["client_id"]] == ["3"]
 
     asyncio.run(listed())

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace_mq._runtime.clock import SystemClock
+from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.access.needs import NEEDS
 from headrace_mq.access.resources import Action, Ask, ResourceKind
 from headrace_mq.broker.dispatcher import HANDLERS
 from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.users import guard as module
-from headrace_mq.broker.users.guard import SAME_REFUSAL_MS, Guard
+from headrace_mq.broker.users.audit import Audit, AuditLimits
+from headrace_mq.broker.users.guard import Guard
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import (
     InvalidArgument,
@@ -20,20 +23,35 @@ from headrace_mq.errors import (
     MalformedRequest,
     NotPermitted,
     StoreFull,
+    TopicInUse,
 )
 from headrace_mq.protocol.access import RuleEntry, SetUser
+from headrace_mq.protocol.administration import DeleteQueues
 from headrace_mq.protocol.bodies import CreateTopic, DescribeTopics, QueueRanges, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.message_store import Appended
 
 
 class Client:
     """What the guard sees of a connection."""
 
     peer = "10.0.0.1:4000"
+    host = "10.0.0.1"
+    principal = "CN=ann"
 
     def __init__(self, user: str) -> None:
         self.user = user
+
+
+class NoStore:
+    """Takes the entries of the audit and keeps none."""
+
+    def range(self, _queue: object) -> tuple[int, int]:
+        return 0, 0
+
+    def append(self, _batch: object, *, retention: str) -> Appended:
+        return Appended(0, duplicate=False)
 
 
 class Gate:
@@ -44,8 +62,10 @@ class Gate:
         self.book.load()
         self.book.change(SetUser("add", "root", admin=1))
         self.book.change(SetUser("add", "ann"))
-        self.now_ms = 0
-        self.guard = Guard(self.book, lambda topic: 4 * (topic == "orders"), lambda: self.now_ms)
+        limits = AuditLimits(entries_max=10, per_second_max=10, retention="compact")
+        store: Any = NoStore()
+        self.audit = Audit(store, SystemClock(), limits)
+        self.guard = Guard(self.book, lambda topic: 4 * (topic == "orders"), self.audit)
 
     def allow(self, action: str, resource: str, *, allows: bool = True) -> None:
         self.book.set_rule(RuleEntry("ann", action, resource, allows), remove=False)
@@ -155,27 +175,20 @@ def test_those_that_consume_for_a_group_may_use_its_topics(gate: Gate) -> None:
         gate.guard.require_publish(ann, "%DLQ%bar")
 
 
-def test_the_same_refusal_stands_once_a_minute_in_the_audit(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "REFUSALS_MAX", 2)
+def test_a_refusal_stands_in_the_audit_with_its_request_and_what_it_needs(gate: Gate) -> None:
     with capture_logs() as logs:
-        for _ in range(3):
-            with pytest.raises(NotPermitted):
-                gate.check("ann", RequestCode.SET_QUOTA)
-        gate.now_ms += SAME_REFUSAL_MS
-        for code in (RequestCode.SET_QUOTA, RequestCode.BROKER_STATUS, RequestCode.LIST_GROUPS):
-            with pytest.raises(NotPermitted):
-                gate.check("ann", code)
-    assert [line["resource"] for line in logs] == [
-        "administer cluster", "administer cluster", "read cluster", "read group:*",
-    ]  # fmt: skip
-    assert logs[0] | {"log_level": ""} == {
-        "event": "audit", "user": "ann", "action": "administer", "address": "10.0.0.1:4000",
-        "outcome": "refused", "resource": "administer cluster", "log_level": "",
-    }  # fmt: skip
-    assert len(gate.guard._refused) == 2
-    assert gate.guard.refused == 6
+        with pytest.raises(NotPermitted):
+            gate.check("ann", RequestCode.SET_QUOTA)
+        with pytest.raises(LoginFailed):
+            gate.check("", RequestCode.LIST_GROUPS)
+    who = {"user": "ann", "address": "10.0.0.1:4000", "outcome": "refused"}
+    lines = [{key: line[key] for key in (*who, "action", "detail")} for line in logs]
+    assert lines == [
+        {**who, "action": "set_quota", "detail": "needs administer"},
+        {**who, "user": "CN=ann", "action": "list_groups", "detail": "no login"},
+    ]
+    assert logs[0]["resource"] == "cluster"
+    assert gate.guard.refused == 1
 
 
 def test_a_change_stands_in_the_audit_with_its_outcome(gate: Gate) -> None:
@@ -189,9 +202,75 @@ def test_a_change_stands_in_the_audit_with_its_outcome(gate: Gate) -> None:
         assert gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame) == b"done"
         with pytest.raises(StoreFull):
             gate.guard.passed(root, frame, full)(None, root, frame)
-    assert [(line["action"], line["resource"], line["outcome"]) for line in logs] == [
-        ("create_topic", "create topic:new", "done"),
-        ("create_topic", "create topic:new", "failed"),
+    told = [(one["action"], one["resource"], one["outcome"], one["detail"]) for one in logs]
+    assert told == [
+        ("create_topic", "topic:new", "done", "queues=4 retention=transient"),
+        ("create_topic", "topic:new", "failed", "the disk is full (queues=4 retention=transient)"),
+    ]
+
+
+def test_a_change_that_is_answered_later_stands_in_the_audit_when_it_is_done(gate: Gate) -> None:
+    root: Any = Client("root")
+    frame = Frame(RequestCode.DELETE_QUEUES, 1, 0, 7, memoryview(encode(DeleteQueues("orders"))))
+    with capture_logs() as logs:
+        assert gate.guard.passed(root, frame, lambda *_: None)(None, root, frame) is None
+        assert logs == []
+        gate.audit.finish(root, 7, TopicInUse("a group reads it"))
+        gate.audit.finish(root, 7, None)
+    (line,) = logs
+    assert (line["outcome"], line["detail"]) == ("failed", "a group reads it (keep=0)")
+
+
+def test_a_dry_run_stays_out_of_the_audit(gate: Gate) -> None:
+    root: Any = Client("root")
+    body = memoryview(encode(DeleteQueues("orders", dry_run=True)))
+    frame = Frame(RequestCode.DELETE_QUEUES, 1, 0, 1, body)
+    with capture_logs() as logs:
+        gate.guard.passed(root, frame, lambda *_: b"")(None, root, frame)
+    assert logs == []
+
+
+def test_a_replica_stands_in_the_audit_once_for_each_connection(gate: Gate) -> None:
+    root: Any = Client("root")
+    frame = Frame(RequestCode.FOLLOW, 1, 0, 1, memoryview(b""))
+    with capture_logs() as logs:
+        for forget in (False, False, True, False):
+            gate.guard.passed(root, frame, lambda *_: None)(None, root, frame)
+            if forget:
+                gate.guard.forget(root)
+    assert [(one["action"], one["outcome"]) for one in logs] == [("follow", "done")] * 2
+
+
+def test_the_audit_is_read_with_the_right_to_read_the_cluster_and_written_by_no_user(
+    gate: Gate,
+) -> None:
+    ann: Any = Client("ann")
+    root: Any = Client("root")
+    gate.allow("*", "topic:*")
+    with pytest.raises(NotPermitted, match="read cluster"):
+        gate.guard.require_fetch(ann, {AUDIT_TOPIC}, "")
+    gate.allow("read", "cluster")
+    gate.guard.require_fetch(ann, {AUDIT_TOPIC}, "")
+    gate.check("ann", RequestCode.QUEUE_RANGES, QueueRanges([AUDIT_TOPIC]))
+    for user in (ann, root):
+        with pytest.raises(NotPermitted, match="the broker alone changes it"):
+            gate.guard.require_publish(user, AUDIT_TOPIC)
+        with pytest.raises(NotPermitted, match="the broker alone changes it"):
+            gate.check(user.user, RequestCode.DELETE_QUEUES, DeleteQueues(AUDIT_TOPIC))
+
+
+def test_without_a_login_everything_passes_but_writing_to_the_audit(gate: Gate) -> None:
+    guard = Guard(None, lambda _: 0, gate.audit)
+    stranger: Any = Client("")
+    guard.require_publish(stranger, "orders")
+    guard.require_fetch(stranger, {AUDIT_TOPIC, "orders"}, "g")
+    with pytest.raises(NotPermitted, match="the broker alone"):
+        guard.require_publish(stranger, AUDIT_TOPIC)
+    frame = Frame(RequestCode.CREATE_TOPIC, 1, 0, 1, memoryview(encode(CreateTopic("new", 4))))
+    with capture_logs() as logs:
+        guard.passed(stranger, frame, lambda *_: b"")(None, stranger, frame)
+    assert [(one["user"], one["action"], one["detail"]) for one in logs] == [
+        ("CN=ann", "create_topic", "queues=4 retention=transient")
     ]
 
 

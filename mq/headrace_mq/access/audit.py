@@ -1,0 +1,79 @@
+"""
+The audit: what one entry of it says, and the topic that holds them. PURE.
+
+    queue 0   changes    what was created, changed, deleted or moved, done or failed
+    queue 1   logins     who got in
+    queue 2   refusals   logins that failed, and requests that were refused
+
+An entry is one message; its body is JSON, so any consumer can read it. It holds no password and no body of a message.
+
+Used by the broker, which alone writes entries, and by what reads them.
+"""
+
+from typing import Final
+
+import msgspec
+
+from headrace_mq.errors import DataCorrupt
+
+__all__ = [
+    "AUDIT_TOPIC",
+    "CHANGES",
+    "KINDS",
+    "LEFT_OUT",
+    "LOGINS",
+    "REFUSALS",
+    "TEXT_CHARACTERS_MAX",
+    "AuditEntry",
+]
+
+AUDIT_TOPIC: Final = "%AUDIT%"
+# Numbers of its queues: a flood of one kind does not push out the others.
+CHANGES, LOGINS, REFUSALS = range(3)
+KINDS = ("changes", "logins", "refusals")
+# The outcome of an entry that stands for those that are missing.
+LEFT_OUT = "left out"
+# Of one text of an entry: names of clients and resources may be far longer. An entry has less than 4 KiB.
+TEXT_CHARACTERS_MAX = 500
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the audit.
+
+    Attributes:
+        at_ms: when, in milliseconds since 1970 UTC, by the broker's clock.
+        user: who: the user that has logged in, or the subject of its certificate; empty where neither is known.
+        action: what: the request, such as "create_topic"; or "login".
+        resource: to what, such as "topic:orders", "group:kitchen", "user:ann", "cluster".
+        address: where from: host and port of the client.
+        outcome: "done", "failed" (the broker could not), "refused" (the user may not), or "left out".
+        detail: what else there is to know: new values, or why it failed.
+        more: how many like this one have no entry of their own.
+    """
+
+    at_ms: int
+    user: str = ""
+    action: str
+    resource: str = ""
+    address: str = ""
+    outcome: str
+    detail: str = ""
+    more: int = 0
+
+    def encode(self) -> bytes:
+        """Returns the body of its message."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview) -> "AuditEntry":
+        """Reads the body of a message. Raises DataCorrupt: it is no entry."""
+        try:
+            return msgspec.json.decode(body, type=cls)
+        except msgspec.MsgspecError as error:
+            raise DataCorrupt(
+                f"a message of {AUDIT_TOPIC} is no entry of the audit: {error}"
+            ) from error
+
+    def is_about(self, user: str) -> bool:
+        """Returns whether a user did this, or it was done to that user."""
+        return user == self.user or self.resource == f"user:{user}"

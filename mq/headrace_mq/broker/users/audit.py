@@ -1,0 +1,326 @@
+"""
+The audit of a broker: who did what, to what, from where, and how it ended; in the log, and in a durable topic.
+
+    change done ──▶ log, topic (queue of changes) ──▶ durable ──▶ its client is answered
+    login, refusal ──▶ few enough in this second? ──▶ log, topic
+                              └─ no ──▶ counted; the count is an entry of its own
+
+So a change that a client has heard of stands in the audit, also after kill -9, and a flood of wrong passwords costs
+a bound of disk. The topic keeps the last entries of each kind: an entry has a key, and `audit_entries_max` later
+another one has the same key and replaces it (compaction).
+
+Used by `guard` and by handlers; writes to the store. It never reads an entry.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from headrace_mq._net.server import Connection
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.access.audit import (
+    AUDIT_TOPIC,
+    CHANGES,
+    KINDS,
+    LEFT_OUT,
+    LOGINS,
+    REFUSALS,
+    TEXT_CHARACTERS_MAX,
+    AuditEntry,
+)
+from headrace_mq.archive.pending_queries import QueryPending
+from headrace_mq.errors import BrokerError, NotPermitted
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.store.log.commit_gate import Durable
+from headrace_mq.store.message_store import Appended
+
+__all__ = ["Audit", "AuditLimits", "AuditStore", "Noting"]
+
+# The same refusal of the same client is written once in this time, with how often it came since: a client repeats itself.
+SAME_REFUSAL_MS = 60_000
+# Different refusals that are remembered for that, of some 300 bytes each.
+REFUSALS_MAX = 1_000
+_SECOND_MS = 1_000
+
+_log = get_logger("headrace_mq.audit")
+
+
+class AuditStore(Protocol):
+    """What the audit needs of the store."""
+
+    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+        """Accepts one batch."""
+        ...
+
+    def durable(self) -> Durable:
+        """Ends when everything appended so far is durable."""
+        ...
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:
+        """The first offset held and the next one to become visible."""
+        ...
+
+
+class AuditLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What bounds an audit.
+
+    Attributes:
+        entries_max: entries kept of each kind.
+        per_second_max: entries about logins, and about refusals, in a second.
+        retention: of the topic.
+    """
+
+    entries_max: int
+    per_second_max: int
+    retention: str
+
+
+class _Second:
+    """What came of one kind in the present second."""
+
+    __slots__ = ("begun_ms", "count", "left_out")
+
+    def __init__(self) -> None:
+        self.begun_ms = self.count = self.left_out = 0
+
+
+class _Refusal:
+    """A refusal that was written, and how often it came again."""
+
+    __slots__ = ("at_ms", "entry", "repeats")
+
+    def __init__(self, entry: AuditEntry, at_ms: int) -> None:
+        self.entry, self.at_ms, self.repeats = entry, at_ms, 0
+
+
+class Noting:
+    """What a block says of its change.
+
+    Attributes:
+        correlation: of its request, if the change is not done when the block ends; `Audit.finish` tells the end.
+    """
+
+    __slots__ = ("correlation",)
+
+    def __init__(self) -> None:
+        self.correlation: int | None = None
+
+
+class Audit:
+    """The audit of one start of a broker.
+
+    Args:
+        store: takes the entries; its topic exists.
+        clock: the time.
+        limits: its bounds.
+        is_closed: whether nothing may be written to the store, however little.
+
+    Attributes:
+        changes: how many changes it has written.
+    """
+
+    def __init__(
+        self,
+        store: AuditStore,
+        clock: Clock,
+        limits: AuditLimits,
+        is_closed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._is_closed = is_closed
+        self._ends = [store.range(QueueRef(AUDIT_TOPIC, kind))[1] for kind in range(len(KINDS))]
+        self._seconds = [_Second() for _ in KINDS]
+        self._refused: dict[tuple[str, str, str, str], _Refusal] = {}
+        self._later: dict[tuple[Connection, int], list[AuditEntry]] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._hindered = ""
+        self.changes = 0
+
+    def note(
+        self,
+        connection: Connection,
+        action: str,
+        outcome: str,
+        *,
+        resource: str = "",
+        detail: str = "",
+    ) -> None:
+        """Writes an entry, unless there are too many of its kind in this second.
+
+        Args:
+            connection: of the client: who it is, and where from.
+            action: what it did, or wanted to.
+            outcome: "done", "failed" or "refused".
+            resource: to what.
+            detail: what else there is to know; no secrets, and no bodies of messages.
+        """
+        kind = CHANGES
+        if outcome == "refused" or (action == "login" and outcome != "done"):
+            kind = REFUSALS
+        elif action == "login":
+            kind = LOGINS
+        self._write(kind, self._entry(connection, action, outcome, resource, detail))
+
+    def refuse(
+        self, connection: Connection, action: str, *, resource: str = "", detail: str = ""
+    ) -> None:
+        """Writes that a request was refused; the same one of the same client once a minute, with a count."""
+        entry = self._entry(connection, action, "refused", resource, detail)
+        key, now_ms = (entry.user, connection.host, action, resource), self._clock.monotonic_ms()
+        known = self._refused.get(key)
+        if known is not None and now_ms - known.at_ms < SAME_REFUSAL_MS:
+            known.repeats += 1
+            return
+        if known is not None:
+            self._forget_refusal(key)
+        elif len(self._refused) >= REFUSALS_MAX:
+            self._forget_refusal(next(iter(self._refused)))
+        self._refused[key] = _Refusal(entry, now_ms)
+        self._write(REFUSALS, entry)
+
+    @contextmanager
+    def noting(
+        self, connection: Connection, action: str, *, resource: str = "", detail: str = ""
+    ) -> Iterator[Noting]:
+        """Writes what the block does, and how it ends; see `note`."""
+        noting = Noting()
+        entry = self._entry(connection, action, "done", resource, detail)
+        try:
+            yield noting
+        except QueryPending:  # the request comes again
+            raise
+        except Exception as error:
+            self._end(entry, error)
+            raise
+        if noting.correlation is None:
+            self._end(entry, None)
+        else:
+            self._later.setdefault((connection, noting.correlation), []).append(entry)
+
+    def finish(self, connection: Connection, correlation: int, failure: Exception | None) -> None:
+        """Writes how a change ended that was not done when its block ended."""
+        entries = self._later.get((connection, correlation))
+        if entries:
+            self._end(entries.pop(0), failure)
+        if not entries:
+            self._later.pop((connection, correlation), None)
+
+    def _end(self, entry: AuditEntry, failure: Exception | None) -> None:
+        if failure is None:
+            self._write(CHANGES, entry)
+            return
+        reason = str(failure) if isinstance(failure, BrokerError) else "a defect; see the log"
+        detail = _cut(f"{reason} ({entry.detail})" if entry.detail else reason)
+        refused = isinstance(failure, NotPermitted)
+        outcome = "refused" if refused else "failed"
+        changed = msgspec.structs.replace(entry, outcome=outcome, detail=detail)
+        self._write(REFUSALS if refused else CHANGES, changed)
+
+    def hold(self, answer: Callable[[], None]) -> None:
+        """Gives an answer once all entries so far are durable; or the disk failed, which the broker reports."""
+        group = self._store.durable()
+        if group.done():
+            answer()
+            return
+
+        def settle(done: asyncio.Future[None]) -> None:
+            self._waiting.discard(done)
+            answer()
+
+        self._waiting.add(group)
+        group.call_first(settle)
+
+    async def drain(self) -> None:
+        """Returns when no answer waits any more; what was only counted is written first."""
+        self.look(ending=True)
+        while self._waiting:
+            await asyncio.wait(self._waiting)
+
+    def look(self, *, ending: bool = False) -> None:
+        """Writes what was counted, once its time is over, or all of it; called each second."""
+        now_ms = self._clock.monotonic_ms()
+        for key, known in list(self._refused.items()):
+            if ending or now_ms - known.at_ms >= SAME_REFUSAL_MS:
+                self._forget_refusal(key)
+        for kind, second in enumerate(self._seconds):
+            if second.left_out and (ending or now_ms - second.begun_ms >= _SECOND_MS):
+                self._tell_left_out(kind)
+
+    def _forget_refusal(self, key: tuple[str, str, str, str]) -> None:
+        known = self._refused.pop(key)
+        if known.repeats:
+            at_ms = self._clock.now_ms()
+            entry = msgspec.structs.replace(known.entry, at_ms=at_ms, more=known.repeats)
+            self._write(REFUSALS, entry)
+
+    def _entry(
+        self, connection: Connection, action: str, outcome: str, resource: str, detail: str
+    ) -> AuditEntry:
+        return AuditEntry(
+            at_ms=self._clock.now_ms(),
+            user=_cut(connection.user or connection.principal),
+            action=action,
+            resource=_cut(resource),
+            address=connection.peer,
+            outcome=outcome,
+            detail=_cut(detail),
+        )
+
+    def _write(self, kind: int, entry: AuditEntry) -> None:
+        if kind == CHANGES:
+            self.changes += 1
+        elif not self._has_room(kind):
+            self._seconds[kind].left_out += 1 + entry.more
+            return
+        self._append(kind, entry)
+
+    def _has_room(self, kind: int) -> bool:
+        second, now_ms = self._seconds[kind], self._clock.monotonic_ms()
+        if now_ms - second.begun_ms >= _SECOND_MS:
+            if second.left_out:
+                self._tell_left_out(kind)
+            second.begun_ms, second.count = now_ms, 0
+        second.count += 1
+        return second.count <= self._limits.per_second_max
+
+    def _tell_left_out(self, kind: int) -> None:
+        second = self._seconds[kind]
+        entry = AuditEntry(
+            at_ms=self._clock.now_ms(), action=KINDS[kind], outcome=LEFT_OUT, more=second.left_out
+        )
+        second.left_out = 0
+        self._append(kind, entry)
+
+    def _append(self, kind: int, entry: AuditEntry) -> None:
+        said = msgspec.structs.asdict(entry)
+        at_ms = said.pop("at_ms")
+        write = _log.info if entry.outcome == "done" else _log.warning
+        write("audit", **{name: value for name, value in said.items() if value})
+        if self._is_closed():
+            return
+        key = str(self._ends[kind] % self._limits.entries_max)
+        batch = encode_batch(
+            QueueRef(AUDIT_TOPIC, kind),
+            Columns([key], [], [], [entry.encode()], []),
+            born_first_ms=at_ms,
+        )
+        try:
+            appended = self._store.append(batch, retention=self._limits.retention)
+        except BrokerError as error:
+            if self._hindered != str(error):
+                self._hindered = str(error)
+                _log.error("the audit stands in the log alone", reason=self._hindered)
+            return
+        self._hindered = ""
+        self._ends[kind] = appended.base_offset + 1
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[: TEXT_CHARACTERS_MAX - 1]}…"
