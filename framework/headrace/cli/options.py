@@ -22,6 +22,7 @@ __all__ = [
     "SparkSettings",
     "TargetAddress",
     "Unsealed",
+    "queue_address",
     "spark_settings",
     "vouching_store",
 ]
@@ -44,7 +45,12 @@ def _address(context: typer.Context, text: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
-def _queue_address(context: typer.Context, text: str) -> str:
+def queue_address(context: typer.Context, text: str) -> str:
+    """Returns the address of a queue with the files and the user that options or the environment name.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
     from headrace.transports.kafka.address import KafkaAddress, is_kafka
 
     if not is_kafka(text):
@@ -85,7 +91,7 @@ QueueAddress = Annotated[
     typer.Option(
         "--broker",
         envvar="HEADRACE_BROKER",
-        callback=_queue_address,
+        callback=queue_address,
         help="HOST:PORT of the broker, several with commas between; with TLS tls://HOST:PORT; or"
         " kafka://HOST:PORT,… for a cluster.",
     ),
@@ -94,14 +100,14 @@ SourceAddress = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        callback=_queue_address,
+        callback=queue_address,
         help="HOST:PORT, tls://HOST:PORT or kafka://HOST:PORT,…: where the topics are.",
     ),
 ]
 TargetAddress = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", callback=_queue_address, help="The same: where they are copied to."
+        metavar="TARGET", callback=queue_address, help="The same: where they are copied to."
     ),
 ]
 NoBroker = Annotated[

@@ -40,12 +40,14 @@ class Supervised:
         ready: what its line of readiness on standard output begins with; the address follows.
         reports: folder of the crash reports; made when the first one is written.
         versions: of what runs, for the reports.
+        renews: whether it takes new certificates after SIGHUP; else that signal ends it like others.
     """
 
     command: Callable[[int | None], tuple[str, ...]]
     ready: str
     reports: Path
     versions: Mapping[str, str]
+    renews: bool = False
 
 
 async def supervise(
@@ -56,6 +58,8 @@ async def supervise(
     clock: Clock | None = None,
 ) -> int:
     """Runs a broker until this process gets SIGTERM or SIGINT, or the broker ends for good.
+
+    SIGHUP goes on to a broker that renews its certificates.
 
     Args:
         supervised: what to run.
@@ -71,13 +75,16 @@ async def supervise(
     """
     supervisor = _Supervisor(supervised, settings, said=said, clock=clock or SystemClock())
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, supervisor.stop)
+    handlers = {signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop}
+    if supervised.renews:
+        handlers[signal.SIGHUP] = supervisor.renew
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         return await supervisor.run()
     finally:
         await supervisor.aclose()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 
@@ -98,6 +105,9 @@ class _Supervisor:
         self._command: tuple[str, ...] = ()
         self._started_ms = 0
         self._address = ""
+        # Before that the signal would end it: it takes signals from its first line of readiness on.
+        self._is_ready = False
+        self._renew_due = False
         self._end: asyncio.Task[int] | None = None
         self._question: asyncio.Task[None] | None = None
 
@@ -122,6 +132,16 @@ class _Supervisor:
         if step is SupervisorStep.TERMINATE and self._child is not None:
             self._child.signal(signal.SIGTERM)
         self._news.set()
+
+    def renew(self) -> None:
+        """Has the broker read its certificates again, once it can."""
+        self._renew_due = True
+        self._renew_if_ready()
+
+    def _renew_if_ready(self) -> None:
+        if self._renew_due and self._is_ready and self._child is not None:
+            self._renew_due = False
+            self._child.signal(signal.SIGHUP)
 
     async def _wait(self) -> None:
         due_ms = self._supervision.due_ms
@@ -159,6 +179,7 @@ class _Supervisor:
     async def _start(self) -> None:
         # Clients know the address: a port that the system chose is kept over restarts.
         port = int(self._address.rpartition(":")[2]) if self._address else None
+        self._is_ready = False
         self._command = self._supervised.command(port)
         self._started_ms = self._clock.monotonic_ms()
         try:
@@ -182,6 +203,8 @@ class _Supervisor:
         if line.startswith(self._supervised.ready):
             self._address = line.removeprefix(self._supervised.ready).strip()
             self._supervision.ready(self._clock.monotonic_ms())
+            self._is_ready = True
+            self._renew_if_ready()
         self._news.set()
         self._said(line)
 

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,6 +17,7 @@ from headrace.cli.options import (
     LogLevel,
     QueueAddress,
     ReadModelsUrl,
+    queue_address,
 )
 from headrace.cli.settings import ConfigFile, SetPairs, gather, parts_given
 from headrace.errors import HeadraceError
@@ -179,15 +180,14 @@ def run(
         "insecure": insecure,
         "metrics": metrics,
     }
-    given = {option for option in options if _is_given(context, option)}
-    settings, gateway = _settings(options, given, http, file=config, pairs=set_)
+    settings, gateway = _settings(context, options, http, file=config, pairs=set_)
     _require_near(settings, insecure=insecure or (gateway is not None and gateway.insecure))
     event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
 
 
 def _settings(
+    context: typer.Context,
     options: Mapping[str, Any],
-    given: Collection[str],
     http: str,
     *,
     file: Path | None,
@@ -196,8 +196,8 @@ def _settings(
     """Returns the settings, and those of HTTP, None without it.
 
     Args:
+        context: says which options are no defaults; these are strongest.
         options: those that are settings, with their values or defaults.
-        given: which of them are no defaults; these are strongest.
         http: where to listen; empty: as the other settings say.
         file: in TOML, weaker than the environment.
         pairs: of `--set`, stronger than the environment.
@@ -212,9 +212,11 @@ def _settings(
 
         kinds["http"] = GatewaySettings
     read = gather(kinds, file=file, environment=os.environ, pairs=pairs)
+    if isinstance(address := read["run"].get("broker"), str):
+        read["run"]["broker"] = queue_address(context, address)
     for option, part, setting in _SETTINGS:
         value = options[option]
-        if part in read and (setting not in read[part] or option in given):
+        if part in read and (setting not in read[part] or _is_given(context, option)):
             read[part][setting] = _names(value) if setting in _LISTS else value
     if http:
         read["http"] |= _listening(http)

@@ -84,7 +84,7 @@ def broker(
     from headrace.cli.logs import configure_logs
 
     configure_logs(log_format, log_level)
-    _divide_work(settings.store.directory, supervise, stuck_after_ms, crash_reports, supervised_by)
+    _divide_work(settings, supervise, stuck_after_ms, crash_reports, supervised_by)
 
     from headrace_mq.broker.process import run
 
@@ -124,7 +124,7 @@ def _settings(
 
 
 def _divide_work(
-    data: Path,
+    settings: "BrokerSettings",
     supervise: bool,
     stuck_after_ms: int | None,
     reports: Path | None,
@@ -133,7 +133,7 @@ def _divide_work(
     """Returns in the process that is to be the broker; a supervisor does its work in here.
 
     Args:
-        data: the broker's folder. Reports are kept next to it, because it holds the broker's files
+        settings: of the broker. Reports are kept next to its folder, because that holds the broker's files
             alone: what else is in there would be taken for what is left of a damaged one.
         supervise: whether a supervisor is wanted.
         stuck_after_ms: None leaves it to the settings.
@@ -147,7 +147,7 @@ def _divide_work(
     if supervised_by is not None:
         end_with_parent(supervised_by)
     elif supervise:
-        raise typer.Exit(_supervise(data, stuck_after_ms, reports))
+        raise typer.Exit(_supervise(settings, stuck_after_ms, reports))
     elif stuck_after_ms is not None:
         raise typer.BadParameter("only --supervise asks; add it", param_hint="--stuck-after")
     elif reports is not None:
@@ -156,7 +156,7 @@ def _divide_work(
         )
 
 
-def _supervise(data: Path, stuck_after_ms: int | None, reports: Path | None) -> int:
+def _supervise(broker: "BrokerSettings", stuck_after_ms: int | None, reports: Path | None) -> int:
     from headrace_mq.settings import SuperviseSettings
     from headrace_mq.supervisor.supervisor import Supervised, supervise
 
@@ -169,12 +169,13 @@ def _supervise(data: Path, stuck_after_ms: int | None, reports: Path | None) -> 
             )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--stuck-after") from error
-    folder = data.resolve()
+    folder = broker.store.directory.resolve()
     supervised = Supervised(
         command=child_command,
         ready=_READY,
         reports=reports or folder.with_name(f"{folder.name}.crashes"),
         versions=_versions(),
+        renews=broker.tls_certificate is not None,
     )
     return asyncio.run(supervise(supervised, settings, said=lambda line: print(line, flush=True)))
 

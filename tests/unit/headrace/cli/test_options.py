@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from headrace.cli import _command_line
 from headrace.cli.application import run as run_module
 from headrace.cli.options import spark_settings, vouching_store
 from headrace.gateway.settings import GatewaySettings
@@ -101,6 +103,23 @@ def test_every_setting_of_an_application_is_reached_by_file_environment_and_set(
     assert (gateway.page_rows, gateway.body_ms, gateway.port) == (7, 60_000, 8080)
     # The test's environment names the broker, which is stronger than a file.
     assert settings.broker != "127.0.0.1:7"
+
+
+def test_an_address_in_a_file_gets_the_files_of_tls_and_the_user_from_the_environment(
+    served: list[Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "headrace.toml"
+    given = {"TLS_CA": "/ca.pem", "USER": "ann", "PASSWORD_FILE": "/ann.txt", "BROKER": None}
+    environment = {f"HEADRACE_{name}": value for name, value in given.items()}
+
+    def call(address: str) -> int:
+        file.write_text(f"[run]\nbroker = {address!r}\n")
+        asked = ["run", "samples.bank:app", "--config", str(file)]
+        return CliRunner().invoke(_command_line(), asked, env=environment).exit_code
+
+    assert call("queue.example:7") == 0
+    assert served[0].broker == "tls://queue.example:7?ca=/ca.pem&user=ann&password_file=/ann.txt"
+    assert call("no address") == 2
 
 
 def test_an_option_of_run_is_stronger_than_any_other_setting(run: Any, served: list[Any]) -> None:

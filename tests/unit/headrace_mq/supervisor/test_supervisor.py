@@ -1,6 +1,9 @@
 """The supervisor around processes that are no brokers: how it starts, ends and reports them."""
 
 import asyncio
+import dataclasses
+import os
+import signal
 import socket
 import struct
 import sys
@@ -68,6 +71,30 @@ async def test_a_broker_that_refuses_to_start_is_left_alone(tmp_path: Path) -> N
     assert "the broker refuses to start; correct what its output says, then start it again" in {
         log["event"] for log in logs
     }
+
+
+async def test_a_broker_gets_the_signal_for_new_certificates_once_it_is_ready(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import signal, sys\n"
+        "print('waiting', flush=True)\n"
+        "sys.stdin.read()\n"
+        "signal.signal(signal.SIGHUP, lambda *_: (print('renewed', flush=True), sys.exit(0)))\n"
+        "print('ready on 127.0.0.1:4711', flush=True)\n"
+        "signal.pause()\n"
+    )
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        if line == "waiting":  # while it starts, the signal would end it
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    renewing = dataclasses.replace(supervised(code, tmp_path / "c"), renews=True)
+    with capture_logs():
+        status = await supervise(renewing, SETTINGS, said=hear)
+    assert (status, said) == (0, ["waiting", "ready on 127.0.0.1:4711", "renewed"])
 
 
 class LeapingClock(SystemClock):

@@ -165,6 +165,18 @@ def test_a_broker_stops_in_order_when_its_supervisor_is_killed(start: Start) -> 
     assert successor.ready() == address
 
 
+def test_new_certificates_are_used_after_a_signal_to_the_supervisor(
+    start: Start, tmp_path: Path, authority: Any
+) -> None:
+    certificate, key = authority.issue(tmp_path, "127.0.0.1")
+    supervisor = start("--tls-certificate", str(certificate), "--tls-key", str(key))
+    supervisor.ready()
+    authority.issue(tmp_path, "127.0.0.1")
+    supervisor.process.send_signal(signal.SIGHUP)
+    supervisor.logged("certificate loaded again")
+    assert supervisor.stop() == 0
+
+
 def test_too_short_a_time_is_a_mistake(tmp_path: Path) -> None:
     arguments = ["broker", "--supervise", "--data", str(tmp_path), "--stuck-after", "0"]
     done = CliRunner().invoke(_command_line(), arguments, env={"TERM": "dumb"})
