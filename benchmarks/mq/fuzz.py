@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.access import SCRAM, Credentials, Login, RuleEntry, SetRule, SetUser
 from headrace_mq.protocol.batch import (
     Columns,
     assign,
@@ -49,7 +50,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.frame import FrameReader, encode_frame
 
-__all__ = ["Outcome", "damaged", "decode_everything", "fuzz"]
+__all__ = ["Outcome", "damaged", "decode_everything", "fuzz", "sound_streams"]
 
 FRAME_BYTES_MAX = 1 << 16
 # What a damaged length field is set to: the edges that go wrong in decoders.
@@ -78,6 +79,19 @@ def sound_streams() -> list[bytes]:
         (encode(JoinGroup("g", "m", ["a", "b"])),),
         (encode(Fetch([FetchFrom("topic", 3, 5)], 1 << 20, 100, "g")),),
         (encode(ProduceAnswer([Produced("topic", 3, 7)])),),
+        (encode(Login(SCRAM, "n,,n=ann,r=1f7c")),),
+        (
+            encode(
+                SetUser(
+                    "add",
+                    "ann",
+                    [Credentials(b"s" * 32, b"k" * 32, b"v" * 32, 4_096)],
+                    roles=["clerks"],
+                    admin=1,
+                )
+            ),
+        ),
+        (encode(SetRule(RuleEntry("ann", "publish", "topic:orders.*", allows=True))),),
         *((batch,) for batch in batches),
         (answer, *batches),
     ]

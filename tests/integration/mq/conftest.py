@@ -104,6 +104,12 @@ class Child:
         return [int(pid) for one in threads for pid in (one / "children").read_text().split()]
 
     @property
+    def processor_s(self) -> float:
+        """The processor time that this process has taken so far, in seconds."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def ended(self) -> bool:
         """Whether its process is gone."""
         return self._process.returncode is not None
@@ -142,6 +148,12 @@ class BrokerProcess:
         """The processes that it has started and that are still there."""
         assert self._child is not None
         return self._child.children
+
+    @property
+    def processor_s(self) -> float:
+        """The processor time that it has taken so far, in seconds."""
+        assert self._child is not None
+        return self._child.processor_s
 
     @property
     def ended(self) -> bool:

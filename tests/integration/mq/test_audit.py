@@ -148,7 +148,7 @@ async def test_no_client_writes_to_the_audit_however_it_tries(door: Door) -> Non
         async with Producer(door.of("root"), ProducerSettings(**QUICK)) as producer:
             with pytest.raises(NotPermitted, match="the broker alone changes it"):
                 await producer.send(Message(topic=AUDIT_TOPIC, body=b"forged"))
-            with pytest.raises(InvalidArgument, match="the broker's own"):
+            with pytest.raises(InvalidArgument, match="itself"):
                 await producer.schedule(Message(topic=AUDIT_TOPIC, body=b"forged"), delay_ms=1)
         assert b"forged" not in b"".join(one.encode() for one in await admin.audit(1_000))
 

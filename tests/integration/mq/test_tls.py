@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSetti
 from headrace_mq.supervisor.supervisor import is_answered
 from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk
 
+PRODUCERS, RENEWALS = 4, 5
 Ask = Callable[[str], Awaitable[object]]
 PAST = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)
 
@@ -221,6 +223,53 @@ async def test_new_certificates_count_for_new_connections_and_drop_no_old_one(
         assert "not known here" in str(await failure(administer, address))
         (tmp_path / "other").mkdir()
         await administer(f"tls://{broker.address}?ca={other_authority.write(tmp_path / 'other')}")
+
+
+async def test_certificates_renewed_under_load_drop_no_connection(
+    tmp_path: Path, authority: Any
+) -> None:
+    certificate, key = authority.issue(tmp_path, "127.0.0.1")
+    ca = authority.write(tmp_path)
+    async with secured(certificate, key) as broker, AsyncExitStack() as stack:
+        address = f"tls://{broker.address}?ca={ca}"
+        producers = [await stack.enter_async_context(Producer(address)) for _ in range(PRODUCERS)]
+        settings = ConsumerSettings(start="earliest")
+        consumer = await stack.enter_async_context(
+            Consumer(address, group="g", topics=["orders"], settings=settings)
+        )
+        sent, stop = 0, asyncio.Event()
+
+        async def send(producer: Producer, number: int) -> None:
+            nonlocal sent
+            while not stop.is_set():
+                await producer.send(Message(topic="orders", key=str(number), body=b"%d" % sent))
+                sent += 1
+
+        tasks = [asyncio.create_task(send(one, number)) for number, one in enumerate(producers)]
+        serials = set()
+        with capture_logs() as logs:
+            for _ in range(RENEWALS):
+                authority.issue(tmp_path, "127.0.0.1")
+                broker.renew_certificates()
+                goal = sent + 20
+                while sent < goal:
+                    await asyncio.sleep(0)
+                serials.add(await asyncio.to_thread(shown, broker.address))
+        stop.set()
+        await asyncio.gather(*tasks)
+        found = 0
+        while found < sent:
+            found += len(await consumer.poll())
+        links = [*(one._link for one in producers), consumer._link]
+        assert [one.connections for one in links] == [1] * len(links)
+        assert len(serials) == RENEWALS
+        assert [one for one in logs if one["log_level"] in {"warning", "error"}] == []
+
+
+def shown(address: str) -> bytes:
+    """The certificate that a new connection gets."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port))).encode()
 
 
 async def test_a_client_that_says_nothing_counts_before_its_handshake(broker: Broker) -> None:

@@ -191,7 +191,7 @@ def _check_one(headers: Mapping[str, str], now_ms: int) -> None:
         raise InvalidArgument(f"the message cannot be scheduled: {error}") from error
     if topic in {SCHEDULE_TOPIC, AUDIT_TOPIC}:
         raise InvalidArgument(
-            f"a message cannot be scheduled for the broker's own {topic}; name its topic"
+            f"a message cannot be scheduled for {topic} itself; name another topic"
         )
     if due_ms - now_ms > AHEAD_MS_MAX + _SKEW_MS_MAX:
         raise InvalidArgument(

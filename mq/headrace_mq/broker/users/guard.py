@@ -207,4 +207,3 @@ class Guard:
 
 def _name(code: int) -> str:
     return RequestCode(code).name.lower()
-        self.refused = 0

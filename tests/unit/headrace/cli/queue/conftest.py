@@ -53,7 +53,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     def ask(*arguments: str, user: str = "root", **more: str) -> subprocess.CompletedProcess[str]:
         return command(*arguments, "--broker", address, user=user, **more)
 
-    yield SimpleNamespace(ask=ask, passwords=passwords, log=folder / "log")
+    yield SimpleNamespace(
+        ask=ask, passwords=passwords, log=folder / "log", address=address, data=folder / "data"
+    )
     process.terminate()
     process.wait(30)
     process.stdout.close()
