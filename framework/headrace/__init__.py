@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # loaded when a name is first used: the command line needs none of them
+    from headrace.access.principal import Principal
     from headrace.app import App
     from headrace.bus import CommandBus, CommandResult
     from headrace.commands.command_handlers import CommandContext
@@ -64,6 +65,7 @@ __all__ = [
     "MessageContext",
     "Next",
     "Personal",
+    "Principal",
     "Process",
     "ProcessManager",
     "Projection",
@@ -100,6 +102,7 @@ _HOMES = MappingProxyType(
         "MessageContext": "headrace.domain.message",
         "Next": "headrace.commands.middleware",
         "Personal": "headrace.subjects.personal",
+        "Principal": "headrace.access.principal",
         "Process": "headrace.processes.process",
         "ProcessManager": "headrace.processes.process_manager",
         "Projection": "headrace.projections.definition.projection",

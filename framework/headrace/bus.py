@@ -1,7 +1,8 @@
 """
 The command bus: hands commands to the queue and brings their results back.
 
-Headers of a command message: `reply-to` and `reply-correlation`, both absent when no caller waits.
+Headers of a command message: `reply-to` and `reply-correlation`, both absent when no caller waits; and
+`principal`, absent when nothing is said about the sender.
 
 Used by callers and process managers; uses the transport. It never runs a handler and never reads
 the store.
@@ -9,6 +10,7 @@ the store.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, Protocol
@@ -19,6 +21,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.deadlines import Deadlines
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
+from headrace.access.principal import Principal
 from headrace.awaited_command import AwaitedCommand
 from headrace.domain.message import Command
 from headrace.domain.topics import command_topic
@@ -134,6 +137,7 @@ class CommandBus:
         correlation_id: str | None = None,
         items: Mapping[str, str] | None = None,
         deadline: datetime | timedelta | None = None,
+        principal: Principal | None = None,
     ) -> str:
         """Sends a command and returns its id once it is durable in the queue.
 
@@ -144,6 +148,7 @@ class CommandBus:
             items: text values that go on to the events.
             deadline: a moment with a zone, or a duration from now. A command that is not decided by
                 then is rejected as `CommandExpired`, and its handler does not run. None: no deadline.
+            principal: who sends it, for `context.principal` of its handler; None: the application itself.
 
         Raises:
             CommandRefused: the queue did not take it.
@@ -152,6 +157,8 @@ class CommandBus:
             ValueError: the deadline has no zone.
         """
         envelope = _envelope(command, command_id, correlation_id, items, self._by(deadline))
+        if principal is not None:
+            envelope = replace(envelope, principal=principal)
         await self.send_envelope(envelope)
         return envelope.command_id
 
@@ -186,6 +193,7 @@ class CommandBus:
         timeout_ms: int | None = None,
         wait_for: WaitFor = EXECUTED,
         deadline: datetime | timedelta | None = None,
+        principal: Principal | None = None,
     ) -> CommandResult:
         """Sends a command, waits until it is executed, and returns its result.
 
@@ -200,6 +208,7 @@ class CommandBus:
             wait_for: "executed"; or projections, until these have folded the command's events; or
                 "handled", until all projections, process managers and event handlers are done.
             deadline: as for `send`; the call itself waits for `timeout_ms` in any case.
+            principal: as for `send`.
 
         Raises:
             ValueError: the deadline has no zone.
@@ -217,6 +226,8 @@ class CommandBus:
         envelope = _envelope(command, command_id, None, items, self._by(deadline))
         if self._cipher is not None:
             await self._cipher.make_ahead((command,))
+        if principal is not None:
+            envelope = replace(envelope, principal=principal)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         if not names:
             result = await self._result(envelope, wait_ms)
@@ -337,6 +348,8 @@ class CommandBus:
             headers = {REPLY_TO: self._reply_to, REPLY_CORRELATION: correlation}
         if envelope.items:
             headers |= trace_headers(envelope.items)
+        if envelope.principal is not None:
+            headers |= envelope.principal.header
         return Outgoing(
             topic=command_topic(self._name, envelope.command.message_topic),
             key=envelope.aggregate_id,

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from pydantic import ValidationError
 
+from headrace.access.principal import Principal
 from headrace.domain.form import EXACT
 from headrace.domain.identity import check_id
 from headrace.domain.message import (
@@ -62,6 +63,7 @@ class CommandEnvelope:
         due: the moment at which the queue delivers it, or how long after the queue has it; None: at
             once. Of these a delay alone is encoded.
         deadline: if the command is not decided by then, it is rejected; None: it has no end.
+        principal: who sent it, which a header of its message says, and so is not encoded; None: not said.
     """
 
     command: Command
@@ -70,6 +72,7 @@ class CommandEnvelope:
     items: Mapping[str, str] = field(default_factory=dict)
     due: datetime | timedelta | None = None
     deadline: datetime | None = None
+    principal: Principal | None = None
     aggregate_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

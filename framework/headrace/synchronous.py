@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
+from headrace.access.principal import Principal
 from headrace.app import App
 from headrace.bus import EXECUTED, CommandBus, CommandResult, WaitFor
 from headrace.domain.message import Command
@@ -85,6 +86,7 @@ class SynchronousBus:
         timeout_ms: int | None = None,
         wait_for: WaitFor = EXECUTED,
         deadline: datetime | timedelta | None = None,
+        principal: Principal | None = None,
     ) -> CommandResult:
         """Sends a command and returns its result; arguments and errors are those of `CommandBus.execute`."""
         result = self._run(
@@ -95,6 +97,7 @@ class SynchronousBus:
                 timeout_ms=timeout_ms,
                 wait_for=wait_for,
                 deadline=deadline,
+                principal=principal,
             )
         )
         if isinstance(result, WatchedResult):  # in debug mode: names the line of this call
@@ -109,6 +112,7 @@ class SynchronousBus:
         correlation_id: str | None = None,
         items: Mapping[str, str] | None = None,
         deadline: datetime | timedelta | None = None,
+        principal: Principal | None = None,
     ) -> str:
         """Sends a command and returns its id once it is durable; see `CommandBus.send`."""
         return self._run(
@@ -118,6 +122,7 @@ class SynchronousBus:
                 correlation_id=correlation_id,
                 items=items,
                 deadline=deadline,
+                principal=principal,
             )
         )
 

@@ -26,6 +26,7 @@ from headrace.cli.application import (
     topic_copy,
 )
 from headrace.cli.doctor import doctor
+from headrace.cli.gateway import token
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import (
@@ -66,6 +67,7 @@ def _command_line() -> typer.Typer:
     command_line.command("new")(new.new)
     command_line.command("demo")(demo.demo)
     command_line.add_typer(samples.commands, name="samples")
+    command_line.add_typer(token.commands, name="token")
     command_line.command("catalog")(catalog.catalog)
     command_line.command("doctor")(doctor.doctor)
     command_line.add_typer(parked.commands, name="parked")

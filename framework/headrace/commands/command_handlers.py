@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar, get_type_hints
 
 from headrace._runtime.handler_deadline import Deadline
+from headrace.access.principal import Principal
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.identity import id_text
 from headrace.domain.message import ApplicationMessage, Command
@@ -111,6 +112,15 @@ class CommandContext:
     def items(self) -> Mapping[str, str]:
         """Text values that came with the command and go on with its events."""
         return self._envelope.items
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who sent the command; None: the application itself, or a program that does not say.
+
+        The gateway finds it in a client's token. Other programs that may publish to the topic of commands
+        are believed what they say.
+        """
+        return self._envelope.principal
 
     async def get(self, aggregate_class: type[A], aggregate_id: Hashable) -> A:
         """Returns the command's aggregate in its newest state.

@@ -12,6 +12,7 @@ recognises it, and its stored stream is published (again) and answered.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.clock import Clock, SystemClock
@@ -19,6 +20,7 @@ from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
 from headrace._runtime.work import CommandWork, Durations
+from headrace.access.principal import PRINCIPAL, principal_in
 from headrace.aggregates.cache import AggregateCache
 from headrace.aggregates.known_commands import KnownCommands
 from headrace.aggregates.repository import Repository
@@ -240,6 +242,8 @@ class CommandProcessor:
         message = delivery.message
         try:
             envelope = self._serializer.decode_command(message.body)
+            if PRINCIPAL in message.headers:
+                envelope = replace(envelope, principal=principal_in(message.headers))
         except Exception as error:  # noqa: BLE001 - a user's validator may raise anything; parked
             if RESUME in message.headers:
                 self._parking.resume(delivery)

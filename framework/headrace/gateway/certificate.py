@@ -9,7 +9,7 @@ import os
 import ssl
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
@@ -18,7 +18,8 @@ __all__ = ["Certificate", "renewed"]
 
 log = get_logger(__name__)
 
-# How soon new files are found: they are renewed days before the old ones expire.
+# How soon new files are found: certificates are renewed days before the old ones expire, and a token that is
+# taken away is good no longer than that.
 _LOOK_MS: Final = 10_000
 
 
@@ -83,11 +84,21 @@ class Certificate:
         return found
 
 
-async def renewed(certificate: Certificate | None) -> None:
+class Renewable(Protocol):
+    """What is read from files, and again when they change."""
+
+    def look(self) -> None:
+        """Takes new files if there are some."""
+        ...
+
+
+async def renewed(*all_files: Renewable | None) -> None:
     """Takes new files when there are some, for ever; connections that stand stay as they are."""
-    while certificate is not None:
+    while True:
         await asyncio.sleep(_LOOK_MS / 1_000)
-        certificate.look()
+        for files in all_files:
+            if files is not None:
+                files.look()
 
 
 def _require_private(key: Path) -> None:

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from headrace._runtime.ids import new_id
 from headrace._runtime.log import get_logger
+from headrace.access.principal import Principal
 from headrace.bus import CommandBus
 from headrace.domain.message import Command
 from headrace.errors import (
@@ -29,6 +30,7 @@ from headrace.errors import (
     SubjectKeysError,
 )
 from headrace.gateway import request as reading
+from headrace.gateway.access.caller import caller_of
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.results import address_of, answer_of
@@ -84,7 +86,9 @@ class Commands:
         command_type = self._catalogue.find(request.path_params["name"], version)
         wished = reading.preference(request.headers)
         wait_ms, applied = self._wait(values, wished)
-        command_id = reading.command_key(request.headers) or new_id()
+        caller = caller_of(request)
+        principal = caller.principal
+        command_id = caller.command_id(reading.command_key(request.headers) or new_id())
         fields = await reading.json_object(
             request, bytes_max=self._settings.body_bytes_max, within_ms=self._settings.body_ms
         )
@@ -94,8 +98,10 @@ class Commands:
                 await self._serializer.cipher.make_ahead((command,))
             self._check_encodes(command, command_id)
             if wished.respond_async:
-                return await self._hand_over(command, command_id, wait_ms)
-            result = await self._bus.execute(command, command_id=command_id, timeout_ms=wait_ms)
+                return await self._hand_over(command, command_id, wait_ms, principal)
+            result = await self._bus.execute(
+                command, command_id=command_id, timeout_ms=wait_ms, principal=principal
+            )
         except ReadOnlyDatabase as error:
             raise Problem(
                 503, "read-only", "Read-only service", str(error),
@@ -150,10 +156,12 @@ class Commands:
             sentence = f"{command.message_name} cannot be sent with these values: {error}"
             raise invalid(sentence, [{"field": "", "sentence": sentence}]) from error
 
-    async def _hand_over(self, command: Command, command_id: str, wait_ms: int) -> Response:
+    async def _hand_over(
+        self, command: Command, command_id: str, wait_ms: int, principal: Principal | None
+    ) -> Response:
         try:
             async with asyncio.timeout(wait_ms / 1_000):
-                await self._bus.send(command, command_id=command_id)
+                await self._bus.send(command, command_id=command_id, principal=principal)
         except TimeoutError as error:
             raise CommandTimeout(
                 f"the queue did not take the command within {wait_ms} ms"

@@ -25,6 +25,10 @@ from headrace._runtime.log import get_logger
 from headrace._runtime.work import Durations
 from headrace.app import App, RunningApp
 from headrace.gateway import overview
+from headrace.gateway.access.audit import AccessAudit
+from headrace.gateway.access.authentication import Authentication
+from headrace.gateway.access.caller import caller_of
+from headrace.gateway.access.door import FrontDoor
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.commands import Commands
 from headrace.gateway.openapi.document import document
@@ -72,8 +76,10 @@ class Gateway:
 
     Raises:
         DefinitionError: the OpenAPI document cannot be made of the application's models.
+        HeadraceError: the file of tokens cannot be used.
 
     Attributes:
+        authentication: finds out who clients are.
         requests: how many were answered, by route and status; a route is the first part of a path, or "other".
         times: how long they took until their answer began, by route; empty where `measure` was not called.
     """
@@ -93,6 +99,7 @@ class Gateway:
         self._at_work = 0
         self.requests: Counter[tuple[str, int]] = Counter()
         self.times: dict[str, Durations] = {}
+        self.authentication = Authentication(settings, app.name)
 
         async def read_models() -> None:
             for name in app.projections:
@@ -126,7 +133,7 @@ class Gateway:
                 Route("/openapi.json", self._describe),
                 Route("/docs", self._show),
             ],
-            middleware=_cross_origin(settings.origins),
+            middleware=[*_cross_origin(settings.origins), *_door(self.authentication)],
             exception_handlers={
                 Problem: _answer_problem,
                 HTTPException: _answer_http,
@@ -200,7 +207,7 @@ class Gateway:
     async def _broker_away(self) -> bool:
         return await self._readiness.away(BROKER)
 
-    async def _health(self, _request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
         watch = self._running.watch
         alarms = () if watch is None else watch.alarms.current
         # Errors of the parts may contain an address or a password, so they are in the log only.
@@ -210,22 +217,30 @@ class Gateway:
         }
         reason = self._running.read_only
         status = "alive" if reason is None else f"read-only: {reason}"
-        answer = {"status": status, "alarms": alarms, "readers": readers}
+        answer: dict[str, object] = {"status": status}
+        if self._shows_parts(request):
+            answer |= {"alarms": alarms, "readers": readers}
         return _json(msgspec.json.encode(answer))
 
-    async def _ready(self, _request: Request) -> Response:
+    def _shows_parts(self, request: Request) -> bool:
+        """Whether a client may know what the application consists of, and how its parts are."""
+        return not self.authentication.required or caller_of(request).principal is not None
+
+    async def _ready(self, request: Request) -> Response:
         missing = await self._readiness.missing()
+        if not self._shows_parts(request):
+            if not missing:
+                return _json(msgspec.json.encode({"status": "ready"}))
+            raise self._not_ready("send a token to see which part is not ready")
         parts = {part: missing.get(part, "ready") for part in self._readiness.parts}
         if not missing:
             return _json(msgspec.json.encode({"status": "ready", "parts": parts}))
-        raise Problem(
-            503,
-            "not-ready",
-            "Not ready",
-            "; ".join(f"{part}: {sentence}" for part, sentence in missing.items()),
-            headers={"Retry-After": str(self._settings.retry_after_s)},
-            parts=parts,
-        )
+        sentence = "; ".join(f"{part}: {sentence}" for part, sentence in missing.items())
+        raise self._not_ready(sentence, parts=parts)
+
+    def _not_ready(self, sentence: str, **members: object) -> Problem:
+        retry = {"Retry-After": str(self._settings.retry_after_s)}
+        return Problem(503, "not-ready", "Not ready", sentence, headers=retry, **members)
 
     async def _describe(self, _request: Request) -> Response:
         return _json(self._openapi)
@@ -240,7 +255,7 @@ class Gateway:
 
 
 def _cross_origin(origins: Collection[str]) -> list[Middleware]:
-    """What pages of other origins may send and see; without credentials, which the gateway has none of."""
+    """What pages of other origins may send and see; without cookies, which the gateway does not use."""
     if not origins:
         return []
     return [
@@ -249,15 +264,28 @@ def _cross_origin(origins: Collection[str]) -> list[Middleware]:
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
             allow_headers=[
+                "Authorization",
                 "Content-Type",
                 "Idempotency-Key",
                 "If-None-Match",
                 "Last-Event-ID",
                 "Prefer",
             ],
-            expose_headers=["ETag", "Location", "Preference-Applied", "Retry-After"],
+            expose_headers=[
+                "ETag",
+                "Location",
+                "Preference-Applied",
+                "Retry-After",
+                "WWW-Authenticate",
+            ],
         )
     ]
+
+
+def _door(authentication: Authentication) -> list[Middleware]:
+    if not authentication.required:
+        return []
+    return [Middleware(FrontDoor, authentication=authentication, audit=AccessAudit())]
 
 
 async def _answer_problem(_request: Request, error: Exception) -> Response:

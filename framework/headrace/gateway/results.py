@@ -22,6 +22,7 @@ from headrace.commands.answer import result_of
 from headrace.domain.identity import check_id
 from headrace.errors import AggregateNotFound
 from headrace.gateway import request as reading
+from headrace.gateway.access.caller import caller_of
 from headrace.gateway.problems import Problem, invalid
 from headrace.gateway.settings import GatewaySettings
 from headrace.gateway.sse.stream import EventStreams, ServerSentEvent, wants_events
@@ -59,7 +60,10 @@ class Results:
     async def get(self, request: Request) -> Response:
         """Answers with the result of a command; raises `Problem`."""
         values = reading.single_values(request.query_params)
-        aggregate_id, command_id = self._ids(values)
+        aggregate_id, key = self._ids(values)
+        # Of the client's own commands: another one's id becomes one that there is not.
+        caller = caller_of(request)
+        command_id = caller.command_id(key)
         most = self._settings.wait_ms_max
         wait_ms = reading.integer(
             values, "wait_ms", least=1, most=most, default=self._settings.wait_ms
@@ -77,7 +81,7 @@ class Results:
                 result = await find()
                 return None if result is None else self._told(result)
 
-            return self._streams.of_one(tell)
+            return self._streams.of_one(request, tell)
         result = await self._within(find, wait_ms or most)
         if result is None:
             raise Problem(

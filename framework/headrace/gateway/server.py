@@ -94,11 +94,13 @@ async def serving(
         checks: what `/ready` looks at besides the read models and the application's parts.
 
     Raises:
-        HeadraceError: the address cannot be had, or the certificate cannot be used; the sentence says why.
+        HeadraceError: the address cannot be had, or the certificate or the tokens cannot be used; the
+            sentence says why.
         DefinitionError: no OpenAPI document can be made of the application's models.
     """
     settings = settings or GatewaySettings()
     certificate = _certificate(settings)
+    _require_tokens(settings)
     failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
 
     async def parts() -> None:
@@ -118,12 +120,14 @@ async def serving(
         own["lineage"] = running.lineage.check
     if running.watch is not None:
         own["lag"] = running.watch.check_lag
-    gateway = Gateway(app, running, settings, {**(checks or {}), **own})
     try:
+        gateway = Gateway(app, running, settings, {**(checks or {}), **own})
         with _bound(settings) as listener:
             server = _Server(_config(gateway, settings, certificate))
             task = asyncio.create_task(server.serve([listener]), name="gateway: server")
-            renewal = asyncio.create_task(renewed(certificate), name="gateway: certificate")
+            renewal = asyncio.create_task(
+                renewed(certificate, gateway.authentication), name="gateway: files"
+            )
             try:
                 await _started(server, task)
                 scheme = "http" if certificate is None else "https"
@@ -167,6 +171,16 @@ def _certificate(settings: GatewaySettings) -> Certificate | None:
     return None
 
 
+def _require_tokens(settings: GatewaySettings) -> None:
+    """Refuses an address that other machines reach where clients need no token."""
+    if not (settings.asks_for_tokens or settings.insecure or _is_loopback(settings.host)):
+        raise HeadraceError(
+            f"other machines reach {settings.host}, and every client there could send every command: set"
+            " http.tokens (--tokens FILE; `headrace token make NAME --tokens FILE` writes it), or"
+            " http.insecure=true (HEADRACE_INSECURE=true) behind a proxy that knows its clients"
+        )
+
+
 def _config(
     gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None
 ) -> uvicorn.Config:
@@ -188,9 +202,9 @@ def _config(
 
 
 def _bound(settings: GatewaySettings) -> socket.socket:
-    if not _is_loopback(settings.host):
+    if not (settings.asks_for_tokens or _is_loopback(settings.host)):
         log.warning(
-            "the gateway has no authentication yet: every client that reaches the address may send commands",
+            "the gateway asks for no tokens: every client that reaches the address may send commands",
             host=settings.host,
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

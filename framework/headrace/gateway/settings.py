@@ -20,7 +20,7 @@ class GatewaySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # This machine alone: the gateway has no authentication. Another address needs TLS, or `insecure`.
+    # This machine alone. Another address needs TLS and tokens, or `insecure`.
     host: str = "127.0.0.1"
     # 0 takes a free one.
     port: int = Field(default=8080, ge=0, le=65_535)
@@ -28,8 +28,12 @@ class GatewaySettings(BaseModel):
     # no other user may read. With them it speaks HTTPS alone, with TLS 1.3. New files are used within 10 s.
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    # Listen to other machines without TLS: behind a proxy that has it, or between two containers.
+    # Listen to other machines without TLS or without tokens: behind a proxy that has both, or between two
+    # containers.
     insecure: bool = False
+    # A file with a line for each token, `NAME:ROLE,ROLE:SHA256`, as `headrace token make` writes it. With it each
+    # client needs a token. A new file is used within 10 s.
+    tokens: Path | None = None
     # Names by which requests may address the gateway, besides `host`, localhost and plain IP addresses;
     # `*.example.com` is all below it, `*` any. A web page that gives its own name the gateway's address
     # (DNS rebinding) would otherwise read and command with its visitor's browser.
@@ -97,3 +101,8 @@ class GatewaySettings(BaseModel):
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key go together: name both files, or none")
         return self
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether clients have to say who they are."""
+        return self.tokens is not None

@@ -17,6 +17,7 @@ It needs no store, no queue and no event loop.
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from headrace.access.principal import Principal
 from headrace.commands.command_handlers import (
     CommandContext,
     CommandHandler,
@@ -74,6 +75,7 @@ class Scenario(Generic[A]):
         self._app = app
         self._handler = handler
         self._items: dict[str, str] = {}
+        self._principal: Principal | None = None
 
     def given(self, *events: DomainEvent) -> "Scenario[A]":
         """Adds earlier events, each from its own command."""
@@ -84,6 +86,11 @@ class Scenario(Generic[A]):
     def given_items(self, **items: str) -> "Scenario[A]":
         """Adds items to the command, which middleware may read."""
         self._items |= items
+        return self
+
+    def given_principal(self, name: str, *roles: str) -> "Scenario[A]":
+        """Says who sends the command, which middleware and handlers may look at."""
+        self._principal = Principal(name, frozenset(roles))
         return self
 
     def when(self, decide: Callable[[A], Any] | Command) -> "Outcome[A]":
@@ -112,7 +119,11 @@ class Scenario(Generic[A]):
                 " app has its handler"
             )
         envelope = CommandEnvelope(
-            command=command, command_id="c-1", correlation_id="c-1", items=self._items
+            command=command,
+            command_id="c-1",
+            correlation_id="c-1",
+            items=self._items,
+            principal=self._principal,
         )
         run = HandlerRun()
         error: DomainError | None = None

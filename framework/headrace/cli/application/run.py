@@ -67,7 +67,7 @@ Insecure = Annotated[
     typer.Option(
         "--insecure",
         envvar="HEADRACE_INSECURE",
-        help="Serve HTTP and metrics to other machines without TLS, behind a proxy that has it.",
+        help="Serve HTTP and metrics to other machines without TLS or without tokens, behind a proxy that has both.",
     ),
 ]
 AfterParked = Annotated[
@@ -83,6 +83,23 @@ MetricsAddress = Annotated[
         envvar="HEADRACE_METRICS",
         metavar="HOST:PORT",
         help="Answer GET /metrics there with figures for Prometheus; port 0 takes a free one.",
+    ),
+]
+HttpTokens = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokens",
+        envvar="HEADRACE_GATEWAY_TOKENS_FILE",
+        metavar="FILE",
+        help="Each client of HTTP needs a token, of which this file has a hash: see `headrace token make`.",
+    ),
+]
+
+WithSpans = Annotated[
+    bool,
+    typer.Option(
+        envvar="HEADRACE_TRACING",
+        help="Make spans with the OpenTelemetry provider of this process.",
     ),
 ]
 
@@ -120,6 +137,7 @@ _SETTINGS: Final = (
     ("http_hosts", "http", "hosts"),
     ("http_origins", "http", "origins"),
     ("insecure", "http", "insecure"),
+    ("tokens", "http", "tokens"),
 )
 _LISTS: Final = frozenset({"command_topics", "hosts", "origins"})
 
@@ -137,6 +155,7 @@ def run(
     http_hosts: HttpHosts = "",
     http_origins: HttpOrigins = "",
     insecure: Insecure = False,
+    tokens: HttpTokens = None,
     metrics: MetricsAddress = None,
     after_parked: AfterParked = "go on",
     commands: Annotated[
@@ -147,13 +166,7 @@ def run(
             help="Handle only the commands of these topics; 'main' is the one that commands share.",
         ),
     ] = "",
-    tracing: Annotated[
-        bool,
-        typer.Option(
-            envvar="HEADRACE_TRACING",
-            help="Make spans with the OpenTelemetry provider of this process.",
-        ),
-    ] = False,
+    tracing: WithSpans = False,
     name: ProcessName = "",
     config: ConfigFile = None,
     set_: SetPairs = None,
@@ -179,6 +192,7 @@ def run(
         "http_origins": http_origins,
         "insecure": insecure,
         "metrics": metrics,
+        "tokens": tokens,
     }
     settings, gateway = _settings(context, options, http, file=config, pairs=set_)
     _require_near(settings, insecure=insecure or (gateway is not None and gateway.insecure))

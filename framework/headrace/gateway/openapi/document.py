@@ -32,6 +32,9 @@ from headrace.projections.definition.projection import Projection
 
 __all__ = ["document"]
 
+# The scheme of tokens, and the operations that need none.
+_SCHEME: Final = "token"
+_WITHOUT_TOKEN: Final = frozenset({"/health", "/ready"})
 _EXAMPLES: Final = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "null": None}
 
 
@@ -63,7 +66,7 @@ def document(
         paths[f"/projections/{name}/{{key}}"] = {"get": one_row(projection, row)}
     paths["/results"] = {"get": _RESULT}
     paths |= _OPERATIONS
-    return {
+    described: Json = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": "1"},
         "paths": paths,
@@ -72,6 +75,25 @@ def document(
             "parameters": parameters(settings),
             "responses": {f"problem-{status}": problem_response(status) for status in PROBLEMS},
         },
+    }
+    return _secured(described) if settings.asks_for_tokens else described
+
+
+def _secured(described: Json) -> Json:
+    """Returns a document in which each operation needs a token, but for those that watch a process."""
+    paths: Json = {}
+    for path, operations in described["paths"].items():
+        paths[path] = {
+            method: operation
+            | {"responses": operation["responses"] | refusals("401", "403")}
+            | ({"security": [{}, {_SCHEME: []}]} if path in _WITHOUT_TOKEN else {})
+            for method, operation in operations.items()
+        }
+    scheme = {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer TOKEN`"}
+    return described | {
+        "paths": paths,
+        "security": [{_SCHEME: []}],
+        "components": described["components"] | {"securitySchemes": {_SCHEME: scheme}},
     }
 
 

@@ -33,6 +33,8 @@ STORABLE: Final = {"type": "string", "pattern": r"^[^\u0000]*$"}
 
 PROBLEMS: Final = {
     "400": ("malformed", "The body, the Idempotency-Key or the framing is malformed; says where."),
+    "401": ("unauthenticated", "There is no valid token; `WWW-Authenticate` says how to send one."),
+    "403": ("not-allowed", "None of the client's roles may do that."),
     "404": ("no-row", "There is no such thing; close names are listed for a command."),
     "408": ("slow-body", "The body did not arrive in time."),
     "409": ("rejected", "A business rule said no; `error` is its code."),
@@ -131,6 +133,8 @@ def problem_response(status: str) -> Json:
         example |= {"error": "InsufficientFunds", "command_id": "order-1", "aggregate_id": "ada"}
     content = {"schema": reference("schemas", "Headrace.Problem"), "example": example}
     response: Json = {"description": description, "content": {MEDIA_TYPE: content}}
+    if status == "401":
+        response["headers"] = {"WWW-Authenticate": {"description": "`Bearer`.", "schema": TEXT}}
     if status == "503":
         response["headers"] = {
             "Retry-After": {"description": "In seconds.", "schema": {"type": "integer"}}

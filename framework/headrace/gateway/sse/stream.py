@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from headrace._runtime.log import get_logger
+from headrace.gateway.access.caller import Caller, caller_of
 from headrace.gateway.problems import DATABASE_AWAY, Problem
 from headrace.gateway.settings import GatewaySettings
 from headrace.gateway.sse.changes import Changes
@@ -83,17 +84,20 @@ class EventStreams:
         Raises:
             Problem: 503, if there are too many streams, or the service stops.
         """
-        return self._response(self._rows(projection, read, request.headers.get("last-event-id")))
+        known = request.headers.get("last-event-id")
+        return self._response(self._rows(projection, read, known), caller_of(request))
 
-    def of_one(self, find: Callable[[], Awaitable[ServerSentEvent | None]]) -> StreamingResponse:
+    def of_one(
+        self, request: Request, find: Callable[[], Awaitable[ServerSentEvent | None]]
+    ) -> StreamingResponse:
         """Returns a response that ends with the first that `find` gives, or after `wait_ms_max`.
 
         Raises:
             Problem: 503, if there are too many streams, or the service stops.
         """
-        return self._response(self._first(find))
+        return self._response(self._first(find), caller_of(request))
 
-    def _response(self, parts: AsyncIterator[bytes]) -> StreamingResponse:
+    def _response(self, parts: AsyncIterator[bytes], caller: Caller) -> StreamingResponse:
         if self._open >= self._settings.streams_max or self._changes.stopped:
             raise Problem(
                 503,
@@ -103,13 +107,18 @@ class EventStreams:
                 headers={"Retry-After": str(self._settings.retry_after_s)},
             )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._counted(parts), media_type=EVENT_STREAM, headers=headers)
+        return StreamingResponse(
+            self._counted(parts, caller), media_type=EVENT_STREAM, headers=headers
+        )
 
-    async def _counted(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _counted(self, parts: AsyncIterator[bytes], caller: Caller) -> AsyncIterator[bytes]:
         self._open += 1
         try:
             yield b"retry: %d\n\n" % (self._settings.retry_after_s * 1_000)
             async for part in parts:
+                # A silent stream has a comment from time to time, and so ends soon after its token.
+                if not await caller.still_valid():
+                    return
                 yield part
         finally:
             self._open -= 1

@@ -61,11 +61,13 @@ def test_names_of_hosts_and_origins_reach_the_gateway(
     monkeypatch.setattr(run_module, "_serve", serve)
     names = "api.example.com, *.shop.example,"
     asked = ("--http", "[::1]:0", "--http-hosts", names, "--http-origins", "https://shop.example")
+    asked += ("--tokens", "var/tokens")
     assert run("run", "samples.bank:app", *asked).status == 0
     (gateway,) = found
     assert isinstance(gateway, GatewaySettings)
     assert (gateway.host, gateway.hosts) == ("::1", ("api.example.com", "*.shop.example"))
     assert gateway.origins == ("https://shop.example",)
+    assert gateway.tokens == Path("var/tokens")
 
 
 @pytest.fixture

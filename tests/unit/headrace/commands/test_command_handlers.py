@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.access.principal import Principal
 from headrace.commands.command_handlers import CommandContext, HandlerRun, HandlerTable
 from headrace.domain.message import AggregateId, Command
 from headrace.errors import (
@@ -247,3 +248,11 @@ async def test_a_result_is_kept_as_json_and_one_without_json_form_is_noted(bank)
     with pytest.raises(SerializationError):
         context.set_result(object())
     assert "JSON" in run.misuse
+
+
+async def test_the_context_shows_who_sent_the_command(bank):
+    ann = Principal("ann", frozenset({"clerk"}))
+    command = bank.Deposit(account_id="a-1", amount=1)
+    sent = CommandEnvelope(command=command, command_id="c", correlation_id="c", principal=ann)
+    assert CommandContext(sent, FakeLoader(), HandlerRun()).principal is ann
+    assert context_of(command, FakeLoader())[0].principal is None

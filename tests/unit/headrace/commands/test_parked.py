@@ -5,11 +5,13 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.access.principal import PRINCIPAL, Principal
 from headrace.commands import parked as parking_module
 from headrace.commands.command_handlers import CommandContext
 from headrace.domain.message import AggregateId, Command
 from headrace.errors import LetterNotFound
 from headrace.letters import CommandLetters
+from headrace.serialization import CommandEnvelope
 from headrace.stores.base import LetterState
 from headrace.transports.base import Outgoing
 
@@ -423,3 +425,39 @@ async def test_a_hold_that_another_process_ended_holds_nobody_any_more(two_topic
         assert await two_topics.letters.finish(letter)
     later = await two_topics.bus.execute(bank.Deposit(account_id="a-1", amount=1))
     assert (later.status, letters(two_topics)) == ("executed", [])
+
+
+async def test_a_handler_sees_the_principal_also_of_a_command_that_was_parked(world, bank):
+    seen = []
+
+    class Sign(Command):
+        account_id: AggregateId
+
+    async def sign(command: Sign, context: CommandContext) -> None:
+        seen.append(context.principal)
+        if len(seen) == 1:
+            raise ZeroDivisionError
+
+    world.handle(sign)
+    world.settings = world.settings.model_copy(update={"error_retries_max": 0})
+    world.start()
+    ann = Principal("ann", frozenset({"clerk"}))
+    failed = await world.bus.execute(Sign(account_id="a"), principal=ann)
+    assert failed.status == "failed"
+    assert await world.operator.retry(1) is None
+    assert seen == [ann, ann]
+    await world.bus.execute(Sign(account_id="a"))
+    assert seen[-1] is None
+
+
+async def test_a_command_with_a_principal_that_cannot_be_read_is_parked(world, bank):
+    world.start()
+    body = world.serializer.encode_command(
+        CommandEnvelope(command=bank.Open(account_id="a"), command_id="c", correlation_id="c")
+    )
+    message = Outgoing("bank.commands", "a", body, "Open", {PRINCIPAL: "ann"})
+    await world.transport.publish(message)
+    while not await world.letters.count():
+        await asyncio.sleep(0)
+    letter = await world.letters.find(1)
+    assert "the header 'principal' does not decode" in letter.sentence

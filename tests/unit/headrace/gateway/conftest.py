@@ -1,13 +1,16 @@
-"""A bank that runs in this process, and HTTP in front of it without a socket."""
+"""A bank that runs in this process, HTTP in front of it without a socket, and clients with tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from headrace.access.principal import Principal
+from headrace.access.tokens import new_token, token_line
 from headrace.app import RunningApp
 from headrace.gateway.gateway import Gateway
 from samples.bank import app
@@ -63,13 +66,15 @@ class FailingBus:
         self._result = result
         self.waits: list[int] = []
 
-    async def execute(self, command: Any, *, command_id: str, timeout_ms: int) -> Any:
+    async def execute(
+        self, command: Any, *, command_id: str, timeout_ms: int, principal: Any
+    ) -> Any:
         self.waits.append(timeout_ms)
         if self._error is not None:
             raise self._error
         return self._result
 
-    async def send(self, command: Any, *, command_id: str) -> str:
+    async def send(self, command: Any, *, command_id: str, principal: Any) -> str:
         if self._error is not None:
             raise self._error
         return command_id
@@ -79,3 +84,47 @@ class FailingBus:
 def failing_bus() -> type[FailingBus]:
     """The class of buses that fail on purpose."""
     return FailingBus
+
+
+class Clients:
+    """A file of tokens, and the tokens of the clients in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tokens: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+
+    def add(self, name: str, *roles: str) -> dict[str, str]:
+        """Gives a client a token; returns the headers of its requests."""
+        self.tokens[name] = new_token()
+        principal = Principal(name, frozenset(roles))
+        self._lines[name] = token_line(principal, self.tokens[name])
+        self._write()
+        return self.headers(name)
+
+    def remove(self, name: str) -> None:
+        """Takes a client's token away."""
+        del self._lines[name]
+        self._write()
+
+    def headers(self, name: str) -> dict[str, str]:
+        """The headers of a client's requests."""
+        return {"Authorization": f"Bearer {self.tokens[name]}"}
+
+    def _write(self) -> None:
+        self.path.write_text("".join(f"{line}\n" for line in self._lines.values()))
+
+
+@pytest.fixture
+def new_clients(tmp_path: Path) -> Callable[[], Clients]:
+    """Makes a file of tokens without clients."""
+    return lambda: Clients(tmp_path / "tokens")
+
+
+@pytest.fixture
+def clients(new_clients: Callable[[], Clients]) -> Clients:
+    """A file of tokens: of ann, a clerk, and of bob."""
+    clients = new_clients()
+    clients.add("ann", "clerk")
+    clients.add("bob")
+    return clients

@@ -219,3 +219,31 @@ async def test_no_bytes_are_ever_a_500(client: httpx.AsyncClient, body: bytes) -
     headers = {"content-type": "application/json"}
     answer = await client.post("/commands/Deposit", content=body, headers=headers)
     assert 400 <= answer.status_code < 500
+
+
+async def test_two_clients_with_one_key_send_two_commands(http: Any, clients: Any) -> None:
+    client = http(GatewaySettings(tokens=clients.path))
+    ann, bob = clients.headers("ann"), clients.headers("bob")
+    key = {"Idempotency-Key": "k"}
+    await client.post("/commands/OpenAccount", json=ADA, headers=ann)
+    deposit = {"account_id": "ada", "transaction_id": "t", "amount": 5}
+    first = await client.post("/commands/Deposit", json=deposit, headers=ann | key)
+    again = await client.post("/commands/Deposit", json=deposit, headers=ann | key)
+    whole = await client.post(
+        "/commands/Deposit", json=deposit, headers=ann | {"Idempotency-Key": "ann:k"}
+    )
+    assert (first.status_code, first.json()["command_id"]) == (200, "ann:k")
+    assert again.content == whole.content == first.content
+    other = {**deposit, "transaction_id": "u"}
+    second = await client.post("/commands/Deposit", json=other, headers=bob | key)
+    assert (second.json()["command_id"], second.json()["value"]) == ("bob:k", {"balance": 10})
+    keyless = await client.post("/commands/CloseAccount", json={"account_id": "ada"}, headers=bob)
+    assert keyless.json()["command_id"].startswith("bob:")
+
+
+async def test_a_key_without_room_for_the_clients_name_is_400(http: Any, clients: Any) -> None:
+    headers = clients.headers("ann") | {"Idempotency-Key": "k" * 255}
+    client = http(GatewaySettings(tokens=clients.path))
+    answer = await client.post("/commands/OpenAccount", json=ADA, headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (400, "Unusable Idempotency-Key")
+    assert "yours may have 251" in answer.json()["detail"]

@@ -91,3 +91,20 @@ async def test_an_event_stream_of_nothing_ends_after_the_longest_wait(bank: Any)
         httpx.AsyncClient(base_url=f"http://{served.address}", timeout=30) as client,
     ):
         assert await events_of(client, "/results?aggregate_id=ada&command_id=x") == []
+
+
+async def test_a_result_is_shown_to_its_sender_alone(http: Any, clients: Any) -> None:
+    client = http(GatewaySettings(tokens=clients.path))
+    ann, bob = clients.headers("ann"), clients.headers("bob")
+    sent = {**ann, "Idempotency-Key": "k", "Prefer": "respond-async"}
+    accepted = await client.post("/commands/OpenAccount", json=OPEN, headers=sent)
+    address = accepted.headers["location"]
+    assert "command_id=ann%3Ak" in address
+    assert (await client.get(address, headers=ann)).json()["command_id"] == "ann:k"
+    short = "/results?aggregate_id=a%2Fb+%C3%A4&command_id=k"
+    assert (await client.get(short, headers=ann)).json()["command_id"] == "ann:k"
+    never = await client.get(f"{address}x&wait_ms=1", headers=bob)
+    for path in (address, short):
+        answer = await client.get(f"{path}&wait_ms=1", headers=bob)
+        assert (answer.status_code, answer.json()["title"]) == (404, never.json()["title"])
+    assert (await client.get(address)).status_code == 401

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.errors import HeadraceError, ProjectionError
+from headrace.gateway import certificate as certificate_module
 from headrace.gateway.server import serving
 from headrace.gateway.settings import GatewaySettings
 from headrace.watch.alarms import Alarm
@@ -122,7 +123,7 @@ async def test_an_open_address_is_warned_of(bank: Any, host: str, warned: bool) 
     with capture_logs() as logs:
         async with serving(app, bank, GatewaySettings(host=host, port=0, insecure=True)):
             pass
-    assert any("no authentication" in line["event"] for line in logs) == warned
+    assert any("asks for no tokens" in line["event"] for line in logs) == warned
 
 
 async def test_headers_beyond_the_limit_end_the_connection_and_not_the_server(bank: Any) -> None:
@@ -142,10 +143,11 @@ async def test_an_open_address_without_tls_is_refused(bank: Any) -> None:
 
 
 async def test_the_gateway_speaks_https_alone_with_a_certificate(
-    bank: Any, tmp_path: Path, authority: Any
+    bank: Any, tmp_path: Path, authority: Any, clients: Any
 ) -> None:
     certificate, key = authority.issue(tmp_path, "127.0.0.1")
-    settings = GatewaySettings(host="0.0.0.0", port=0, tls_certificate=certificate, tls_key=key)
+    tls = {"tls_certificate": certificate, "tls_key": key}
+    settings = GatewaySettings(host="0.0.0.0", port=0, tokens=clients.path, **tls)
     context = ssl.create_default_context(cafile=authority.write(tmp_path))
     async with serving(app, bank, settings) as served:
         address = served.address.replace("0.0.0.0", "127.0.0.1")
@@ -160,3 +162,37 @@ async def test_the_gateway_speaks_https_alone_with_a_certificate(
 def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="go together"):
         GatewaySettings(tls_certificate=tmp_path / "server.pem")
+
+
+async def test_an_open_address_without_tokens_is_refused_also_with_tls(
+    bank: Any, tmp_path: Path, authority: Any
+) -> None:
+    certificate, key = authority.issue(tmp_path, "127.0.0.1")
+    settings = GatewaySettings(host="0.0.0.0", port=0, tls_certificate=certificate, tls_key=key)
+    with pytest.raises(HeadraceError, match=r"reach 0.0.0.0.*http.tokens.*http.insecure"):
+        async with serving(app, bank, settings):
+            pass
+
+
+async def test_a_file_of_tokens_that_cannot_be_used_ends_the_start(
+    bank: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(HeadraceError, match="cannot be read"):
+        async with serving(app, bank, GatewaySettings(port=0, tokens=tmp_path / "none")):
+            pass
+
+
+async def test_a_server_takes_a_new_file_of_tokens_while_it_runs(
+    bank: Any, clients: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_module, "_LOOK_MS", 1)
+    async with (
+        serving(app, bank, GatewaySettings(port=0, tokens=clients.path)) as served,
+        httpx.AsyncClient(base_url=f"http://{served.address}") as client,
+    ):
+        headers = clients.headers("bob")
+        assert (await client.get("/docs", headers=headers)).status_code == 200
+        clients.remove("bob")
+        while (await client.get("/docs", headers=headers)).status_code == 200:
+            await asyncio.sleep(0)
+        assert (await client.get("/docs", headers=clients.headers("ann"))).status_code == 200

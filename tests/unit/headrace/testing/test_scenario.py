@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from headrace.access.principal import Principal
 from headrace.app import App
 from headrace.commands.command_handlers import CommandContext
 from headrace.commands.middleware import Next
@@ -221,3 +222,20 @@ def test_a_decider_needs_no_application():
     given = scenario(accounts).given(Withdrawn(amount=6))
     given.when(Withdraw(account_id="a-1", amount=4)).then(Withdrawn(amount=4))
     scenario(accounts).when(Withdraw(account_id="a-1", amount=11)).then_raises(Refused)
+
+
+def test_a_handler_of_a_scenario_sees_the_principal_that_was_given() -> None:
+    class Look(Command):
+        account_id: AggregateId
+
+    app = App("bank")
+    seen = []
+
+    @app.handles
+    async def look(command: Look, context: CommandContext) -> None:
+        seen.append(context.principal)
+
+    begun = scenario(Account, app=app)
+    begun.when(Look(account_id="a-1")).then_nothing()
+    begun.given_principal("ann", "clerk").when(Look(account_id="a-1")).then_nothing()
+    assert seen == [None, Principal("ann", frozenset({"clerk"}))]

@@ -1,5 +1,6 @@
 """The OpenAPI document: valid, complete, and its examples are what commands take."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,3 +97,20 @@ def test_conditions_and_orders_of_a_projection_are_described() -> None:
     assert {"balance", "balance.ge", "balance.in", "closed.ne"} <= named.keys()
     assert not {"closed.ge", "closed.lt"} & named.keys()
     assert {"balance", "-balance"} <= set(named["sort"]["enum"])
+
+
+def test_a_gateway_that_asks_for_tokens_says_so_in_each_operation() -> None:
+    assert "security" not in made(*app.command_types)
+    found = document(
+        title="t",
+        catalogue=Catalogue(app.command_types),
+        projections=app.projections,
+        settings=GatewaySettings(tokens=Path("tokens")),
+    )
+    validate(found)
+    assert found["security"] == [{"token": []}]
+    assert found["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            assert {"401", "403"} <= operation["responses"].keys()
+            assert ("security" in operation) == (path in {"/health", "/ready"})

@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
+from headrace.gateway import certificate as certificate_module
 from headrace.gateway.server import serving
 from headrace.gateway.settings import GatewaySettings
 from headrace.gateway.sse.stream import wants_events
@@ -176,3 +177,23 @@ def test_only_a_request_that_names_event_streams_gets_one(
 ) -> None:
     scope = {"type": "http", "method": method, "headers": [(b"accept", accept.encode())]}
     assert wants_events(Request(scope)) is wanted
+
+
+async def test_a_stream_ends_when_its_token_is_taken_away(
+    bank: Any, clients: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_module, "_LOOK_MS", 1)
+    settings = GatewaySettings(port=0, stream_look_ms=1, stream_beat_ms=1, tokens=clients.path)
+    async with (
+        serving(app, bank, settings) as served,
+        httpx.AsyncClient(base_url=f"http://{served.address}", timeout=SECONDS_MAX) as client,
+    ):
+        path, headers = "/projections/balances/ada", EVENTS | clients.headers("bob")
+        assert (await client.get(path, headers=EVENTS)).status_code == 401
+        async with client.stream("GET", path, headers=headers) as response:
+            source = Source(response)
+            assert await source.data() == ("gone", None)
+            clients.remove("bob")
+            while await source.next():
+                pass
+        assert (await client.get(path, headers=headers)).status_code == 401

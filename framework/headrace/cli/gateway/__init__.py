@@ -1,0 +1,5 @@
+"""
+The command line of the HTTP gateway: tokens for its clients.
+
+Used by `headrace.cli`.
+"""
