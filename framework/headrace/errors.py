@@ -5,7 +5,8 @@ Every error that the framework raises on purpose.
     ├── DomainError                 a business rule says no; answered to the caller, never retried
     │   ├── AggregateNotFound       the command names an aggregate that was never created
     │   ├── AggregateExists         the command creates an aggregate that is there already
-    │   └── CommandExpired          the command was not decided by its deadline
+    │   ├── CommandExpired          the command was not decided by its deadline
+    │   └── CommandNotAllowed       none of its sender's roles may send the command
     ├── DefinitionError             the application is put together wrongly; found at start
     ├── UnknownMessageType          a stored or received type name is not registered
     ├── SerializationError          a stored or received body does not fit its type
@@ -40,6 +41,7 @@ __all__ = [
     "AggregateNotFound",
     "BrokerUnreachable",
     "CommandExpired",
+    "CommandNotAllowed",
     "CommandRefused",
     "CommandTimeout",
     "DamagedStream",
@@ -92,6 +94,13 @@ class AggregateExists(DomainError):
 
 class CommandExpired(DomainError):
     """The command was not decided by its deadline, and its handler did not run."""
+
+
+class CommandNotAllowed(DomainError):
+    """None of its sender's roles may send the command, and its handler did not run.
+
+    Unlike other rejections it is not stored: the same command may be handled when its sender has a role.
+    """
 
 
 class DefinitionError(HeadraceError):

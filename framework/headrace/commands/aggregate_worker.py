@@ -10,6 +10,7 @@ is decided on top of it. Answers leave in order from the front of the mailbox:
     Recorded        the committer says what became of the stream (its table `NEXT_STEP`)
     Repeated        the store held its outcome before: answered with that, its handler does not run
     DecisionFailed  the same, if the store holds anything; else parked as a letter
+    Denied          the same, if the store holds anything; else answered with that
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from functools import partial
 from itertools import islice
 
 from headrace._runtime.backoff import Backoff
+from headrace._runtime.log import get_logger
 from headrace._runtime.tasks import TaskSet
 from headrace._runtime.tracebacks import traceback_of
 from headrace._runtime.work import CommandWork
@@ -31,6 +33,7 @@ from headrace.commands.decision import (
     Crashed,
     Decision,
     DecisionFailed,
+    Denied,
     Recorded,
     Repeated,
 )
@@ -49,6 +52,8 @@ from headrace.settings import Settings
 from headrace.transports.base import Place
 
 __all__ = ["AggregateWorker", "WorkerParts"]
+
+log = get_logger(__name__)
 
 # Commands run in a row before other aggregates get their turn on the event loop: a millisecond or two
 # if handlers do not wait. Their decisions are one transaction; 32 cost 12 % more CPU on SQLite, see
@@ -223,6 +228,10 @@ class AggregateWorker:
     async def _decide(self, submission: Submission) -> Decision:
         if submission.stored is not None:
             return Repeated()
+        # Before it could be held behind others: what may not be sent is never parked.
+        denied = self._parts.decider.denial(submission.envelope)
+        if denied is not None:
+            return denied
         holds = self._parts.holds
         hold = holds.find(self._aggregate_id) if holds.enabled else None
         if (
@@ -402,6 +411,17 @@ class AggregateWorker:
                 aggregate_id=self._aggregate_id,
                 command_id=submission.command_id,
             )
+        elif isinstance(decision, Denied):
+            self._mailbox.settle()
+            log.warning(
+                "audit",
+                user=str(submission.envelope.principal),
+                action=f"send {submission.envelope.command.message_name}",
+                aggregate_id=self._aggregate_id,
+                command_id=command_id,
+                outcome="refused",
+            )
+            self._parts.answering.answer(submission.deliveries, decision.result)
         self._advance()
 
     def _publish_again(self, submission: Submission, stored: EventStream) -> None:

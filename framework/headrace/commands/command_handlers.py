@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar, get_type_hints
 
 from headrace._runtime.handler_deadline import Deadline
+from headrace.access.allowances import Allowances
 from headrace.access.principal import Principal
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.identity import id_text
@@ -226,11 +227,16 @@ class CommandContext:
 class HandlerTable:
     """The one handler of each command type.
 
+    Args:
+        allowances: which roles may send which commands; None: all may.
+
     Attributes:
         by_type: the handlers, by the exact type of their commands.
+        allowances: as given.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowances: Allowances | None = None) -> None:
+        self.allowances = allowances or Allowances()
         self._handlers: dict[type[Command], CommandHandler] = {}
         self.by_type: Mapping[type[Command], CommandHandler] = MappingProxyType(self._handlers)
 

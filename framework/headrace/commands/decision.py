@@ -24,10 +24,25 @@ from headrace.commands.command_handlers import (
 )
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream, Rejection
-from headrace.errors import AggregateExists, CommandExpired, DomainError, SubjectKeysError
+from headrace.errors import (
+    AggregateExists,
+    CommandExpired,
+    CommandNotAllowed,
+    DomainError,
+    SubjectKeysError,
+)
+from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope, Serializer
 
-__all__ = ["CommandDecider", "Crashed", "Decision", "DecisionFailed", "Recorded", "Repeated"]
+__all__ = [
+    "CommandDecider",
+    "Crashed",
+    "Decision",
+    "DecisionFailed",
+    "Denied",
+    "Recorded",
+    "Repeated",
+]
 
 # The largest stream: the broker's limit for a message. A larger one could be stored, but never published,
 # and its aggregate would wait for ever.
@@ -81,7 +96,14 @@ class Crashed:
     error: BaseException
 
 
-Decision = Recorded | Repeated | DecisionFailed | Crashed
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The sender may not send the command: it is answered with this, and nothing is stored or parked."""
+
+    result: CommandResult
+
+
+Decision = Recorded | Repeated | DecisionFailed | Crashed | Denied
 
 
 class StateOfAggregate(Loader, Protocol):
@@ -96,7 +118,7 @@ class CommandDecider:
     """Runs handlers.
 
     Args:
-        handlers: which function handles which command.
+        handlers: which function handles which command, and which roles may send it.
         serializer: encodes what is decided, so that nothing is stored that cannot be published.
         clock: dates the streams.
         work: is given how long handlers take, if it measures that.
@@ -115,6 +137,23 @@ class CommandDecider:
         self._serializer = serializer
         self._cipher = serializer.cipher
         self._clock = clock
+        self._allowances = handlers.allowances
+
+    def denial(self, envelope: CommandEnvelope) -> Denied | None:
+        """Returns the answer to a command that its sender may not send; None: it may."""
+        principal, name = envelope.principal, envelope.command.message_name
+        if principal is None or self._allowances.may_send(principal, name):
+            return None
+        return Denied(
+            CommandResult(
+                status="rejected",
+                aggregate_id=envelope.aggregate_id,
+                command_id=envelope.command_id,
+                error=CommandNotAllowed.__name__,
+                sentence=f"{principal} may not send {name}: none of its roles may; ask for a token with one"
+                " that does",
+            )
+        )
 
     async def decide(self, envelope: CommandEnvelope, state: StateOfAggregate) -> Decision:
         """Runs the command's handler once and returns what it decided.

@@ -33,7 +33,7 @@ def handler_table(
     Raises:
         DefinitionError: a command type has two, or nothing provides what a handler wants.
     """
-    table = HandlerTable()
+    table = HandlerTable(handlers.allowances)
     for decider in deciders:
         for command_type in decider.command_types:
             table.bind(command_type, around(handler_of(decider), middleware))

@@ -31,6 +31,7 @@ from headrace.errors import (
 )
 from headrace.gateway import request as reading
 from headrace.gateway.access.caller import caller_of
+from headrace.gateway.access.permissions import Permissions
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.results import address_of, answer_of
@@ -55,6 +56,7 @@ class Commands:
         bus: sends them.
         serializer: of the application; what it cannot encode is the client's mistake.
         settings: bounds and waits.
+        permissions: what clients may send.
         broker_away: whether the broker cannot be reached just now.
     """
 
@@ -65,12 +67,14 @@ class Commands:
         bus: CommandBus,
         serializer: Serializer,
         settings: GatewaySettings,
+        permissions: Permissions,
         broker_away: Callable[[], Awaitable[bool]],
     ) -> None:
         self._catalogue = catalogue
         self._bus = bus
         self._serializer = serializer
         self._settings = settings
+        self._permissions = permissions
         self._broker_away = broker_away
 
     async def post(self, request: Request) -> Response:
@@ -84,6 +88,7 @@ class Commands:
             )
         version = reading.integer(values, "version", least=1, most=_VERSION_MAX, default=None)
         command_type = self._catalogue.find(request.path_params["name"], version)
+        self._permissions.require_send(request, command_type.message_name)
         wished = reading.preference(request.headers)
         wait_ms, applied = self._wait(values, wished)
         caller = caller_of(request)

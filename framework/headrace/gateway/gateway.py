@@ -24,11 +24,13 @@ from starlette.types import Message, Receive, Scope, Send
 from headrace._runtime.log import get_logger
 from headrace._runtime.work import Durations
 from headrace.app import App, RunningApp
+from headrace.errors import HeadraceError
 from headrace.gateway import overview
 from headrace.gateway.access.audit import AccessAudit
 from headrace.gateway.access.authentication import Authentication
 from headrace.gateway.access.caller import caller_of
 from headrace.gateway.access.door import FrontDoor
+from headrace.gateway.access.permissions import Permissions
 from headrace.gateway.catalogue import Catalogue
 from headrace.gateway.commands import Commands
 from headrace.gateway.openapi.document import document
@@ -76,7 +78,7 @@ class Gateway:
 
     Raises:
         DefinitionError: the OpenAPI document cannot be made of the application's models.
-        HeadraceError: the file of tokens cannot be used.
+        HeadraceError: the file of tokens cannot be used, or the application allows roles and there is none.
 
     Attributes:
         authentication: finds out who clients are.
@@ -99,7 +101,9 @@ class Gateway:
         self._at_work = 0
         self.requests: Counter[tuple[str, int]] = Counter()
         self.times: dict[str, Durations] = {}
-        self.authentication = Authentication(settings, app.name)
+        self.authentication = _authentication(app, settings)
+        audit = AccessAudit()
+        permissions = Permissions(app.allowances, audit)
 
         async def read_models() -> None:
             for name in app.projections:
@@ -111,29 +115,25 @@ class Gateway:
             bus=running.bus,
             serializer=running.serializer,
             settings=settings,
+            permissions=permissions,
             broker_away=self._broker_away,
         )
         self._changes = Changes(running.read_models, look_ms=settings.stream_look_ms)
         streams = EventStreams(self._changes, settings)
-        queries = Queries(app=app, running=running, settings=settings, streams=streams)
-        results = Results(store=running.store, settings=settings, streams=streams)
+        queries = Queries(
+            app=app, running=running, settings=settings, permissions=permissions, streams=streams
+        )
+        results = Results(
+            store=running.store, settings=settings, permissions=permissions, streams=streams
+        )
         described = document(
             title=app.name, catalogue=catalogue, projections=app.projections, settings=settings
         )
         self._openapi = msgspec.json.encode(described)
         self._docs = overview.page(described)
         self._starlette = Starlette(
-            routes=[
-                Route("/commands/{name}", commands.post, methods=["POST"]),
-                Route("/results", results.get),
-                Route("/projections/{name}", queries.many),
-                Route("/projections/{name}/{key:path}", queries.one),
-                Route("/health", self._health),
-                Route("/ready", self._ready),
-                Route("/openapi.json", self._describe),
-                Route("/docs", self._show),
-            ],
-            middleware=[*_cross_origin(settings.origins), *_door(self.authentication)],
+            routes=self._routes(commands, results, queries),
+            middleware=[*_cross_origin(settings.origins), *_door(self.authentication, audit)],
             exception_handlers={
                 Problem: _answer_problem,
                 HTTPException: _answer_http,
@@ -142,6 +142,18 @@ class Gateway:
             },
         )
         self._starlette.router.redirect_slashes = False
+
+    def _routes(self, commands: Commands, results: Results, queries: Queries) -> list[Route]:
+        return [
+            Route("/commands/{name}", commands.post, methods=["POST"]),
+            Route("/results", results.get),
+            Route("/projections/{name}", queries.many),
+            Route("/projections/{name}/{key:path}", queries.one),
+            Route("/health", self._health),
+            Route("/ready", self._ready),
+            Route("/openapi.json", self._describe),
+            Route("/docs", self._show),
+        ]
 
     def measure(self, new: Callable[[], Durations]) -> None:
         """Measures from now on how long requests take, in what `new` returns."""
@@ -282,10 +294,20 @@ def _cross_origin(origins: Collection[str]) -> list[Middleware]:
     ]
 
 
-def _door(authentication: Authentication) -> list[Middleware]:
+def _authentication(app: App, settings: GatewaySettings) -> Authentication:
+    authentication = Authentication(settings, app.name)
+    if app.allowances.declared and not authentication.required:
+        raise HeadraceError(
+            f"{app.name} allows roles (app.allow), and without tokens no client has one: set http.tokens"
+            " (--tokens FILE; `headrace token make NAME --role ROLE --tokens FILE` writes it)"
+        )
+    return authentication
+
+
+def _door(authentication: Authentication, audit: AccessAudit) -> list[Middleware]:
     if not authentication.required:
         return []
-    return [Middleware(FrontDoor, authentication=authentication, audit=AccessAudit())]
+    return [Middleware(FrontDoor, authentication=authentication, audit=audit)]
 
 
 async def _answer_problem(_request: Request, error: Exception) -> Response:

@@ -21,6 +21,7 @@ from headrace.app import App, RunningApp
 from headrace.domain.identity import check_id
 from headrace.errors import ProjectionError, ProjectionNotFound
 from headrace.gateway import request as reading
+from headrace.gateway.access.permissions import Permissions
 from headrace.gateway.pages import CONTROLS, Pages
 from headrace.gateway.problems import Problem, invalid, named_errors
 from headrace.gateway.settings import GatewaySettings
@@ -43,13 +44,21 @@ class Queries:
         app: whose projections.
         running: the same application at work.
         settings: bounds and waits.
+        permissions: what clients may read.
         streams: of the gateway.
     """
 
     def __init__(
-        self, *, app: App, running: RunningApp, settings: GatewaySettings, streams: EventStreams
+        self,
+        *,
+        app: App,
+        running: RunningApp,
+        settings: GatewaySettings,
+        permissions: Permissions,
+        streams: EventStreams,
     ) -> None:
         self._streams = streams
+        self._permissions = permissions
         self._running = running
         self._settings = settings
         self._pages: dict[str, Pages[Any]] = {
@@ -127,9 +136,11 @@ class Queries:
 
     def _projection(self, request: Request) -> Projection[Any]:
         try:
-            return self._app.projection(request.path_params["name"][:100])
+            projection = self._app.projection(request.path_params["name"][:100])
         except ProjectionNotFound as error:
             raise Problem(404, "unknown-projection", "Unknown projection", str(error)) from error
+        self._permissions.require_read(request, projection.name)
+        return projection
 
     async def _wait(self, projection: Projection[Any], values: dict[str, str]) -> None:
         """Waits until the rows show a change that the client made: `seen=AGGREGATE_ID@VERSION`."""

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from headrace._runtime.log import get_logger
 from headrace.commands.answer import result_of
 from headrace.domain.identity import check_id
-from headrace.errors import AggregateNotFound
+from headrace.errors import AggregateNotFound, CommandNotAllowed
 from headrace.gateway import request as reading
-from headrace.gateway.access.caller import caller_of
+from headrace.gateway.access.permissions import Permissions
 from headrace.gateway.problems import Problem, invalid
 from headrace.gateway.settings import GatewaySettings
 from headrace.gateway.sse.stream import EventStreams, ServerSentEvent, wants_events
@@ -47,12 +47,19 @@ class Results:
     Args:
         store: the event store, which has them.
         settings: bounds and waits.
+        permissions: whose results clients may see.
         streams: of the gateway.
     """
 
     def __init__(
-        self, *, store: EventStore, settings: GatewaySettings, streams: EventStreams
+        self,
+        *,
+        store: EventStore,
+        settings: GatewaySettings,
+        permissions: Permissions,
+        streams: EventStreams,
     ) -> None:
+        self._permissions = permissions
         self._store = store
         self._settings = settings
         self._streams = streams
@@ -62,18 +69,19 @@ class Results:
         values = reading.single_values(request.query_params)
         aggregate_id, key = self._ids(values)
         # Of the client's own commands: another one's id becomes one that there is not.
-        caller = caller_of(request)
-        command_id = caller.command_id(key)
+        command_ids = self._permissions.ids(request, key)
         most = self._settings.wait_ms_max
         wait_ms = reading.integer(
             values, "wait_ms", least=1, most=most, default=self._settings.wait_ms
         )
 
         async def find() -> CommandResult | None:
-            stream = await self._store.find_command(aggregate_id, command_id)
-            if stream is None:
-                return None
-            return decode_reply(encode_reply(result_of(stream, None), value_json=stream.result))
+            for command_id in command_ids:
+                stream = await self._store.find_command(aggregate_id, command_id)
+                if stream is not None:
+                    reply = encode_reply(result_of(stream, None), value_json=stream.result)
+                    return decode_reply(reply)
+            return None
 
         if wants_events(request):
 
@@ -88,10 +96,10 @@ class Results:
                 404,
                 "no-result",
                 "No result yet",
-                f"command {command_id} of {aggregate_id} has no result: it waits in the queue, is parked, or"
+                f"command {command_ids[0]} of {aggregate_id} has no result: it waits in the queue, is parked, or"
                 " was never sent; ask again, or send it again with the same Idempotency-Key",
                 headers={"Retry-After": str(self._settings.retry_after_s)},
-                command_id=command_id,
+                command_id=command_ids[0],
                 aggregate_id=aggregate_id,
             )
         return answer_of(result, {}, retry_after_s=self._settings.retry_after_s)
@@ -149,6 +157,8 @@ def answer_of(result: CommandResult, headers: dict[str, str], *, retry_after_s: 
     }
     if result.status == "rejected" and result.error == AggregateNotFound.__name__:
         raise Problem(404, "no-aggregate", result.error, result.sentence, **about)
+    if result.status == "rejected" and result.error == CommandNotAllowed.__name__:
+        raise Problem(403, "not-allowed", result.error, result.sentence, **about)
     if result.status == "rejected":
         raise Problem(409, "rejected", result.error, result.sentence, **about)
     if result.error == "Busy":

@@ -1,18 +1,19 @@
 """
-What an application calls, as the user registers it: handlers, middleware, and what they are provided with.
+What an application calls, as the user registers it: handlers, middleware, their resources, what roles may.
 
 Used by `App`, which is one of these; uses `resources`, which opens, closes and binds.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar, get_args, overload
 
+from headrace.access.allowances import Allowances
 from headrace.bus import CommandBus
 from headrace.commands.command_handlers import HandlerTable
 from headrace.commands.middleware import Middleware, check_middleware
-from headrace.domain.message import ApplicationMessage
+from headrace.domain.message import ApplicationMessage, Command
 from headrace.domain.registries import bind_named, find_named
 from headrace.errors import DefinitionError
 from headrace.events.message_runner import MessageHandler, message_type_of
@@ -21,6 +22,7 @@ from headrace.periodic.periodic_command import MakeCommand, Missed, PeriodicComm
 from headrace.periodic.schedule import CronSchedule
 from headrace.processes.process import Process
 from headrace.processes.process_manager import ProcessManager
+from headrace.projections.definition.projection import Projection
 from headrace.resources.parameters import wanted_by
 from headrace.resources.resources import OpenResources, Resources
 from headrace.settings import Settings
@@ -42,7 +44,9 @@ class HandlerHolder:
     """
 
     def __init__(self) -> None:
-        self._handlers = HandlerTable()
+        # Which roles may send which commands and read which rows.
+        self.allowances = Allowances()
+        self._handlers = HandlerTable(self.allowances)
         self._middleware: list[Middleware] = []
         self._event_handlers: dict[str, EventHandlers] = {}
         # Each with its handlers, which may be none.
@@ -100,6 +104,45 @@ class HandlerHolder:
         """
         self._messages.setdefault(message_type_of(handler), []).append(handler)
         return handler
+
+    def allow(
+        self,
+        roles: str | Iterable[str],
+        *parts: type[Command] | Projection[Any],
+        results: bool = False,
+    ) -> None:
+        """Allows principals with a role to send commands and to read projections.
+
+        app.allow("clerk", OpenAccount, Deposit, balances)
+        app.allow(["auditor", "boss"], ledger, results=True)
+        app.allow("*", prices)
+
+        With the first call, what no call allows is refused to everyone who has a principal. Without any
+        call nothing is. What the application sends itself is never asked about.
+
+        Args:
+            roles: one or more; "*" is every principal.
+            parts: command classes, in all their versions, and projections.
+            results: whether they also see the results of commands that others sent.
+
+        Raises:
+            DefinitionError: a role is none, or a part is neither.
+        """
+        commands = [one for one in parts if isinstance(one, type) and issubclass(one, Command)]
+        projections = [one for one in parts if isinstance(one, Projection)]
+        others = [one for one in parts if one not in commands and one not in projections]
+        if others or not (parts or results):
+            what = f"{others[0]!r} is neither" if others else "there is none"
+            raise DefinitionError(f"app.allow takes command classes and projections; {what}")
+        try:
+            self.allowances.allow(
+                [roles] if isinstance(roles, str) else roles,
+                commands=[each.message_name for each in commands],
+                projections=[each.name for each in projections],
+                results=results,
+            )
+        except ValueError as error:
+            raise DefinitionError(f"app.allow: {error}") from error
 
     def middleware(self, function: M) -> M:
         """Puts a function around every handler; the first registered is the outermost.

@@ -35,21 +35,18 @@ class AccessAudit:
         self._clock = clock or SystemClock()
         self._written: dict[tuple[str, ...], int] = {}
 
-    def refused(
-        self, scope: Scope, principal: Principal | None, reason: str, *, about: str = ""
-    ) -> None:
+    def refused(self, scope: Scope, principal: Principal | None, reason: str) -> None:
         """Writes that a request was refused.
 
         Args:
             scope: of the request.
             principal: who sent it; None: that is not known.
             reason: why.
-            about: what it may not do; empty: it is not about one thing.
         """
         name = "" if principal is None else principal.name
         address = str((scope.get("client") or ("",))[0])
         now = self._clock.monotonic_ms()
-        refusal = name, address, reason, about
+        refusal = name, address, reason
         written = self._written.get(refusal)
         if written is not None and now - written < SAME_REFUSAL_MS:
             return

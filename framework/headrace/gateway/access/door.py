@@ -13,6 +13,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headrace.access.principal import Principal
 from headrace.gateway.access.audit import AccessAudit
 from headrace.gateway.access.authentication import Authentication, TokenRefused
 from headrace.gateway.access.caller import Caller, admit
@@ -50,12 +51,12 @@ class FrontDoor:
                 await self._authentication.refusal(refused).response(scope, receive, send)
                 return
         else:
-            admit(scope, Caller(principal, partial(self._is_valid, headers)))
+            admit(scope, Caller(principal, partial(self._is_still, principal, headers)))
         await self._inside(scope, receive, send)
 
-    async def _is_valid(self, headers: Headers) -> bool:
+    async def _is_still(self, principal: Principal, headers: Headers) -> bool:
+        """Whether a token is good now, and says the same as before: roles may be taken away, too."""
         try:
-            await self._authentication.find(headers)
+            return await self._authentication.find(headers) == principal
         except TokenRefused:
             return False
-        return True

@@ -21,6 +21,7 @@ from headrace import (
     DomainEvent,
     EventContext,
     MessageContext,
+    Principal,
     Process,
     ProcessManager,
     Projection,
@@ -344,3 +345,19 @@ def test_a_periodic_command_with_a_taken_name_or_an_unknown_policy_is_refused() 
         app.periodic("* * * * *", missed="never")  # type: ignore[arg-type]  # a user's mistake
     with pytest.raises(DefinitionError, match="there is no periodic command 'two'"):
         app.periodic_command("two")
+
+
+def test_an_application_allows_roles_commands_and_projections_and_nothing_else() -> None:
+    app = App("shop")
+    with pytest.raises(DefinitionError, match="takes command classes and projections; there is"):
+        app.allow("clerk")
+    with pytest.raises(DefinitionError, match="'Register' is neither"):
+        app.allow("clerk", "Register")  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(DefinitionError, match=r"app\.allow: a role has"):
+        app.allow("a clerk", Register)
+    assert not app.allowances.declared
+    app.allow("auditor", results=True)
+    app.allow(["clerk", "boss"], Register)
+    boss = Principal("eve", frozenset({"boss"}))
+    assert app.allowances.may_send(boss, "Register")
+    assert not app.allowances.may_send(boss, "Confirm")

@@ -36,11 +36,11 @@ def test_the_same_refusal_is_written_once_a_minute() -> None:
     audit = AccessAudit(clock)
     with capture_logs() as logs:
         for _ in range(3):
-            audit.refused(scope(), ANN, "no role", about="Deposit")
-        audit.refused(scope(), ANN, "no role", about="Withdraw")
-        audit.refused(scope(client="10.0.0.2"), ANN, "no role", about="Deposit")
+            audit.refused(scope(), ANN, "no role")
+        audit.refused(scope(), ANN, "may not send Withdraw")
+        audit.refused(scope(client="10.0.0.2"), ANN, "no role")
         clock.advance(SAME_REFUSAL_MS)
-        audit.refused(scope(), ANN, "no role", about="Deposit")
+        audit.refused(scope(), ANN, "no role")
     assert len(logs) == 4
 
 

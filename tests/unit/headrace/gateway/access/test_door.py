@@ -3,8 +3,13 @@
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from structlog.testing import capture_logs
 
+from headrace.gateway.access.audit import AccessAudit
+from headrace.gateway.access.authentication import Authentication
+from headrace.gateway.access.caller import Caller, caller_of
+from headrace.gateway.access.door import FrontDoor
 from headrace.gateway.settings import GatewaySettings
 
 INSIDE = (
@@ -88,3 +93,30 @@ async def test_refusals_are_in_the_audit_and_tokens_are_not(http: Any, clients: 
 
 async def test_a_gateway_without_tokens_asks_for_none(http: Any) -> None:
     assert (await http().get("/projections/balances")).status_code == 200
+
+
+async def test_a_token_whose_roles_change_is_no_longer_the_one_that_opened_a_stream(
+    clients: Any,
+) -> None:
+    callers: list[Caller] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        callers.append(caller_of(Request(scope)))
+
+    authentication = Authentication(GatewaySettings(tokens=clients.path), "bank")
+    door = FrontDoor(inside, authentication, AccessAudit())
+    header = (b"authorization", f"Bearer {clients.tokens['ann']}".encode())
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [header]}
+
+    async def untouched(*_: Any) -> Any:
+        raise AssertionError("the door reads no body and answers nothing")
+
+    await door(scope, untouched, untouched)
+    (ann,) = callers
+    assert await ann.still_valid()
+    clients.path.write_text(clients.path.read_text().replace("ann:clerk:", "ann::"))
+    authentication.look()
+    assert not await ann.still_valid()
+    clients.path.write_text("")
+    authentication.look()
+    assert not await ann.still_valid()
