@@ -50,6 +50,7 @@ EXTRAS: Final = {
         "import lz4.block, zstandard"
     ),
     "http": "import uvicorn, headrace.gateway",
+    "jwt": "import jwt, cryptography",
     "tracing": "import headrace.tracing",
     "metrics": "from headrace_mq.metrics.exposition import require_prometheus; require_prometheus()",
     "postgres": "import asyncpg, headrace.stores.postgres.store",
@@ -66,7 +67,7 @@ EXTRAS: Final = {
 # The extras that unit tests use, and tools of development that they do not: some need newer versions of
 # what Headrace needs.
 TESTED: Final = (
-    "certificates", "compression", "connect", "http", "kafka", "lake", "metrics", "notebook",
+    "certificates", "compression", "connect", "http", "jwt", "kafka", "lake", "metrics", "notebook",
     "postgres-embedded", "tracing", "uvloop",
 )  # fmt: skip
 LEFT_OUT: Final = frozenset(

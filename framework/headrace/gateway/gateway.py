@@ -211,6 +211,7 @@ class Gateway:
     def stop(self) -> None:
         """Ends all event streams; their clients connect again, to the next service."""
         self._changes.stop()
+        self.authentication.stop()
 
     def _later(self, kind: str, sentence: str) -> Response:
         retry = {"Retry-After": str(self._settings.retry_after_s)}

@@ -176,7 +176,7 @@ def _require_tokens(settings: GatewaySettings) -> None:
     if not (settings.asks_for_tokens or settings.insecure or _is_loopback(settings.host)):
         raise HeadraceError(
             f"other machines reach {settings.host}, and every client there could send every command: set"
-            " http.tokens (--tokens FILE; `headrace token make NAME --tokens FILE` writes it), or"
+            " http.tokens (--tokens FILE; `headrace token make NAME --tokens FILE` writes it) or http.jwks_url, or"
             " http.insecure=true (HEADRACE_INSECURE=true) behind a proxy that knows its clients"
         )
 

@@ -5,6 +5,8 @@ Values only. `headrace run` fills them from its options.
 """
 
 from pathlib import Path
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,6 +36,21 @@ class GatewaySettings(BaseModel):
     # A file with a line for each token, `NAME:ROLE,ROLE:SHA256`, as `headrace token make` writes it. With it each
     # client needs a token. A new file is used within 10 s.
     tokens: Path | None = None
+    # Where an issuer of signed tokens (JWT) publishes its keys, such as https://login.example/keys. With it a
+    # client may have such a token instead of one of the file. The keys are fetched again every 10 minutes. It needs
+    # the extra `jwt`.
+    jwks_url: str | None = None
+    # Who issues these tokens, and for whom: a token is good if its `iss` is this one, and one of its `aud` among
+    # these. Both are needed with `jwks_url`: an issuer makes tokens for other audiences, too.
+    jwt_issuer: str = ""
+    jwt_audience: tuple[str, ...] = ()
+    # How tokens may be signed. All three have a public key: who can check a token cannot make one.
+    jwt_algorithms: tuple[Literal["RS256", "ES256", "EdDSA"], ...] = ("RS256", "ES256", "EdDSA")
+    # The claim with the roles: a list, or text with spaces between. With dots it is a part of a claim, such as
+    # realm_access.roles.
+    jwt_roles_claim: str = "roles"
+    # How far the issuer's clock may be off.
+    jwt_leeway_ms: int = Field(default=30_000, ge=0, le=300_000)
     # Names by which requests may address the gateway, besides `host`, localhost and plain IP addresses;
     # `*.example.com` is all below it, `*` any. A web page that gives its own name the gateway's address
     # (DNS rebinding) would otherwise read and command with its visitor's browser.
@@ -100,9 +117,33 @@ class GatewaySettings(BaseModel):
                 raise ValueError(f"{name} is {value}, more than {name}_max, which is {most}")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key go together: name both files, or none")
+        self._check_issuer()
         return self
+
+    def _check_issuer(self) -> None:
+        if self.jwks_url is None:
+            if self.jwt_issuer or self.jwt_audience:
+                raise ValueError(
+                    "jwt_issuer and jwt_audience need jwks_url: where the issuer's keys are"
+                )
+            return
+        if not (self.jwt_issuer and self.jwt_audience and self.jwt_algorithms):
+            raise ValueError(
+                "jwks_url needs jwt_issuer and jwt_audience: a token counts if it is of that issuer and for that"
+                " audience; and at least one of jwt_algorithms"
+            )
+        parts = urlsplit(self.jwks_url)
+        if not (parts.hostname and (parts.scheme == "https" or _is_here(parts))):
+            raise ValueError(
+                f"jwks_url is {self.jwks_url!r}: write https://HOST/PATH, or http:// for 127.0.0.1; keys that"
+                " others can change on their way let everyone in"
+            )
 
     @property
     def asks_for_tokens(self) -> bool:
         """Whether clients have to say who they are."""
-        return self.tokens is not None
+        return self.tokens is not None or self.jwks_url is not None
+
+
+def _is_here(parts: SplitResult) -> bool:
+    return parts.scheme == "http" and parts.hostname in {"127.0.0.1", "::1", "localhost"}

@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.access.principal import Principal
 from headrace.gateway.access.audit import AccessAudit
-from headrace.gateway.access.authentication import Authentication, TokenRefused
+from headrace.gateway.access.authentication import Authentication
 from headrace.gateway.access.caller import Caller, admit
+from headrace.gateway.access.refusals import KeysAway, TokenRefused
 
 __all__ = ["FrontDoor"]
 
@@ -38,7 +39,7 @@ class FrontDoor:
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request, or answers with 401."""
+        """Serves one request, or answers with 401, or with 503 while tokens cannot be judged."""
         if scope["type"] != "http" or scope["method"] == "OPTIONS":
             await self._inside(scope, receive, send)
             return
@@ -50,6 +51,9 @@ class FrontDoor:
                 self._audit.refused(scope, None, str(refused))
                 await self._authentication.refusal(refused).response(scope, receive, send)
                 return
+        except KeysAway:
+            await self._authentication.outage().response(scope, receive, send)
+            return
         else:
             admit(scope, Caller(principal, partial(self._is_still, principal, headers)))
         await self._inside(scope, receive, send)
@@ -58,5 +62,5 @@ class FrontDoor:
         """Whether a token is good now, and says the same as before: roles may be taken away, too."""
         try:
             return await self._authentication.find(headers) == principal
-        except TokenRefused:
+        except (TokenRefused, KeysAway):
             return False

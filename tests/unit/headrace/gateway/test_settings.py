@@ -3,6 +3,7 @@
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +38,32 @@ def test_the_document_has_every_setting_with_its_default_and_reason() -> None:
     assert [row for row in rows if re.search(r"\|\s+\|$", row)] == []
     page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     assert [row for row in rows if row not in page] == []
+
+
+ISSUED = {
+    "jwks_url": "https://login.example/keys",
+    "jwt_issuer": "https://login.example/",
+    "jwt_audience": ("bank",),
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"jwt_issuer": ""}, "needs jwt_issuer and jwt_audience"), ({"jwt_audience": ()}, "needs jwt_"),
+     ({"jwt_algorithms": ()}, "at least one"), ({"jwks_url": None}, "need jwks_url"),
+     ({"jwks_url": "http://login.example/keys"}, "write https://HOST/PATH"),
+     ({"jwks_url": "file:///etc/passwd"}, "write https://HOST/PATH"),
+     ({"jwks_url": "https://"}, "write https://HOST/PATH"),
+     ({"jwt_algorithms": ("none",)}, "jwt_algorithms"), ({"jwt_algorithms": ("HS256",)}, "'RS256'"),
+     ({"jwt_leeway_ms": 300_001}, "jwt_leeway_ms")],
+)  # fmt: skip
+def test_an_issuer_that_cannot_be_believed_is_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        GatewaySettings(**(ISSUED | wrong))
+
+
+def test_an_issuer_on_this_machine_needs_no_tls() -> None:
+    for host in ("127.0.0.1:8000", "[::1]", "localhost"):
+        settings = GatewaySettings(**(ISSUED | {"jwks_url": f"http://{host}/keys"}))
+        assert settings.asks_for_tokens
+    assert not GatewaySettings().asks_for_tokens

@@ -1,16 +1,16 @@
 """From a header to a principal: one answer for every token that is not valid."""
 
+import sys
 from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
 
 from headrace.access.principal import Principal
-from headrace.gateway.access.authentication import (
-    TOKEN_BYTES_MAX,
-    Authentication,
-    TokenRefused,
-)
+from headrace.errors import ExtraMissing
+from headrace.gateway.access import key_set
+from headrace.gateway.access.authentication import TOKEN_BYTES_MAX, Authentication
+from headrace.gateway.access.refusals import TokenRefused
 from headrace.gateway.settings import GatewaySettings
 
 
@@ -74,3 +74,32 @@ def test_a_gateway_without_tokens_asks_for_none() -> None:
     authentication = Authentication(GatewaySettings(), "bank")
     authentication.look()
     assert not authentication.required
+
+
+async def test_a_token_with_dots_is_judged_by_the_keys_of_its_issuer_and_others_by_the_file(
+    clients: Any, issuer: Any, signed_settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_set, "fetch", issuer.fetch)
+    authentication = Authentication(signed_settings(tokens=clients.path), "bank")
+    assert authentication.required
+    token = issuer.token("es256", sub="eve")
+    found = await authentication.find(Headers({"authorization": f"Bearer {token}"}))
+    assert found.name == "eve"
+    assert (await authentication.find(Headers(clients.headers("bob")))).name == "bob"
+    with pytest.raises(TokenRefused, match="unknown token"):
+        await Authentication(signed_settings(), "bank").find(Headers(clients.headers("bob")))
+    only_file = Authentication(GatewaySettings(tokens=clients.path), "bank")
+    with pytest.raises(TokenRefused, match="unknown token"):
+        await only_file.find(Headers({"authorization": f"Bearer {token}"}))
+    authentication.stop()
+    assert authentication.outage().response.headers["retry-after"] == "1"
+
+
+def test_signed_tokens_without_the_extra_say_what_to_install(
+    signed_settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    for name in ("signed_tokens", "key_set"):
+        monkeypatch.delitem(sys.modules, f"headrace.gateway.access.{name}", raising=False)
+    with pytest.raises(ExtraMissing, match=r"pip install 'headrace\[http,jwt\]'"):
+        Authentication(signed_settings(), "bank")

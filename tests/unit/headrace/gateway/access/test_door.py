@@ -6,6 +6,7 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
+from headrace.gateway.access import key_set
 from headrace.gateway.access.audit import AccessAudit
 from headrace.gateway.access.authentication import Authentication
 from headrace.gateway.access.caller import Caller, caller_of
@@ -120,3 +121,38 @@ async def test_a_token_whose_roles_change_is_no_longer_the_one_that_opened_a_str
     clients.path.write_text("")
     authentication.look()
     assert not await ann.still_valid()
+
+
+async def test_a_signed_token_opens_the_door_and_each_bad_one_gets_the_same_answer(
+    http: Any, issuer: Any, signed_settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_set, "fetch", issuer.fetch)
+    client = http(signed_settings())
+
+    async def get(token: str) -> Any:
+        return await client.get("/docs", headers={"Authorization": f"Bearer {token}"})
+
+    assert (await get(issuer.token("rs256"))).status_code == 200
+    bad = [
+        issuer.token("rs256", exp=1),
+        issuer.token("rs256", aud="shop"),
+        issuer.token("rs256", iss="https://evil.example/"),
+        issuer.token("rs256", {"kid": "made-up"}),
+        issuer.token("rs256")[:-9],
+        "a.b.c",
+        "unknown",
+    ]
+    answers = [await get(token) for token in bad]
+    seen = {(each.status_code, each.headers["www-authenticate"], each.content) for each in answers}
+    assert len(seen) == 1
+    assert answers[0].status_code == 401
+
+
+async def test_tokens_that_cannot_be_judged_are_503(
+    http: Any, issuer: Any, signed_settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_set, "fetch", issuer.fetch)
+    issuer.answer = OSError("away")
+    headers = {"Authorization": f"Bearer {issuer.token('rs256')}"}
+    answer = await http(signed_settings()).get("/docs", headers=headers)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
