@@ -1,9 +1,9 @@
 """
 The broker process of the benchmarks.
 
-    python -m benchmarks.mq.broker DIRECTORY always|interval [BYTES_MAX [BUSY_POLL_US]]
+    python -m benchmarks.mq.broker DIRECTORY always|interval [BYTES_MAX [BUSY_POLL_US [CERTIFICATES [METRICS]]]]
 
-BYTES_MAX 0 keeps everything.
+BYTES_MAX 0 keeps everything. CERTIFICATES is a folder, or empty; METRICS is HOST:PORT.
 """
 
 import sys
@@ -23,7 +23,8 @@ SEGMENT_BYTES = 64 * 2**20
 def main() -> None:
     directory, asked, *more = sys.argv[1:]
     kept_bytes_max, busy_poll_us = (*map(int, more[:2]), 0, 0)[:2]
-    certificates = Path(more[2]) if len(more) > 2 else None
+    certificates = Path(more[2]) if len(more) > 2 and more[2] else None
+    metrics = more[3] if len(more) > 3 else None
     flush: Literal["always", "interval"] = "interval" if asked == "interval" else "always"
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     store = StoreSettings(directory=Path(directory), flush=flush)
@@ -35,7 +36,7 @@ def main() -> None:
     scheme, options = ("tls://", f"?ca={certificates}/ca.pem") if tls else ("", "")
     run(
         BrokerSettings(
-            store=store, port=0, busy_poll_us=busy_poll_us,
+            store=store, port=0, busy_poll_us=busy_poll_us, metrics=metrics,
             tls_certificate=tls and tls[0], tls_key=tls and tls[1],
         ),
         ready=lambda address: print(f"ready {scheme}{address}{options}", flush=True),

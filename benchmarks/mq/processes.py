@@ -80,12 +80,15 @@ async def broker(
     kept_bytes_max: int = 0,
     busy_poll_us: int = 0,
     certificates: Path | None = None,
+    metrics: str = "",
 ) -> AsyncIterator[tuple[Child, str]]:
     """A broker process and its address; with a limit it deletes the oldest messages beyond.
 
-    With the files of `headrace certificates make` it speaks TLS.
+    With the files of `headrace certificates make` it speaks TLS; with `metrics`, HOST:PORT, it serves these.
     """
-    more = [str(kept_bytes_max), str(busy_poll_us), *([str(certificates)] if certificates else [])]
+    more = [str(kept_bytes_max), str(busy_poll_us)]
+    if certificates or metrics:
+        more += [str(certificates or ""), *([metrics] if metrics else [])]
     child = await start("benchmarks.mq.broker", str(directory), flush, *more)
     try:
         yield child, (await child.hear()).removeprefix("ready ")

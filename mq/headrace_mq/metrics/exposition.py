@@ -8,6 +8,7 @@ import asyncio
 import platform
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,16 +51,21 @@ def process_samples() -> Iterator[Sample]:
     """Yields the versions in use, and what the system says of this process (Linux)."""
     from prometheus_client import ProcessCollector
 
-    try:
-        own = version("headrace")
-    except PackageNotFoundError:  # run from its sources
-        own = "unknown"
-    yield BUILD_INFO.sample(1, own, sys.version.split()[0], platform.platform())
+    yield BUILD_INFO.sample(1, *_versions())
     known = {one.name: one for one in PROCESS_METRICS}
     for family in ProcessCollector(registry=None).collect():
         for found in family.samples:
             if found.name in known:
                 yield known[found.name].sample(found.value)
+
+
+@cache
+def _versions() -> tuple[str, str, str]:
+    try:
+        own = version("headrace")
+    except PackageNotFoundError:  # run from its sources
+        own = "unknown"
+    return own, sys.version.split()[0], platform.platform()
 
 
 async def written(samples: Iterable[Sample | None]) -> bytes:

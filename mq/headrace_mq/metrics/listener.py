@@ -2,23 +2,28 @@
 Serves the text for Prometheus: `GET /metrics` over HTTP, and nothing else.
 
     GET /metrics ─▶ the text of this moment; who asks while one is made gets the same one
-    another path ─▶ 404     another method ─▶ 405
+    another path ─▶ 404     another method ─▶ 405     another name for this machine ─▶ 421
 
 A connection is closed after its answer. Used by the owner of a process, which makes the text; uses a socket.
 """
 
 import asyncio
+import os
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from headrace_mq._runtime.checks import place_of
+from headrace_mq._runtime.checks import is_loopback, place_of
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.metrics.exposition import CONTENT_TYPE, require_prometheus
 
 __all__ = ["CONNECTIONS_MAX", "HEADER_BYTES_MAX", "REQUEST_MS_MAX", "MetricsListener"]
 
+_HOST = re.compile(
+    rb"^host:[ \t]*(?:\[([^\]]*)\]|([^:\r\n]*?))(?::\d*)?[ \t]*\r$", re.IGNORECASE | re.MULTILINE
+)
 # Prometheus has one or two connections at a time; so few cannot take up a process.
 CONNECTIONS_MAX = 16
 # A request of Prometheus has 300 bytes.
@@ -39,6 +44,7 @@ class MetricsListener:
 
     def __init__(self, place: str, text: Callable[[], Awaitable[bytes]]) -> None:
         self._host, self._port = place_of(place)
+        self._is_near = is_loopback(self._host)
         self._text = text
         self._server: asyncio.Server | None = None
         self._making: asyncio.Future[bytes] | None = None
@@ -58,7 +64,9 @@ class MetricsListener:
                 self._connected, self._host, self._port, family=family, limit=HEADER_BYTES_MAX
             )
         except OSError as error:
-            reason = str(error.strerror or error).partition(" (while")[0]
+            known = error.errno is not None and not isinstance(error, socket.gaierror)
+            # asyncio's own sentence says the address once more.
+            reason = os.strerror(error.errno) if known and error.errno else error.strerror or error
             raise MessageQueueError(
                 f"cannot serve metrics on {self._host}:{self._port} ({reason}): stop what uses that port, or name"
                 " another address of this machine with --metrics HOST:PORT"
@@ -100,7 +108,10 @@ class MetricsListener:
         head = await reader.readuntil(b"\r\n\r\n")
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
-        if path != b"/metrics":
+        if self._is_near and not _is_near(head):
+            # A page in a browser of this machine can give its own name this address, but not this one.
+            status, body = "421 Misdirected Request", b"use 127.0.0.1 or localhost in the address\n"
+        elif path != b"/metrics":
             status, body = "404 Not Found", b"metrics are at /metrics\n"
         elif method not in {b"GET", b"HEAD"}:
             status, body = "405 Method Not Allowed", b"use GET\n"
@@ -131,3 +142,9 @@ class MetricsListener:
 
     def _made(self, _text: asyncio.Future[bytes]) -> None:
         self._making = None
+
+
+def _is_near(head: bytes) -> bool:
+    """Whether a request names this machine by its own address, or not at all."""
+    said = _HOST.findall(head)
+    return all(is_loopback((six or four).decode("latin-1").lower()) for six, four in said)

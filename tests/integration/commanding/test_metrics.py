@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -114,3 +115,25 @@ async def test_an_application_tells_what_its_commands_came_to(bank: tuple[str, i
         "headrace_app_parked_oldest_seconds", "headrace_app_alarm",
         "headrace_app_certificate_expires_seconds",
     }  # fmt: skip
+
+
+async def test_an_application_without_room_for_its_metrics_says_so_in_one_sentence(
+    tmp_path: Path,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        store = StoreSettings(directory=tmp_path / "broker", segment_bytes=1 << 20)
+        async with Broker(BrokerSettings(port=0, store=store)) as broker:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "headrace", "run", "samples.bank:app",
+                "--broker", broker.address, "--event-store", "memory://", "--read-models",
+                "sqlite://", "--metrics", place,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+            _, said = await child.communicate()
+    assert child.returncode == 2
+    last = said.decode().splitlines()[-1]
+    assert last.startswith(
+        f"headrace: cannot serve metrics on {place} (Address already in use): stop"
+    )

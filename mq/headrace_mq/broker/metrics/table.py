@@ -42,7 +42,7 @@ APPEND: Final = Metric(
     "headrace_broker_append_seconds",
     "histogram",
     "seconds",
-    "From the arrival of a PRODUCE request to its acknowledgement; all requests of a flush count as its first one.",
+    "From the append of a PRODUCE request to its acknowledgement; all requests of a flush count as its first one.",
 )
 FLUSH: Final = Metric(
     "headrace_broker_flush_seconds",

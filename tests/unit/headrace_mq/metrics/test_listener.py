@@ -58,7 +58,7 @@ async def ask(listener: MetricsListener, request: bytes) -> tuple[str, bytes]:
 
 async def test_a_scrape_gets_the_text(start: Start) -> None:
     listener = await start(hello)
-    head, body = await ask(listener, b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    head, body = await ask(listener, b"GET /metrics?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 OK")
     assert "Content-Type: text/plain; version=0.0.4; charset=utf-8" in head
     assert "Content-Length: 5" in head
@@ -76,6 +76,37 @@ async def test_other_requests_are_refused(start: Start, request_line: str, statu
     head, body = await ask(listener, f"{request_line}\r\n\r\n".encode())
     assert head.split()[1] == status
     assert body
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9464", "200"),
+        ("127.0.0.1", "200"),
+        ("[::1]:9464", "200"),
+        ("LOCALHOST", "200"),
+        ("evil.example:9464", "421"),
+        ("evil.example", "421"),
+        ("", "421"),
+        ("localhost\r\nHost: evil.example", "421"),
+    ],
+)
+async def test_a_page_that_gives_its_name_this_address_gets_nothing(
+    start: Start, host: str, status: str
+) -> None:
+    listener = await start(hello)
+    head, body = await ask(listener, f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert head.split()[1] == status
+    assert (body == b"up 1\n") == (status == "200")
+
+
+async def test_a_listener_for_other_machines_has_any_name() -> None:
+    listener = MetricsListener("0.0.0.0:0", hello)
+    await listener.start()
+    listener.address = listener.address.replace("0.0.0.0", "127.0.0.1")
+    head, _ = await ask(listener, b"GET /metrics HTTP/1.1\r\nHost: broker-1:9464\r\n\r\n")
+    assert head.split()[1] == "200"
+    await listener.aclose()
 
 
 async def test_a_text_that_fails_is_an_error_of_the_server(start: Start) -> None:

@@ -1,0 +1,171 @@
+"""
+What a broker's metrics cost: the time of a scrape, and what is left of throughput while Prometheus asks.
+
+    python -m benchmarks.scrapes [--pairs 15] [--scale 1] [--queues 1000] [--directory DIR]
+
+First a broker with so many queues, all of which one group consumes, is asked again and again. Then two brokers take
+turns with the workload W1 of `benchmarks.mq`, each with a producer process: one without metrics, the other one with
+metrics that are read every second. Each pair begins with the other broker. The lines have the medians over the pairs of
+what the second broker has of the first one's rate and processor time, and their range. Acknowledgements after fdatasync,
+bodies of 100 bytes.
+"""
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import tempfile
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import facts
+from benchmarks.mq.__main__ import Case, cases, turn
+from benchmarks.mq.processes import Child, broker, client, cpu_seconds
+from benchmarks.places import made_folder
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.message import Message, QueueRef
+
+EVERY_S = 1.0
+SCRAPES = 30
+TOPIC = "bench"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def scrape(port: int) -> bytes:
+    """Reads the metrics once."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        return bytes(answer.read())
+
+
+@asynccontextmanager
+async def scraped(port: int) -> AsyncIterator[None]:
+    """Reads the metrics every second until the block ends."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.gather(asyncio.to_thread(scrape, port), asyncio.sleep(EVERY_S))
+
+    reading = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def scrape_time(directory: Path, queues: int) -> dict[str, Any]:
+    """How long a scrape takes, and what it takes of the broker's processor."""
+    port = free_port()
+    async with broker(directory, "always", metrics=f"127.0.0.1:{port}") as (server, address):
+        async with Producer(address) as producer:
+            await producer.create_topic(TOPIC, queues)
+            keys = range(10 * queues)  # so many reach all queues but one in some thousands
+            await producer.send_many(
+                [Message(topic=TOPIC, key=str(key), body=b"x" * 100) for key in keys]
+            )
+        async with PullConsumer(address, group="g") as consumer:
+            # It commits where it begins, so that a message waits in each queue.
+            assigned = [QueueRef(TOPIC, number) for number in range(queues)]
+            await consumer.assign(assigned)
+            for queue in assigned:
+                consumer.seek(queue, 0)
+            await consumer.commit()
+        times, text, before = [], b"", cpu_seconds(server.pid)
+        for _ in range(SCRAPES):
+            since = time.perf_counter()
+            text = await asyncio.to_thread(scrape, port)
+            times.append(1_000 * (time.perf_counter() - since))
+        used = 1_000 * (cpu_seconds(server.pid) - before) / SCRAPES
+    return {
+        "queues": queues,
+        "series": sum(not line.startswith(b"#") for line in text.splitlines()),
+        "bytes": len(text),
+        "scrape_ms": round(statistics.median(times), 1),
+        "scrape_ms_min": round(min(times), 1),
+        "scrape_ms_max": round(max(times), 1),
+        "broker_cpu_ms": round(used, 1),
+    }
+
+
+async def compare(directory: Path, case: Case, pairs: int) -> dict[str, Any]:
+    """Lets a broker without metrics and one that is scraped take turns."""
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        sides: list[tuple[Child, Child]] = []
+        for name, place in (("without", ""), ("with", f"127.0.0.1:{port}")):
+            server, address = await stack.enter_async_context(
+                broker(directory / name, "always", metrics=place)
+            )
+            async with Producer(address) as producer:
+                await producer.create_topic(TOPIC, 4)
+            child = await stack.enter_async_context(
+                client(case.task, address, {**case.asked, "topic": TOPIC})
+            )
+            sides.append((server, child))
+        found: list[dict[int, tuple[float, float]]] = []
+        for number in range(pairs + 1):
+            pair = {}
+            for side in (0, 1) if number % 2 else (1, 0):
+                server, child = sides[side]
+                async with scraped(port) if side else AsyncExitStack():
+                    one = await turn(server, [child], [])
+                pair[side] = (one.per_second, one.cpu_us[0])
+            found.append(pair)
+        return summary(found[1:])  # the first pair warms up
+
+
+def summary(found: list[dict[int, tuple[float, float]]]) -> dict[str, Any]:
+    """The medians and ranges of what is left with metrics."""
+    said: dict[str, Any] = {"pairs": len(found)}
+    for place, name in ((0, "per_second"), (1, "broker_cpu_us")):
+        shares = sorted(pair[1][place] / pair[0][place] for pair in found)
+        said[name] = round(statistics.median(pair[0][place] for pair in found), 3)
+        said[f"{name}_with_metrics"] = round(statistics.median(pair[1][place] for pair in found), 3)
+        said[f"{name}_share"] = round(statistics.median(shares), 3)
+        said[f"{name}_share_min"], said[f"{name}_share_max"] = (
+            round(shares[0], 3), round(shares[-1], 3),
+        )  # fmt: skip
+    return said
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scrapes", description="cost of metrics"
+    )
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
+    parser.add_argument("--queues", type=int, default=1_000)
+    parser.add_argument("--directory", type=made_folder, help="where the brokers write")
+    asked = parser.parse_args()
+
+    def say(line: Mapping[str, Any]) -> None:
+        print(json.dumps({"benchmark": "scrapes", **line}), flush=True)
+
+    say(facts())
+    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
+        say(await scrape_time(Path(folder) / "queues", asked.queues))
+        wanted = {"send_many of 100", "send from 1,000 tasks", "send, one at a time"}
+        for case in cases(asked.scale):
+            if case.workload == "W1" and case.name in wanted:
+                place = Path(folder) / case.task
+                place.mkdir(exist_ok=True)
+                say(
+                    {
+                        "case": case.name,
+                        **await compare(place / str(len(case.name)), case, asked.pairs),
+                    }
+                )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
