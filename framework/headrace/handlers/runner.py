@@ -212,6 +212,7 @@ class EventHandlerRunner(KeyReaction):
             claim = self._claims.begin(handler, self._clock.monotonic_ms())
             return False
 
+        call = self.reader.measured(getattr(handler, "__qualname__", repr(handler)), call)
         await self.reader.attempt(call, "handle an event", final=final)
         self._claims.succeeded(handler)
 

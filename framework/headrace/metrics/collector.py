@@ -67,7 +67,7 @@ class AppMetrics:
         self._clock = clock or SystemClock()
         self._database = DatabaseFigures(running, self._clock)
         for reader in running.readers.values():
-            reader.times = Histogram()
+            reader.measure(Histogram)
         if running.commands is not None:
             running.commands.measure(Histogram)
         if gateway is not None:
@@ -108,6 +108,8 @@ class AppMetrics:
             yield table.READ.sample(reader.handled, name)
             yield table.READER_FAILURES.sample(reader.failures, name)
             yield _histogram(table.READER, reader.times, name)
+            for handler, durations in reader.handlers.items():
+                yield _histogram(table.EVENT_HANDLER, durations, name, handler)
             for state in ReaderState:
                 yield table.READER_STATE.sample(reader.status.state is state, name, state.value)
 

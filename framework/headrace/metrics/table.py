@@ -66,6 +66,13 @@ READER: Final = Metric(
     " to a batch.",
     ("reader",),
 )
+EVENT_HANDLER: Final = Metric(
+    "headrace_app_event_handler_seconds",
+    "histogram",
+    "seconds",
+    "Duration of a call of an event handler, whether it succeeds or fails.",
+    ("reader", "handler"),
+)
 READ: Final = Metric(
     "headrace_app_reader_messages_total",
     "counter",

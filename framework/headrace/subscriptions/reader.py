@@ -86,7 +86,8 @@ class Reader:
     Attributes:
         handled: messages that the reaction was done with since the start.
         failures: attempts and subscriptions that failed since then.
-        times: is given how long each reaction takes; None: they are not measured.
+        times: is given how long each reaction takes; None: `measure` was not called.
+        handlers: are given how long each call of a handler takes, by its name.
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class Reader:
         self.handled = self.failures = 0
         self._rested_s = 0.0
         self.times: Durations | None = None
+        self.handlers: dict[str, Durations] = {}
+        self._new: Callable[[], Durations] | None = None
         self._status = ReaderStatus(state=ReaderState.STARTING, since=self._clock.now())
 
     @property
@@ -217,6 +220,30 @@ class Reader:
                 )
                 self.report(ReaderState.RETRYING, str(error))
             await self._backoff.pause(max(1, self._failures))
+
+    def measure(self, new: Callable[[], Durations]) -> None:
+        """Measures durations from now on, in what `new` returns."""
+        self._new = new
+        self.times = new()
+
+    def measured(
+        self, name: str, call: Callable[[], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Returns a call of a handler that is measured under the handler's name, if anything is."""
+        if self._new is None:
+            return call
+        durations = self.handlers.get(name)
+        if durations is None:
+            durations = self.handlers[name] = self._new()
+
+        async def timed() -> None:
+            since_s = perf_counter()
+            try:
+                await call()
+            finally:
+                durations.add(perf_counter() - since_s)
+
+        return timed
 
     async def _timed(self, reaction: Awaitable[None], messages: int) -> None:
         """Awaits a reaction; counts its messages, and how long it took."""

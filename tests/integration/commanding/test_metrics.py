@@ -114,6 +114,7 @@ async def test_an_application_tells_what_its_commands_came_to(bank: tuple[str, i
     assert silent == {
         "headrace_app_parked_oldest_seconds", "headrace_app_alarm",
         "headrace_app_certificate_expires_seconds",
+        *(f"headrace_app_event_handler_seconds_{part}" for part in ("bucket", "count", "sum")),
     }  # fmt: skip
 
 

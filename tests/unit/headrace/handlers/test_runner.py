@@ -14,6 +14,7 @@ from headrace.domain.message import EventContext
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.handlers.letters import HandlerLetters
 from headrace.handlers.runner import EventHandlerRunner
+from headrace_mq.metrics.histogram import Histogram
 
 
 class Shop:
@@ -337,3 +338,18 @@ async def test_a_runner_killed_at_any_moment_handles_every_version_in_order(
         seen = [int(each[1:]) for each in shop.notes if each[0] == aggregate_id]
         firsts = sorted(set(seen), key=seen.index)
         assert firsts == list(versions)
+
+
+async def test_each_call_of_a_handler_is_measured_by_the_handlers_name(shop: Shop) -> None:
+    shop.errors["a1"] = [ValueError("no")]
+    runner = EventHandlerRunner(handlers=shop.handlers, **shop.parts)
+    runner.reader.measure(Histogram)
+    shop.put("a", 1, 2)
+    task = asyncio.create_task(runner.run())
+    while shop.acked < 2:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    ((name, durations),) = runner.reader.handlers.items()
+    assert name.endswith("added")
+    assert durations.read().total == 3

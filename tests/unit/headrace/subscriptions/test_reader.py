@@ -339,7 +339,7 @@ async def test_a_reaction_is_measured_without_its_rest() -> None:
 
     scripted = Scripted([MESSAGE], Stop())
     reader, reaction = scripted.reader(), Resting()
-    reader.times = Histogram()
+    reader.measure(Histogram)
     with pytest.raises(Stop):
         await reader.run_by_batch(reaction, idle_ms=1_000, unless=(Stop,))
     found = reader.times.read()
@@ -357,6 +357,23 @@ async def test_reactions_by_key_are_measured_one_by_one() -> None:
 
     scripted = Scripted([MESSAGE, MESSAGE])
     reader, reaction = scripted.reader(), Keyed()
-    reader.times = Histogram()
+    reader.measure(Histogram)
     await run_until(reader.run_by_key(reaction, in_flight_max=1), reaction.done)
     assert reader.times.read().total == reader.handled == 2
+
+
+async def test_calls_of_a_handler_are_measured_by_its_name() -> None:
+    reader, calls = Scripted().reader(), []
+
+    async def call() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise ValueError("no")
+
+    await reader.measured("mail", call)()
+    assert reader.handlers == {}
+    reader.measure(Histogram)
+    await reader.measured("mail", call)()
+    with pytest.raises(ValueError, match="no"):
+        await reader.measured("mail", call)()
+    assert reader.handlers["mail"].read().total == 2
