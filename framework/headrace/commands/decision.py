@@ -33,6 +33,7 @@ from headrace.errors import (
 )
 from headrace.results import CommandResult
 from headrace.serialization import CommandEnvelope, Serializer
+from headrace.subjects.hidden import hide_personal
 
 __all__ = [
     "CommandDecider",
@@ -175,7 +176,9 @@ class CommandDecider:
         try:
             await _call(handler, envelope, state, run, self._work)
         except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned
-            error = raised
+            # A rejection's sentence is the application's own.
+            own = isinstance(raised, DomainError)
+            error = raised if own else hide_personal(raised, _messages_of(envelope, run))
         except asyncio.CancelledError as raised:
             if _is_cancelled():
                 raise
@@ -205,8 +208,7 @@ class CommandDecider:
 
     async def _make_keys(self, envelope: CommandEnvelope, run: HandlerRun) -> None:
         if self._cipher is not None:
-            recorded = () if run.aggregate is None else run.aggregate.recorded
-            await self._cipher.make_ahead((envelope.command, *recorded, *run.messages))
+            await self._cipher.make_ahead(_messages_of(envelope, run))
 
     def _done(self, envelope: CommandEnvelope, state: Loader, run: HandlerRun) -> Decision:
         aggregate = run.aggregate
@@ -269,6 +271,12 @@ class CommandDecider:
                 f" {STREAM_BYTES_MAX} is the limit",
             )
         return Recorded(stream=stream, body=body, aggregate=aggregate, dirty=dirty)
+
+
+def _messages_of(envelope: CommandEnvelope, run: HandlerRun) -> tuple[Any, ...]:
+    """Returns what a run was given and has made."""
+    recorded = () if run.aggregate is None else run.aggregate.recorded
+    return (envelope.command, *recorded, *run.messages)
 
 
 async def _call(

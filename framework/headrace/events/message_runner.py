@@ -13,12 +13,13 @@ from typing import Any, Final, get_type_hints
 
 from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import traceback_of
-from headrace.domain.message import ApplicationMessage
+from headrace.domain.message import ApplicationMessage, MessageContext
 from headrace.errors import DefinitionError
 from headrace.events.publisher import message_topic
 from headrace.resources.parameters import GIVEN, wanted_by
 from headrace.serialization import Serializer
 from headrace.settings import Settings
+from headrace.subjects.hidden import hide_personal
 from headrace.subscriptions.reader import KeyReaction, Reader
 from headrace.transports.base import Incoming, Outgoing, Transport
 
@@ -105,7 +106,7 @@ class MessageRunner(KeyReaction):
             decoded, context = self._serializer.decode_message(message.body)
             # A retry begins with the handler that failed.
             for handler in self._handlers.get(type(decoded), [])[done:]:
-                await handler(decoded, context)
+                await _call(handler, decoded, context)
                 done += 1
 
         try:
@@ -130,3 +131,15 @@ class MessageRunner(KeyReaction):
             body=incoming.body,
         )
         await self._reader.persist(lambda: self._transport.publish(letter), "publish a dead letter")
+
+
+async def _call(
+    handler: MessageHandler, message: ApplicationMessage, context: MessageContext
+) -> None:
+    try:
+        await handler(message, context)
+    except Exception as error:  # noqa: BLE001 - of users' code; raised again
+        told = hide_personal(error, (message,))
+    else:
+        return
+    raise told

@@ -13,6 +13,7 @@ from headrace.domain.message import DomainEvent, EventContext
 from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
 from headrace.handlers.event_handlers import EventHandler, EventHandlers
+from headrace.subjects.hidden import hide_personal
 
 __all__ = ["Retry", "call_all", "call_once"]
 
@@ -56,3 +57,8 @@ async def _call(handler: EventHandler, event: DomainEvent, context: EventContext
             raise
         # Not a TimeoutError: that would mean that another system is away, and the runner would wait.
         raise EventHandlerError(f"it ran for more than {HANDLER_MS_MAX} ms") from error
+    except Exception as error:  # noqa: BLE001 - of users' code; raised again
+        told = hide_personal(error, (event,))
+    else:
+        return
+    raise told

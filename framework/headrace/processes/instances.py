@@ -37,6 +37,7 @@ from headrace.stores.database.tables import (
     process_journal,
     processes,
 )
+from headrace.subjects.hidden import hide_personal
 from headrace.subjects.keys import NewSubject
 
 __all__ = [
@@ -238,18 +239,20 @@ class Work(Generic[S]):
             return
         try:
             handled = self.react(before, key, stream)
+        except NewSubject:
+            raise
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; raised or kept
             self._park(before or self._new(key, stream), stream, error)
         else:
             if handled is not None:
                 self._note(handled, stream, DONE)
 
-    def _park(self, instance: Instance, stream: EventStream, error: Exception) -> None:
+    def _park(self, instance: Instance, stream: EventStream, raised: Exception) -> None:
+        error = hide_personal(raised, stream.events)
         key, sentence = instance.instance, failure_of(stream, error)
-        if self._parking is None or isinstance(error, NewSubject):
+        if self._parking is None:
             raise ReactionFailed(key, stream.aggregate_id, sentence) from error
-        room = self._parking.room
-        if room is not None and len(self._failed) >= room:
+        if (room := self._parking.room) is not None and len(self._failed) >= room:
             full = f"as many instances as may be are parked, and now {key!r}: {sentence}"
             raise ReactionFailed(key, stream.aggregate_id, full) from error
         about = {"process": self._process.name, "instance": key, "error": sentence}

@@ -30,6 +30,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.base import EventStore
 from headrace.stores.database.parked import Letter
+from headrace.subjects.hidden import hide_personal
 from headrace.subscriptions.outages import is_outage
 
 __all__ = ["ProcessLetters", "ProcessManagerLetters", "letters_of", "reactions"]
@@ -43,11 +44,12 @@ def reactions(manager: ProcessManager, stream: EventStream) -> list[CommandEnvel
     """
     try:
         return manager.react(stream)
-    except Exception as error:
-        raise ProcessError(
-            f"{manager.name} cannot react to what command {stream.command_id} did to"
-            f" {stream.aggregate_type} {stream.aggregate_id}: {error!r}"
-        ) from error
+    except Exception as raised:  # noqa: BLE001 - user code raises what it likes; raised again
+        error = hide_personal(raised, stream.events)
+    raise ProcessError(
+        f"{manager.name} cannot react to what command {stream.command_id} did to"
+        f" {stream.aggregate_type} {stream.aggregate_id}: {error!r}"
+    ) from error
 
 
 class _Rejections(ReaderLetters):

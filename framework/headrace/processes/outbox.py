@@ -77,8 +77,10 @@ class Outbox:
         now = self._clock.now()
         if is_near(envelope.due, now):
             await self._bus.send_envelope(envelope)
-        else:
-            await self._read_models.transact(self._insert(envelope, now))
+            return
+        if self._serializer.cipher is not None:
+            await self._serializer.cipher.make_ahead((envelope.command,))
+        await self._read_models.transact(self._insert(envelope, now))
 
     async def sweep(self) -> int:
         """Sends some of the stored commands that may go to the queue now; returns how many."""

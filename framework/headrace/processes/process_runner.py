@@ -39,6 +39,7 @@ from headrace.processes.instances import (
     take,
 )
 from headrace.processes.kept_commands import find_unsent, mark_sent, refuse, try_again
+from headrace.processes.keyed_transaction import with_keys
 from headrace.processes.outbox import EnvelopeSender, is_near, near_until
 from headrace.processes.process import Process
 from headrace.processes.progress import ProcessProgress, is_rejection
@@ -49,7 +50,6 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
-from headrace.subjects.keys import NewSubject, no_new_keys
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.outages import is_outage
 from headrace.subscriptions.reader import BatchReaction, Reader
@@ -291,16 +291,11 @@ class ProcessRunner(BatchReaction):
         )
 
         async def keep() -> Taken | Outdated | VersionsMissing:
-            # The transaction may lock the database that has the keys.
-            with no_new_keys():
-                return await self._read_models.transact(partial(work, now=self._clock.now()))
+            now = partial(work, now=self._clock.now())
+            return await with_keys(self._read_models.transact, now, self._serializer)
 
         while True:
-            try:
-                outcome = await self._persist(keep, "keep the instances")
-            except ReactionFailed as failed:
-                await self._make_key(failed)
-                continue
+            outcome = await self._persist(keep, "keep the instances")
             if isinstance(outcome, Taken):
                 return outcome.commands
             if isinstance(outcome, VersionsMissing):
@@ -309,13 +304,6 @@ class ProcessRunner(BatchReaction):
                 continue
             for key in sorted(outcome.keys):
                 await self._persist(partial(self._stuck.refold, key), "rebuild a state")
-
-    async def _make_key(self, failed: ReactionFailed) -> None:
-        """Makes the key that a command lacked; raises the error again where it was none."""
-        new, cipher = failed.__cause__, self._serializer.cipher
-        if cipher is None or not isinstance(new, NewSubject):
-            raise failed
-        await self._persist(partial(cipher.make_key_ahead, new.subject), "make a key")
 
     async def _missing(self, missing: VersionsMissing) -> Sequence[EventStream]:
         """Returns the next missing versions of an aggregate, in order."""

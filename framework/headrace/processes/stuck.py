@@ -33,12 +33,15 @@ from headrace.processes.instances import (
     parked_instances,
     read_instances,
 )
+from headrace.processes.keyed_transaction import with_keys
 from headrace.processes.process import Process
 from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.stores.base import EventStore
 from headrace.stores.database.parked import Letter
 from headrace.stores.database.tables import parked_rows, process_journal
+from headrace.subjects.hidden import hide_personal
+from headrace.subjects.keys import NewSubject
 
 __all__ = ["StuckInstances"]
 
@@ -117,7 +120,8 @@ class StuckInstances:
                 partial(self._read, key=key, outcome=DONE)
             )
             streams = await self._streams(entries)
-            if await self._models.transact(partial(self._refold, before=instance, streams=streams)):
+            refold = partial(self._refold, before=instance, streams=streams)
+            if await with_keys(self._models.transact, refold, self._serializer):
                 return
         raise self._busy(key)
 
@@ -140,7 +144,7 @@ class StuckInstances:
             handle = partial(
                 self._handle, before=instance, entries=entries, streams=streams, skip=skip
             )
-            if await self._models.transact(handle):
+            if await with_keys(self._models.transact, handle, self._serializer):
                 found: Letter | None = await self._models.transact(
                     partial(self._parked.find, aggregate_id=key)
                 )
@@ -167,7 +171,10 @@ class StuckInstances:
             if not (skip and place == 0) and not current.ended:
                 try:
                     handled = work.react(None if current.state is None else current, key, stream)
-                except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
+                except NewSubject:
+                    raise
+                except Exception as raised:  # noqa: BLE001 - user code raises what it likes; kept
+                    error = hide_personal(raised, stream.events)
                     self._parked.fail(
                         connection,
                         key,
@@ -203,8 +210,9 @@ class StuckInstances:
         work: Work[Any] = Work(self._process, {}, self._serializer, now)
         try:
             progress = self._process.refold(instance.instance, streams)
-        except Exception as error:  # noqa: BLE001 - user code raises what it likes; kept
-            self._park(connection, instance, error)
+        except Exception as raised:  # noqa: BLE001 - user code raises what it likes; kept
+            given = (event for stream in streams for event in stream.events)
+            self._park(connection, instance, hide_personal(raised, given))
             work.put(replace(instance, state_version=self._process.state_version))
         else:
             if progress.ended and instance.parked:

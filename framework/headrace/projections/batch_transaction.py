@@ -48,6 +48,7 @@ from headrace.projections.tables.contents import (
 )
 from headrace.projections.written_cache import Recall
 from headrace.serialization import Serializer
+from headrace.subjects.hidden import hide_personal
 from headrace.subscriptions.foreign import stream_or_none
 from headrace.subscriptions.gate import Arrival, Gap, VersionGate
 from headrace.subscriptions.outages import claims_outage
@@ -199,8 +200,23 @@ async def apply_through(
             needs no more than `recall` knows takes one round trip instead of four.
 
     Raises:
-        ProjectionError, OtherFields: as `apply_batch`.
+        ProjectionError, OtherFields: as `apply_batch`; their text has no personal values.
     """
+    try:
+        return await _apply_through(transact, target, batch, missing, recall, alone)
+    except Exception as error:  # noqa: BLE001 - of users' code; raised again
+        told = hide_personal(error, (event for each in batch.streams for event in each.events))
+    raise told
+
+
+async def _apply_through(
+    transact: Transact,
+    target: Target[R],
+    batch: Batch,
+    missing: MissingReader,
+    recall: Recall[R] | None,
+    alone: Transact | None,
+) -> Applied | Moved | Switched:
     while True:
         outcome: Applied | Moved | Switched | _Lacking | None = None
         try:

@@ -4,7 +4,7 @@ Spans as the messaging conventions of OpenTelemetry want them, and how they are 
 Used by the traced parts; uses the OpenTelemetry API.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from headrace.domain.trace_context import TRACE_HEADERS
+from headrace.subjects.hidden import hide_personal
 
 __all__ = ["Spans", "context_in", "fail", "span_context_in"]
 
@@ -78,11 +79,16 @@ class Spans:
 
     @contextmanager
     def current(
-        self, span: Span, *, expected: tuple[type[Exception], ...] = ()
+        self,
+        span: Span,
+        *,
+        expected: tuple[type[Exception], ...] = (),
+        of: Iterable[Any] = (),
     ) -> Iterator[dict[str, str]]:
         """Makes a span the current one of a block, and ends it there; yields what carries it.
 
-        An error that is not `expected` marks it as failed; a cancellation only ends it.
+        An error that is not `expected` marks it as failed, without personal values of the messages
+        that it is `of`; a cancellation only ends it.
         """
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             carrier: dict[str, str] = {}
@@ -93,7 +99,7 @@ class Spans:
                 span.set_attribute("error.type", type(error).__qualname__)
                 raise
             except Exception as error:
-                fail(span, error)
+                fail(span, hide_personal(error, of))
                 raise
             finally:
                 span.end()

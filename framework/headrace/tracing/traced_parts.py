@@ -66,7 +66,7 @@ class Tracing:
                 parent=context_in(context.items),
             )
             # A rejection is an answer: nothing has failed.
-            with self._spans.current(span, expected=(DomainError,)):
+            with self._spans.current(span, expected=(DomainError,), of=(command,)):
                 await call_next()
 
         return traced

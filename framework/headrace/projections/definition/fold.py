@@ -17,6 +17,7 @@ from headrace.domain.message import DomainEvent, EventContext
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
 from headrace.projections.definition.projection import Projection
+from headrace.subjects.hidden import hide_personal
 
 __all__ = [
     "EVENT_TYPE",
@@ -190,7 +191,8 @@ def fold(
 def poisoned(
     projection: Projection[R], event: DomainEvent, context: EventContext, error: Exception
 ) -> ProjectionError:
-    """Returns an error that names the event which caused another."""
+    """Returns an error that names the event which caused another, without personal values."""
+    error = hide_personal(error, (event,))
     return ProjectionError(
         f"projection {projection.name} cannot fold {_event_type_of(type(event)).message_name}"
         f" {_event_id(event, context)}: {type(error).__name__}: {error}"

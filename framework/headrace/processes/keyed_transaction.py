@@ -1,0 +1,52 @@
+"""
+Transactions in which a process's handlers run, and their commands are encoded.
+
+A command may need the key of a person who has none yet. On SQLite the keys may be in the database that the
+transaction has locked, and a second connection would wait for it in vain. So such a transaction makes no key:
+it is rolled back, the key is made, and it runs again.
+
+Used by the runner of processes and by retries of their instances.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from headrace.serialization import Serializer
+from headrace.subjects.keys import NewSubject, no_new_keys
+
+__all__ = ["Transact", "with_keys"]
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+Transact = Callable[[Work[T]], Awaitable[T]]
+
+
+async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer) -> T:
+    """Runs work in a transaction; again, where it lacked a key.
+
+    Args:
+        transact: runs work in a transaction, and commits it.
+        work: may encode commands; lets `NewSubject` pass.
+        serializer: encodes them.
+
+    Raises:
+        SubjectKeysError: a key cannot be made.
+        Exception: of `transact` and `work`.
+    """
+    cipher = serializer.cipher
+    if cipher is None:
+        return await transact(work)
+
+    # Set where the work runs, which may be another thread.
+    def without_new_keys(connection: Connection) -> T:
+        with no_new_keys():
+            return work(connection)
+
+    while True:
+        try:
+            return await transact(without_new_keys)
+        except NewSubject as new:
+            subject = new.subject
+        await cipher.make_key_ahead(subject)
