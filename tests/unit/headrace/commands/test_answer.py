@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from headrace.access.principal import Principal
 from headrace.commands import answer as answering
 from headrace.commands.answer import result_of
 from headrace.domain.stream import EventStream, Rejection
@@ -211,3 +212,27 @@ async def test_a_processor_measures_handlers_and_appends_once_it_is_asked_to(wor
     await world.settle()
     assert processor.in_flight == 0
     assert processor.cache.hits >= 1
+
+
+async def test_a_command_that_was_stored_before_a_crash_is_published_though_it_is_denied_now(
+    world, bank
+):
+    ann = Principal("ann", frozenset({"clerk"}))
+    world.handlers.allowances.allow(["clerk"], commands=["Open"])
+    world.store.after_append.shut()
+    world.start()
+    call = asyncio.create_task(
+        world.bus.execute(bank.Open(account_id="a"), command_id="1", principal=ann)
+    )
+    await world.store.after_append.reached.wait()
+    await world.crash()
+    world.store.after_append.open()
+    assert world.transport.published["events"] == []
+    world.handlers.allowances._commands.clear()
+    world.start()
+    result = await call
+    assert (result.status, result.version) == ("executed", 1)
+    assert len(world.transport.published["events"]) == 1
+    denied = await world.bus.execute(bank.Open(account_id="a"), command_id="2", principal=ann)
+    assert (denied.status, denied.error) == ("rejected", "CommandNotAllowed")
+    assert len(world.transport.published["events"]) == 1

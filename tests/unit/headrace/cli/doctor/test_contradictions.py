@@ -13,6 +13,7 @@ from headrace.settings import Settings
 from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 
 Values = dict[str, Any]
+TLS: Values = {"tls_certificate": Path("c"), "tls_key": Path("k")}
 
 
 def deployment(**parts: Values) -> DeploymentSettings:
@@ -58,8 +59,9 @@ EXAMPLES: list[dict[str, Values]] = [
     {"http": {"streams_max": 500}},
     {"http": {"connections_per_address_max": 2_000}},
     {"http": {"requests_max": 2_000}},
-    {"http": {"host": "10.0.0.5"}},
-    {"http": {"insecure": True, "tls_certificate": Path("c"), "tls_key": Path("k")}},
+    {"http": {"host": "10.0.0.5", "tokens": Path("t")}},
+    {"http": {"host": "10.0.0.5", **TLS}},
+    {"http": {"insecure": True, **TLS}},
     {"http": {"stop_ms": 25_000}},
 ]
 # Those that cannot hold alone.
