@@ -187,6 +187,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.RELEASE_MESSAGES: _one(Action.DELETE, ReleaseMessages, ResourceKind.TOPIC),
         # A replica gets every byte of every topic.
         RequestCode.FOLLOW: _cluster(Action.ADMINISTER),
+        RequestCode.HAND_OVER: _cluster(Action.ADMINISTER),
         RequestCode.SET_USER: _cluster(Action.ADMINISTER),
         RequestCode.SET_PASSWORD: Need("administer cluster; nothing for one's own", None),
         RequestCode.LIST_USERS: _cluster(Action.ADMINISTER),

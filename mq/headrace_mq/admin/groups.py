@@ -23,7 +23,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import AS_IT_IS, GroupRules, SetGroup
+from headrace_mq.protocol.limits import AS_IT_IS, GroupRules, HandOverTo, SetGroup
 
 __all__ = ["GroupAdministration", "Role"]
 
@@ -99,6 +99,17 @@ class GroupAdministration(TopicAdministration):
     async def describe(self) -> BrokerDescription:
         """The broker itself: address, epoch, connections, whether it still accepts messages."""
         return await self._ask(BrokerDescription, RequestCode.DESCRIBE_BROKER)
+
+    async def hand_over(self, to: str = "") -> str:
+        """Asks the leader of a group of brokers to let a replica lead; returns its name, before it leads.
+
+        Args:
+            to: the replica's name, HOST:PORT; empty: any one in sync.
+
+        Raises:
+            InvalidArgument: the broker is in no group, or the replica is not in sync.
+        """
+        return (await self._ask(HandOverTo, RequestCode.HAND_OVER, HandOverTo(to))).to
 
     async def status(self) -> BrokerStatus:
         """What the broker holds, and what goes through it."""

@@ -38,9 +38,10 @@ from headrace_mq.errors import (
     UnknownRequest,
     UnsupportedVersion,
 )
-from headrace_mq.protocol.bodies import ErrorAnswer, encode
+from headrace_mq.protocol.bodies import ErrorAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, FLAG_ONEWAY, Frame
+from headrace_mq.protocol.limits import HandOverTo
 
 __all__ = ["HANDLERS", "REQUEST_BYTES_MAX", "Dispatcher", "Handler"]
 
@@ -52,6 +53,14 @@ def _follow(state: BrokerState, connection: Connection, frame: Frame) -> None:
     if state.followers is None:
         raise InvalidArgument("this broker is in no group; start it with --record to have replicas")
     state.followers.follow(connection, frame)
+
+
+def _hand_over(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes, ...]:
+    """Begins to hand over to a replica; the answer comes before it leads."""
+    if state.followers is None:
+        raise InvalidArgument("this broker is in no group; start it with --record to have replicas")
+    chosen = state.followers.hand_over(decode(HandOverTo, frame.body).to)
+    return (encode(HandOverTo(chosen)),)
 
 
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
@@ -98,6 +107,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.SET_GROUP: groups.set_group,
         RequestCode.RELEASE_MESSAGES: releases.release_messages,
         RequestCode.FOLLOW: _follow,
+        RequestCode.HAND_OVER: _hand_over,
         RequestCode.SET_USER: users.set_user,
         RequestCode.SET_PASSWORD: users.set_password,
         RequestCode.LIST_USERS: users.list_users,
@@ -136,6 +146,8 @@ class Dispatcher:
         changes = audit.changes if audit is not None else 0
         try:
             handler = _choose(connection, frame)
+            if followers is not None:
+                followers.admit(frame.code)
             if self._state.guard is not None:
                 handler = self._state.guard.passed(connection, frame, handler)
             parts = handler(self._state, connection, frame)

@@ -14,13 +14,11 @@ Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in Postg
 import asyncio
 import random
 import socket
-import uuid
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 
 from headrace_mq._net.address import BrokerAddress, ClientFiles
-from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._net.server import FrameServer
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import SystemFiles
@@ -28,16 +26,16 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
 from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
 from headrace_mq.broker.metadata import broker_file, group_file
-from headrace_mq.broker.replicas.bodies import FollowAnswer
+from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
-from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, Followers
+from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.replicas.replica import Replica
-from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE, Standby
+from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
     GroupRecord,
@@ -48,9 +46,7 @@ from headrace_mq.cluster.record import (
     Refused,
 )
 from headrace_mq.cluster.records.postgres import PostgresRecord
-from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
-from headrace_mq.protocol.bodies import decode, encode
-from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 
@@ -60,9 +56,10 @@ __all__ = ["ReplicatedBroker"]
 _LOOK_MS = 200
 # How long a leader that is stopped lets its replicas confirm what producers wait for.
 _DRAIN_MS = 5_000
-# How long one attempt to reach the leader may take; it is repeated until the lease is over.
-_REACH_MS = 500
-_RECONNECT_MS = (20, 100)
+# How long a leader accepts nothing so that a replica has everything and is elected; then it goes on, or stops all the same.
+HAND_OVER_MS_MAX = 2_000
+# How often it looks meanwhile whether the record has the new leader.
+_HANDED_LOOK_MS = 20
 _CLOSE_GRACE_MS = 1_000
 
 _log = get_logger(__name__)
@@ -105,9 +102,11 @@ class ReplicatedBroker:
         self._term: Followers | None = None
         self._won_epoch = 0
         self._stopping = False
-        # What is wrong, so that it is said once: why this broker does not follow, and whether the record went back.
-        self._trouble = ""
+        # So that it is said once.
         self._went_back = False
+        self._conversation = Conversation(
+            self._replica, self._clock, self._address_of, self._until_changed
+        )
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -304,56 +303,16 @@ class ReplicatedBroker:
             await asyncio.wait_for(self._changed.wait(), wait_ms / 1_000)
 
     async def _follow(self, leader: str) -> None:
-        """Follows a leader until its connection ends, or there is another one."""
-        patience = self._patience  # with this leader; another record begins another one
-        if await _is_refused(leader):
-            patience.refused()
-            return
-        link = Link(
-            str(self._address_of(leader)),
-            client_id=str(uuid.uuid4()),
-            settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS),
-            software=REPLICA_SOFTWARE,
-        )
-        try:
-            await link.start(_REACH_MS)
-            _log.info("following", leader=leader, epoch=self._member.epoch)
-            self._replica.on_synced = lambda: self._say_durable(link)
-            while not self._stopping and self._leader() == leader:
-                if not link.is_up:
-                    raise ConnectionLost("the connection ended")
-                question = encode(self._replica.question(self._member))
-                # At once, because the loop may be about to wait for the disk.
-                body = await link.request(
-                    RequestCode.FOLLOW, question, timeout_ms=LEASE_MS, at_once=True
-                )
-                patience.heard(self._clock.monotonic_ms())
-                await self._replica.take(self._member, decode(FollowAnswer, body))
-                await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
-                self._trouble = ""
-        except (MessageQueueError, TimeoutError) as error:
-            if not self._replica.is_open:
-                raise
-            await self._pause(leader, error)
-        finally:
-            self._replica.on_synced = None
-            await link.aclose()
-            # The log ends where its bytes are on the disk before a leader's epoch may begin there.
-            with suppress(StoreReadOnly):
-                await self._replica.until_synced()
-
-    def _say_durable(self, link: Link) -> None:
-        link.tell(RequestCode.FOLLOW, encode(self._replica.question(self._member)))
-
-    async def _pause(self, leader: str, error: Exception) -> None:
-        """Says once why this broker cannot follow, and waits before it tries again."""
-        is_lost = isinstance(error, ConnectionLost | NotLeader)
-        trouble = str(error) or "the disk took no bytes in time; make room, or replace it"
-        if trouble != self._trouble:
-            self._trouble = trouble
-            log = _log.info if is_lost else _log.error
-            log("this broker does not follow its leader now", leader=leader, reason=trouble)
-        await self._until_changed(_RECONNECT_MS[0] if is_lost else RENEW_MS)
+        """Follows a leader until its connection ends, there is another one, or it asks this broker to lead."""
+        proposal = await self._conversation.follow(
+            leader, self._member, self._patience,
+            lambda: not self._stopping and self._leader() == leader,
+        )  # fmt: skip
+        if proposal is not None:
+            _log.warning("the leader hands over to this broker", epoch=proposal.epoch)
+            await self._propose(proposal)
+            if self._won_epoch != self._member.epoch:
+                await self._until_changed(_LOOK_MS)
 
     def _address_of(self, leader: str) -> BrokerAddress:
         address = BrokerAddress.parse(leader)
@@ -403,6 +362,10 @@ class ReplicatedBroker:
             await self._until_changed(_LOOK_MS)
             if self._broker.read_only:
                 raise MessageQueueError(f"{self._broker.read_only}; a replica takes over")
+            if term.succession is not None:
+                await self._hand_over(term, self._broker)
+        if term.leads and term.begin_to_leave():
+            await self._hand_over(term, self._broker)
         if term.leads:
             await self._hand_offsets_over(term, self._broker)
             asyncio.get_running_loop().call_later(_DRAIN_MS / 1_000, term.gate.close)
@@ -413,6 +376,20 @@ class ReplicatedBroker:
         if not self._stopping:
             self._replica.open()
             await self._serve_as_standby()
+
+    async def _hand_over(self, term: Followers, broker: Broker) -> None:
+        """Accepts nothing until another broker leads, or the time is over."""
+        await broker.keep_offsets()
+        term.offer()
+        with suppress(TimeoutError, RecordUnavailable):
+            async with asyncio.timeout(HAND_OVER_MS_MAX / 1_000):
+                while term.leads:
+                    await asyncio.sleep(_HANDED_LOOK_MS / 1_000)
+                    if term.has_said_to_lead:
+                        self._took(await self._keeper.read())
+        if term.leads:
+            _log.warning("no other broker led in time; this one goes on", epoch=term.epoch)
+        term.succession = None
 
     async def _hand_offsets_over(self, term: Followers, broker: Broker) -> None:
         """Waits until the replicas have what groups committed, so that a stop in order repeats no message."""
@@ -469,17 +446,3 @@ def _listen(host: str, port: int) -> socket.socket:
             f"cannot listen on {host}:{port} ({error.strerror or error}); stop what uses the port, or choose"
             " another one"
         ) from error
-
-
-async def _is_refused(leader: str) -> bool:
-    """Whether the leader's machine says that no process listens there."""
-    host, port = BrokerAddress.parse(leader).places[0]
-    try:
-        async with asyncio.timeout(_REACH_MS / 1_000):
-            _, writer = await asyncio.open_connection(host, port)
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return False

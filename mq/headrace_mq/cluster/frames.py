@@ -64,9 +64,10 @@ class DurableEnd(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """The leader stops, and asks a member that has everything to lead."""
+    """The leader accepts nothing, and asks a member that has everything to lead; `leaves`: it stops then."""
 
     epoch: int
+    leaves: bool = False
 
 
 Frame = Follow | Send | Parted | StaleEpoch | DurableEnd | HandOver

@@ -272,10 +272,10 @@ class ClusterMember:
         return self._takes(epoch) and position > self._logs[log].end
 
     def on_hand_over(self, frame: HandOver) -> Proposal | None:
-        """Returns the proposal to lead, with the old leader in the set; None if the frame is an old one."""
+        """Returns the proposal to lead, with the old leader in the set unless it leaves; None if the frame is an old one."""
         if not self._takes(frame.epoch) or self.seen is None or self.seen.epoch != frame.epoch:
             return None
-        return self.stand(keep_leader=True)
+        return self.stand(keep_leader=not frame.leaves)
 
     def _takes(self, epoch: int) -> bool:
         return self._is_current(epoch) and self.leadership is None

@@ -54,6 +54,7 @@ class RequestCode(IntEnum):
     SET_GROUP = 66
     RELEASE_MESSAGES = 67
     FOLLOW = 115
+    HAND_OVER = 116
     SET_USER = 120
     SET_PASSWORD = 121
     LIST_USERS = 122

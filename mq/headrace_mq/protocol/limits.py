@@ -1,5 +1,5 @@
 """
-The bodies of limits: of clients, of topics, of groups' backlogs; and what an operator sets for groups.
+The bodies of limits: of clients, of topics, of groups' backlogs; and what an operator sets for groups of either kind.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
@@ -17,6 +17,7 @@ __all__ = [
     "BacklogDescription",
     "BacklogsAnswer",
     "GroupRules",
+    "HandOverTo",
     "Quota",
     "QuotasAnswer",
     "Rates",
@@ -30,6 +31,12 @@ __all__ = [
 THEIR_OWN, AS_IT_IS = -1, -2
 # What a quota is for: the host that clients connect from, or a topic.
 CLIENT, TOPIC = "client", "topic"
+
+
+class HandOverTo(Body, frozen=True):
+    """Asks a group's leader to let a replica lead, empty: any one in sync; the answer has the one that will."""
+
+    to: str = ""
 
 
 class Rates(Body, frozen=True):

@@ -184,6 +184,32 @@ async def test_acknowledged_messages_survive_the_kill_of_every_leader(
     assert sorted(times)[1] < LEASE_MS / 1_000
 
 
+async def test_leaders_that_hand_over_under_load_lose_nothing(
+    group: Group, senders: Senders
+) -> None:
+    """Each is asked to, or stopped in order; producers go on within a second or so."""
+    times: list[float] = []
+    for turn in range(6):
+        await senders.more(200)
+        await group.in_sync()
+        leader = await group.leader()
+        begun = time.monotonic()
+        if turn % 2:
+            await leader.end(signal.SIGTERM)
+            await leader.start()
+        else:
+            async with AdminClient(group.address, timeout_ms=30_000) as admin:
+                await admin.hand_over()
+            async with asyncio.timeout(30):
+                while (await group.record.read()).leader == leader.address:
+                    await asyncio.sleep(0)
+        await senders.more(8)
+        times.append(time.monotonic() - begun)
+        assert await group.leader() is not leader
+    # No one waits for a lease.
+    assert sorted(times)[2] < LEASE_MS / 1_000
+
+
 async def test_a_leader_that_was_paused_leads_no_longer(group: Group, senders: Senders) -> None:
     await senders.more(100)
     leader = await group.leader()

@@ -1,11 +1,13 @@
-"""`headrace cluster`: shows a group of brokers, as its record has it."""
+"""`headrace cluster`: shows a group of brokers, as its record has it, and lets another one lead."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.queue.administration import AsJson, print_json
+from headrace.cli.options import BrokerAddress
+from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
 
@@ -13,6 +15,10 @@ if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the
     from headrace_mq.cluster.record import GroupRecord
 
 __all__ = ["Cluster", "Group", "commands"]
+
+# The leader itself goes on after two seconds.
+_SWITCH_S_MAX = 5
+_LOOK_S = 0.02
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
@@ -51,6 +57,42 @@ def status(
         ("in sync", " ".join(members)),
     ]
     print_table(("", ""), rows)
+
+
+@commands.command()
+def switchover(
+    *,
+    record: Record,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    to: Annotated[
+        str,
+        typer.Option("--to", help="The replica that shall lead, HOST:PORT; else any one in sync."),
+    ] = "",
+    cluster: Cluster = "default",
+    group: Group = "g1",
+) -> None:
+    """Let a replica lead, for example before you stop the leader's machine; exit status 2 if none does in time."""
+    before = asyncio.run(_read(record, cluster, group))
+    chosen = ask(broker, lambda admin: admin.hand_over(to))
+    after = asyncio.run(_later(before, record, cluster, group))
+    if after is None:
+        raise HeadraceError(
+            f"{before.leader} still leads: {chosen} did not take over in {_SWITCH_S_MAX} s; see"
+            " `headrace cluster status` and the brokers' logs"
+        )
+    typer.echo(f"{after.leader} leads in epoch {after.epoch:,}; before, {before.leader} did")
+
+
+async def _later(before: "GroupRecord", url: str, cluster: str, group: str) -> "GroupRecord | None":
+    """Returns the record of a later epoch, or None if none came in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SWITCH_S_MAX):
+            while True:
+                after = await _read(url, cluster, group)
+                if after.epoch > before.epoch:
+                    return after
+                await asyncio.sleep(_LOOK_S)
+    return None
 
 
 async def _read(url: str, cluster: str, group: str) -> "GroupRecord":

@@ -100,8 +100,13 @@ class Document(Body, frozen=True):
 
 
 class FollowAnswer(Body, frozen=True):
-    """The leader's answer; `epoch` is greater than that of the question where the question was of an earlier one."""
+    """The leader's answer; `epoch` is greater than that of the question where the question was of an earlier one.
+
+    `lead`: the replica has everything, and shall lead now; with `leaves`, the leader stops.
+    """
 
     epoch: int
     logs: list[LogPart] = msgspec.field(default_factory=list)
     documents: list[Document] = msgspec.field(default_factory=list)
+    lead: bool = False
+    leaves: bool = False

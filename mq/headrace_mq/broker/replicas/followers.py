@@ -36,8 +36,9 @@ from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEp
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import Identity
-from headrace_mq.errors import MalformedRequest, NotLeader, ResponseCode
+from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.message_store import MessageStore
@@ -53,6 +54,9 @@ FOLLOW_WAIT_MS_MAX = 500
 REPLICA_LAG_MS_MAX = 3_000
 # Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
 JOIN_MS_MAX = 1_000
+_WHILE_HANDING_OVER = frozenset(
+    {RequestCode.HELLO, RequestCode.LOGIN, RequestCode.FOLLOW, RequestCode.HAND_OVER}
+)
 
 
 class _Parked(NamedTuple):
@@ -62,6 +66,13 @@ class _Parked(NamedTuple):
     frame: Frame
     request: FollowRequest
     until: asyncio.TimerHandle
+
+
+class Succession(NamedTuple):
+    """Who shall lead next; `leaves`: this broker stops."""
+
+    to: Identity
+    leaves: bool
 
 
 class Followers:
@@ -76,6 +87,8 @@ class Followers:
 
     Attributes:
         gate: of the store that is open.
+        succession: while it is set, clients are refused, so that the next leader soon has everything.
+        has_said_to_lead: whether the next leader was asked to lead.
     """
 
     def __init__(
@@ -105,6 +118,9 @@ class Followers:
         self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
         self._began_ms = now_ms
         self._said_to_serve = False
+        self.succession: Succession | None = None
+        self.has_said_to_lead = False
+        self._offers = False
         # Members outside the set that commits wait for, with the time until which they do.
         self._joining: dict[Identity, int] = {}
 
@@ -149,6 +165,8 @@ class Followers:
         if not self.leads:
             self._on_change()
         if frame.is_oneway:
+            if self.succession is not None:
+                self._wake()
             return
         if request.wait_ms and not self._has_news(request):
             self._park(member, connection, frame, request)
@@ -180,6 +198,7 @@ class Followers:
             request.epoch != self.epoch
             or not self.leads
             or request.documents < self.documents.end
+            or self._may_lead(request)
             or any(log.counted < 0 or log.end != raw.written(log.log) for log in request.logs)
         )
 
@@ -195,7 +214,10 @@ class Followers:
                 raise NotLeader("this broker stopped to lead its group; ask the others")
             parts.append(self._part(log, said, min(request.bytes_max, FOLLOW_BYTES_MAX)))
         documents = self.documents.after(request.documents, FOLLOW_BYTES_MAX)
-        return FollowAnswer(request.epoch, parts, documents)
+        lead = self._may_lead(request)
+        self.has_said_to_lead |= lead
+        leaves = lead and self.succession is not None and self.succession.leaves
+        return FollowAnswer(request.epoch, parts, documents, lead, leaves)
 
     def _part(self, log: LogEnd, said: Send | Parted, bytes_max: int) -> LogPart:
         if isinstance(said, Parted):
@@ -262,6 +284,56 @@ class Followers:
     def _send(self, connection: Connection, frame: Frame, answer: FollowAnswer) -> None:
         connection.answer(ResponseCode.OK, frame.correlation, encode(answer))
         connection.flush()
+
+    # The next leader.
+
+    def hand_over(self, to: str) -> str:
+        """Begins to hand over to a replica, or to the first one in sync where `to` is empty; returns its name.
+
+        Raises:
+            InvalidArgument: it is not in sync, or none is.
+        """
+        in_sync = sorted(one for one in self.leadership.confirmed if one != self._member.me)
+        chosen = [one for one in in_sync if to in {"", one.name}]
+        if not chosen:
+            named = ", ".join(one.name for one in in_sync) or "none"
+            raise InvalidArgument(
+                f"{to or 'a replica'} cannot lead now; in sync, besides the leader, is: {named}"
+            )
+        self._succeed(Succession(chosen[0], leaves=False))
+        return chosen[0].name
+
+    def begin_to_leave(self) -> bool:
+        """Begins to hand over because this broker stops; False: no replica is in sync."""
+        in_sync = sorted(one for one in self.leadership.confirmed if one != self._member.me)
+        if in_sync:
+            self._succeed(Succession(in_sync[0], leaves=True))
+        return bool(in_sync)
+
+    def _succeed(self, succession: Succession) -> None:
+        self.succession = succession
+        self.has_said_to_lead = self._offers = False
+        self._on_change()
+
+    def offer(self) -> None:
+        """Lets the next leader lead as soon as it has everything; nothing is written here any more."""
+        self._offers = True
+        self._wake()
+
+    def admit(self, code: int) -> None:
+        """Raises NotLeader for a client's request while this broker hands over."""
+        if self.succession is not None and code not in _WHILE_HANDING_OVER:
+            raise NotLeader(
+                f"this broker hands over to {self.succession.to.name}; ask again in a moment"
+            )
+
+    def _may_lead(self, request: FollowRequest) -> bool:
+        """Whether a replica is the next leader, and has everything."""
+        if not self._offers or self.succession is None:
+            return False
+        if self.succession.to != (request.member, request.store_id):
+            return False
+        return self._member.hand_over(self.succession.to) is not None
 
     # What is committed.
 

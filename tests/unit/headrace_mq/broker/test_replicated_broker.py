@@ -16,7 +16,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.record import GroupRecord, OutcomeUnknown, Proposal
 from headrace_mq.cluster.records.memory import MemoryRecord
-from headrace_mq.errors import MessageQueueError
+from headrace_mq.errors import InvalidArgument, MessageQueueError
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
 
@@ -114,6 +114,67 @@ async def test_a_replica_takes_over_when_its_leader_stops(group: Group) -> None:
     assert await end_of(group) == 4
 
 
+async def trio(group: Group) -> list[ReplicatedBroker]:
+    """Three brokers in sync; the first one leads."""
+    brokers = [await group.add("a")]
+    await group.leader()
+    brokers += [await group.add(name) for name in "bc"]
+    await group.until_in_sync(3)
+    return brokers
+
+
+async def test_a_replica_leads_when_the_leader_is_asked_to_hand_over(group: Group) -> None:
+    _, _, last = await trio(group)
+    await send(group, b"1")
+    async with AdminClient(group.address) as admin:
+        assert await admin.hand_over(last.address) == last.address
+    record = group.record._record
+    assert record is not None
+    async with asyncio.timeout(30):
+        while await group.leader() is not last:
+            await asyncio.sleep(0)
+    await send(group, b"2")
+    assert await end_of(group) == 2
+    # Nothing was lost or taken out: the old leader is a replica in sync.
+    await group.until_in_sync(3)
+
+
+async def test_only_a_replica_in_sync_is_handed_over_to(group: Group) -> None:
+    first, second, _ = await trio(group)
+    async with AdminClient(group.address) as admin:
+        for name in ("h:1", first.address):
+            with pytest.raises(InvalidArgument, match=second.address):
+                await admin.hand_over(name)
+    assert await group.leader() is first
+
+
+async def test_a_broker_without_a_group_hands_nothing_over(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    store = StoreSettings(directory=tmp_path / "lone")
+    broker = Broker(BrokerSettings(store=store, port=free_port()))
+    await broker.start()
+    async with AdminClient(broker.address) as admin:
+        with pytest.raises(InvalidArgument, match="--record"):
+            await admin.hand_over()
+    await broker.aclose()
+
+
+async def test_a_leader_goes_on_if_no_other_one_leads_in_time(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{ReplicatedBroker.__module__}.HAND_OVER_MS_MAX", 100)
+    first, _, _ = await trio(group)
+    group.record.is_away = True
+    async with AdminClient(group.address) as admin:
+        await admin.hand_over()
+    # Refused while it hands over, accepted after.
+    await send(group, b"1")
+    group.record.is_away = False
+    assert await end_of(group) == 1
+    assert await group.leader() is first
+
+
 async def test_a_leader_goes_on_while_the_record_is_away(group: Group) -> None:
     await group.add("a")
     await group.leader()
@@ -208,6 +269,8 @@ async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_tim
     group.record.propose = away  # type: ignore[method-assign]  # as a database that does not answer
     group.record.is_away = True
     await group.stop(first)
+    # The one that stopped may have asked it to lead.
+    proposals.clear()
     begin = time.monotonic()
     async with asyncio.timeout(30):
         while len(proposals) < 6:

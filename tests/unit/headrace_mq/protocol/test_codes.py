@@ -46,6 +46,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "BROKER_STATUS": 65,
         "SET_GROUP": 66,
         "FOLLOW": 115,
+        "HAND_OVER": 116,
         "SET_USER": 120,
         "SET_PASSWORD": 121,
         "LIST_USERS": 122,

@@ -1,13 +1,20 @@
-"""`headrace cluster status` shows the record of a group, and says what to do where there is none."""
+"""`headrace cluster` shows the record of a group, lets another broker lead, and says what to do where there is none."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.cluster.record import Identity
 from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.errors import InvalidArgument
+from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
 
 def status(*arguments: str) -> Result:
@@ -36,3 +43,46 @@ def test_a_group_that_is_not_there_is_named(postgres_database: str) -> None:
     refused = status("--record", postgres_database, "--group", "other")
     assert "no group 'other'" in str(refused.exception)
     assert "start the first broker" in str(refused.exception)
+
+
+def switchover(url: str, broker: str, *arguments: str) -> Result:
+    return CliRunner().invoke(
+        _command_line(),
+        ["cluster", "switchover", "--record", url, "--broker", broker, *arguments],
+    )
+
+
+@pytest.fixture
+async def members(
+    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
+) -> AsyncIterator[list[ReplicatedBroker]]:
+    made: list[ReplicatedBroker] = []
+    for name in "ab":
+        settings = BrokerSettings(
+            store=StoreSettings(directory=tmp_path / name), port=free_port(),
+            group=GroupSettings(record=postgres_database),
+        )  # fmt: skip
+        made.append(ReplicatedBroker(settings))
+        await made[-1].start()
+        async with AdminClient(made[0].address) as admin:
+            await admin.describe()
+    yield made
+    for broker in made:
+        await broker.aclose()
+
+
+async def test_another_broker_leads_after_a_switchover(
+    members: list[ReplicatedBroker], postgres_database: str
+) -> None:
+    first, second = members
+    record = PostgresRecord(postgres_database, cluster="default", group="g1")
+    async with asyncio.timeout(30):
+        while len((await record.read()).in_sync) < 2:
+            await asyncio.sleep(0)
+    await record.aclose()
+    both = f"{first.address},{second.address}"
+    switched = await asyncio.to_thread(switchover, postgres_database, both, "--to", second.address)
+    assert switched.exit_code == 0, switched.exception
+    assert switched.output.startswith(f"{second.address} leads in epoch ")
+    refused = await asyncio.to_thread(switchover, postgres_database, both, "--to", "h:1")
+    assert isinstance(refused.exception, InvalidArgument)

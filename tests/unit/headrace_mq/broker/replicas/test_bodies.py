@@ -23,6 +23,8 @@ def test_bodies_are_arrays_in_this_order() -> None:
         3,
         [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0, False, []]],
         [["topics.json", 5, b"{}", False]],
+        False,
+        False,
     ]
     assert decode(FollowAnswer, encode(answer)) == answer
 

@@ -10,7 +10,7 @@ from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS
 from headrace_mq.broker.replicas.followers import JOIN_MS_MAX, REPLICA_LAG_MS_MAX, Followers
 from headrace_mq.cluster.record import Identity
-from headrace_mq.errors import MalformedRequest, ResponseCode
+from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ONEWAY, Frame
@@ -121,6 +121,63 @@ async def test_a_busy_replica_counts_as_caught_up_by_the_moment_that_it_reached(
         await a.until(lambda end=end: a.logs.ends()["forever"] > end)  # type: ignore[misc]  # only what is used of it
         await b.step(followers)
         assert followers.lagging() == []
+
+
+async def test_the_next_leader_is_asked_to_lead_once_it_has_everything(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    assert followers.hand_over("") == b.me.name
+    followers.offer()
+    answer = await b.step(followers)
+    assert (answer.lead, followers.has_said_to_lead) == (False, False)
+    answer = await b.step(followers)
+    assert (answer.lead, answer.leaves, followers.has_said_to_lead) == (True, False, True)
+    assert followers.begin_to_leave()
+    # First this broker writes what it still has to write.
+    assert not (await b.step(followers)).lead
+    followers.offer()
+    answer = await b.step(followers)
+    assert (answer.lead, answer.leaves) == (True, True)
+
+
+async def test_a_question_that_waits_is_answered_when_its_replica_shall_lead(
+    places: list[Any], record: Any
+) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    b.ask(followers, wait_ms=500)
+    asked = b.caller.answers
+    followers.hand_over(b.me.name)
+    assert b.caller.answers == asked
+    followers.offer()
+    assert b.caller.answers == asked + 1
+    assert decode(FollowAnswer, b.caller.answer_body).lead
+
+
+async def test_clients_are_refused_while_the_leader_hands_over(
+    places: list[Any], record: Any
+) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    followers.admit(RequestCode.PRODUCE)
+    followers.hand_over("")
+    for code in (RequestCode.HELLO, RequestCode.FOLLOW):
+        followers.admit(code)
+    with pytest.raises(NotLeader, match=b.me.name):
+        followers.admit(RequestCode.PRODUCE)
+    followers.succession = None
+    followers.admit(RequestCode.PRODUCE)
+
+
+async def test_a_leader_without_a_replica_in_sync_hands_nothing_over(
+    places: list[Any], record: Any
+) -> None:
+    followers, _, b = await pair(places, record, together=False)
+    assert not followers.begin_to_leave()
+    with pytest.raises(InvalidArgument, match=r"in sync.*none"):
+        followers.hand_over(b.me.name)
+    assert followers.succession is None
 
 
 async def test_a_question_is_answered_when_its_time_is_over(places: list[Any], record: Any) -> None:

@@ -1,0 +1,149 @@
+"""
+A replica's connection to its leader: it asks, takes over what comes, and says what its disk has.
+
+    address refused ─▶ the leader's process is gone
+    connected ─▶ FOLLOW ─▶ answer ─▶ taken over ─▶ FOLLOW …  until the connection ends, or there is another leader
+                              └─▶ "lead now": the leader stops in order, or was asked to
+
+Used by `replicated_broker`; what comes is taken over by `Replica`.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from headrace_mq._net.address import BrokerAddress
+from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.replicas.bodies import FollowAnswer
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX
+from headrace_mq.broker.replicas.replica import Replica
+from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE
+from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
+from headrace_mq.cluster.frames import HandOver
+from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.record import Proposal
+from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
+
+__all__ = ["Conversation"]
+
+# How long one attempt to reach the leader may take; it is repeated until the lease is over.
+_REACH_MS = 500
+_RECONNECT_MS = (20, 100)
+
+_log = get_logger(__name__)
+
+
+class Conversation:
+    """What a replica and its leaders say, one leader after the other.
+
+    Args:
+        replica: of this broker.
+        clock: the time.
+        address_of: what to connect to for a leader's name.
+        pause: waits for so many milliseconds, or until something changed.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        clock: Clock,
+        address_of: Callable[[str], BrokerAddress],
+        pause: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._replica = replica
+        self._clock = clock
+        self._address_of = address_of
+        self._pause = pause
+        # What is wrong, so that it is said once.
+        self._trouble = ""
+
+    async def follow(
+        self, leader: str, member: ClusterMember, patience: Patience, goes_on: Callable[[], bool]
+    ) -> Proposal | None:
+        """Follows a leader until its connection ends, or `goes_on` says no.
+
+        Args:
+            leader: its name.
+            member: of this broker.
+            patience: with this leader.
+            goes_on: whether it still is the one to follow.
+
+        Returns the proposal to lead, if the leader asked for that; else None.
+
+        Raises:
+            MessageQueueError: the store cannot be used.
+        """
+        if await _is_refused(leader):
+            patience.refused()
+            return None
+        link = Link(
+            str(self._address_of(leader)),
+            client_id=str(uuid.uuid4()),
+            settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS),
+            software=REPLICA_SOFTWARE,
+        )
+        proposal: Proposal | None = None
+        try:
+            await link.start(_REACH_MS)
+            _log.info("following", leader=leader, epoch=member.epoch)
+            self._replica.on_synced = lambda: self._say_durable(link, member)
+            while proposal is None and goes_on():
+                proposal = await self._ask(link, member, patience)
+        except (MessageQueueError, TimeoutError) as error:
+            if not self._replica.is_open:
+                raise
+            await self._wait(leader, error)
+        finally:
+            self._replica.on_synced = None
+            await link.aclose()
+            # The log ends where its bytes are on the disk before a leader's epoch may begin there.
+            with suppress(StoreReadOnly):
+                await self._replica.until_synced()
+        return proposal
+
+    async def _ask(self, link: Link, member: ClusterMember, patience: Patience) -> Proposal | None:
+        if not link.is_up:
+            raise ConnectionLost("the connection ended")
+        question = encode(self._replica.question(member))
+        # At once, because the loop may be about to wait for the disk.
+        body = await link.request(RequestCode.FOLLOW, question, timeout_ms=LEASE_MS, at_once=True)
+        patience.heard(self._clock.monotonic_ms())
+        answer = decode(FollowAnswer, body)
+        await self._replica.take(member, answer)
+        await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
+        self._trouble = ""
+        if answer.lead:
+            return member.on_hand_over(HandOver(answer.epoch, answer.leaves))
+        return None
+
+    def _say_durable(self, link: Link, member: ClusterMember) -> None:
+        link.tell(RequestCode.FOLLOW, encode(self._replica.question(member)))
+
+    async def _wait(self, leader: str, error: Exception) -> None:
+        """Says once why this broker cannot follow, and waits before it tries again."""
+        is_lost = isinstance(error, ConnectionLost | NotLeader)
+        trouble = str(error) or "the disk took no bytes in time; make room, or replace it"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log = _log.info if is_lost else _log.error
+            log("this broker does not follow its leader now", leader=leader, reason=trouble)
+        await self._pause(_RECONNECT_MS[0] if is_lost else RENEW_MS)
+
+
+async def _is_refused(leader: str) -> bool:
+    """Whether the leader's machine says that no process listens there."""
+    host, port = BrokerAddress.parse(leader).places[0]
+    try:
+        async with asyncio.timeout(_REACH_MS / 1_000):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
