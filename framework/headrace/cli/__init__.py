@@ -45,6 +45,7 @@ from headrace.cli.queue import (
 from headrace.cli.sentences import sentence_of
 from headrace.cli.streams import prepare_streams
 from headrace.cli.tls_options import SecureGroup
+from headrace.cli.top import top
 
 __all__ = ["main"]
 
@@ -70,6 +71,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(token.commands, name="token")
     command_line.command("catalog")(catalog.catalog)
     command_line.command("doctor")(doctor.doctor)
+    command_line.command("top")(top.top)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")

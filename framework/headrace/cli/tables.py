@@ -7,8 +7,13 @@ is `-`. Each row is one line for a program that reads the output; a terminal fol
 
 import sys
 from collections.abc import Iterable, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
 
-__all__ = ["NOTHING", "print_table"]
+if TYPE_CHECKING:  # loaded by the functions that print
+    from rich.table import Table
+
+__all__ = ["NOTHING", "print_table", "table_lines"]
 
 NOTHING = "-"
 # Characters of a line that is not for a terminal; longer than any row.
@@ -20,25 +25,56 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
     Args:
         columns: the headings.
-        rows: with a cell for each column. An int is a number; None and empty text are nothing.
+        rows: with a cell for each column. An int is a number, and so is a float, with one decimal; None and empty text
+            are nothing.
     """
     from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(highlight=False, markup=False, width=width).print(_table(columns, rows))
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], width: int) -> list[str]:
+    """Returns a table as lines of plain text, one for each row, for what draws them itself.
+
+    Args:
+        columns: the headings.
+        rows: as for `print_table`.
+        width: of a line, in characters; cells that are too wide end with an ellipsis.
+    """
+    from rich.console import Console
+
+    text = StringIO()
+    console = Console(file=text, highlight=False, markup=False, width=width, color_system=None)
+    console.print(_table(columns, rows, fold=False))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True
+) -> "Table":
     from rich.table import Table
 
     held = list(rows)
     table = Table(box=None)
     for number, name in enumerate(columns):
-        numeric = any(isinstance(row[number], int) for row in held)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        numeric = any(isinstance(row[number], int | float) for row in held)
+        table.add_column(
+            name,
+            justify="right" if numeric else "left",
+            overflow="fold" if fold else "ellipsis",
+            no_wrap=not fold,
+        )
     for row in held:
         table.add_row(*map(_text, row))
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(highlight=False, markup=False, width=width).print(table)
+    return table
 
 
 def _text(cell: object) -> str:
     if isinstance(cell, int):
         return f"{cell:,}"
+    if isinstance(cell, float):
+        return f"{cell:,.1f}"
     # In one line: a name with a line feed in it must not look like another row.
     text = "" if cell is None else str(cell).replace("\r", "\\r").replace("\n", "\\n")
     return text or NOTHING

@@ -25,6 +25,7 @@ __all__ = [
     "FLAG_ONEWAY",
     "FRAME_HEADER_BYTES",
     "PROTOCOL_VERSION",
+    "REPLICA_SOFTWARE",
     "Frame",
     "FrameReader",
     "encode_frame",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
+# What a replica calls itself in its HELLO to the leader of its group.
+REPLICA_SOFTWARE = "headrace replica"
 FRAME_HEADER_BYTES = 16
 FLAG_ANSWER = 1
 FLAG_ONEWAY = 2

@@ -70,6 +70,11 @@ class Deployment:
             "broker", "--data", str(self.folder / data), "--port", str(port), *options
         )
 
+    def broker_again(self, data: str = "broker") -> "subprocess.Popen[str]":
+        """Starts the last broker again, at its address."""
+        port = self.address.rpartition(":")[2]
+        return self._start("broker", "--data", str(self.folder / data), "--port", port)
+
     def application(self, path: str, *options: str) -> "subprocess.Popen[str]":
         """Starts an application."""
         return self._start("run", path, "--broker", self.address, *options)

@@ -6,11 +6,12 @@ Used by the command; uses `AdminClient` with requests that only read, and which 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.cli.doctor.broker_rules import BrokerFacts, PlaceFacts, PlaceKind
 from headrace.cli.doctor.cluster_rules import ClusterFacts
+from headrace.cli.questions import Questions
 
 if TYPE_CHECKING:
     from headrace_mq._net.address import BrokerAddress
@@ -30,8 +31,6 @@ _LETTER_GROUPS_MAX: Final = 50
 _LETTERS_MAX: Final = 1_000
 _LETTERS: Final = "%DLQ%"
 _FOREVER: Final = "forever"
-
-T = TypeVar("T")
 
 
 async def look_at_places(address: "BrokerAddress") -> list[PlaceFacts]:
@@ -125,40 +124,30 @@ class _Questions:
 
     def __init__(self, admin: "AdminClient") -> None:
         self._admin = admin
-        self._denied: dict[str, None] = {}
+        self._questions = Questions(admin)
 
     async def ask_all(self) -> BrokerFacts:
         """Returns all that may be read."""
         status, ahead_ms, unsure_ms = await self._clock()
-        topics = await self._may(self._admin.topics(), None)
-        groups: list[Any] = await self._may(self._admin.groups(), [])
-        kept = [one for one in topics or () if one.retention == _FOREVER]
+        topics, forever = await self._questions.queues(lambda one: one.retention == _FOREVER)
+        groups: list[Any] = await self._questions.may(self._admin.groups(), [])
         return BrokerFacts(
             status=status,
             ahead_ms=ahead_ms,
             unsure_ms=unsure_ms,
             topics=topics,
-            forever=await self._may(self._admin.queues(kept), []),
+            forever=forever,
             groups=groups,
-            oldest_ms=await self._oldest(groups),
+            oldest_ms=await self._questions.oldest(groups, GROUPS_AGED_MAX),
             letters=await self._letters([one.topic for one in topics or ()]),
-            denied=tuple(self._denied),
+            denied=self._questions.denied,
         )
-
-    async def _may(self, asked: Awaitable[T], otherwise: T) -> T:
-        from headrace_mq.errors import NotPermitted
-
-        try:
-            return await asked
-        except NotPermitted as error:
-            self._denied[str(error)] = None
-            return otherwise
 
     async def _clock(self) -> tuple[Any, int, int]:
         best: tuple[Any, int, int] | None = None
         for _ in range(_CLOCK_LOOKS):
             before_ns = time.time_ns()
-            status = await self._may(self._admin.status(), None)
+            status = await self._questions.may(self._admin.status(), None)
             after_ns = time.time_ns()
             if status is None:
                 return None, 0, 0
@@ -170,30 +159,6 @@ class _Questions:
         assert best is not None, "asked at least once"
         return best
 
-    async def _oldest(self, groups: Iterable[Any]) -> dict[str, int]:
-        from headrace_mq.errors import GroupNotFound, TopicNotFound
-
-        found = {}
-        behind = sorted(
-            (one for one in groups if one.commits and one.lag), key=lambda one: -one.lag
-        )
-        for one in behind[:GROUPS_AGED_MAX]:
-            try:
-                group = await self._may(self._admin.group(one.group), None)
-                if group is None:
-                    break
-                lag = await self._may(self._admin.lag(one.group, group.topics), None)
-            except (GroupNotFound, TopicNotFound):  # gone meanwhile
-                continue
-            if lag is None:
-                break
-            oldest_ms = min(
-                (each.oldest_stored_at_ms for each in lag.queues if each.lag), default=0
-            )
-            if oldest_ms:
-                found[one.group] = max(0, lag.now_ms - oldest_ms)
-        return found
-
     async def _letters(self, topics: Iterable[str]) -> dict[str, int]:
         from headrace_mq.errors import TopicNotFound
 
@@ -203,7 +168,7 @@ class _Questions:
             group = topic.removeprefix(_LETTERS)
             asked = self._admin.dead_letters(group, limit=_LETTERS_MAX, unsent=True)
             try:
-                letters: list[Any] = await self._may(asked, [])
+                letters: list[Any] = await self._questions.may(asked, [])
             except TopicNotFound:  # gone meanwhile
                 continue
             if letters:

@@ -20,7 +20,6 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX
 from headrace_mq.broker.replicas.replica import Replica
-from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
@@ -28,6 +27,7 @@ from headrace_mq.cluster.record import Proposal
 from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import REPLICA_SOFTWARE
 
 __all__ = ["Conversation"]
 

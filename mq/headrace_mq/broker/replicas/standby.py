@@ -16,12 +16,9 @@ from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import BrokerError, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
 
-__all__ = ["REPLICA_SOFTWARE", "Standby"]
-
-# What a replica calls itself to a broker that was elected and serves no clients yet.
-REPLICA_SOFTWARE = "headrace replica"
+__all__ = ["Standby"]
 
 _log = get_logger(__name__)
 

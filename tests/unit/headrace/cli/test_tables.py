@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.cli.tables import print_table
+from headrace.cli.tables import print_table, table_lines
 
 
 def test_a_row_is_one_line_in_a_pipe_and_numbers_are_grouped(
@@ -43,4 +43,20 @@ def test_no_other_module_prints_a_table() -> None:
         for path in folder.rglob("*.py")
         if re.search(r"rich\.(table|columns|console)", path.read_text("utf-8"))
     }
-    assert others == {"tables.py"}
+    # The screen draws lines that it gets from here.
+    assert others == {"tables.py", "screen.py"}
+
+
+def test_a_float_has_one_decimal_and_stands_to_the_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("rate",), [(1_234.56,), (0.0,)])
+    assert capsys.readouterr().out.splitlines()[1:] == [" 1,234.6 ", "     0.0 "]
+
+
+def test_the_lines_of_a_table_are_one_for_each_row() -> None:
+    lines = table_lines(("name", "count"), [("x" * 99, 7), ("y", None)], 20)
+    assert len(lines) == 3
+    assert [len(line) <= 20 for line in lines] == [True] * 3
+    assert "…" in lines[1]
+    assert lines[2].split() == ["y", "-"]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from headrace.cli.doctor.broker_look import (
+    _kind,
     look_at_broker,
     look_at_cluster,
     look_at_place,
@@ -15,6 +16,7 @@ from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
 from headrace_mq.cluster.record import Identity
 from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.errors import LoginFailed, NotLeader, TlsFailed, UnsupportedVersion
 from headrace_mq.testing.clock import ManualClock
 from headrace_mq.testing.embedded import broker
 
@@ -42,6 +44,20 @@ async def test_a_name_that_is_no_address_and_a_host_that_is_none_are_silent(
 ) -> None:
     assert (await look_at_place(address, "strange")).kind == "silent"
     assert (await look_at_place(address, "no.such.host.invalid:1")).kind == "silent"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NotLeader("a replica"), "replica"),
+        (LoginFailed("no"), "login"),
+        (UnsupportedVersion("other"), "version"),
+        (TlsFailed("unknown"), "tls"),
+        (ConnectionRefusedError("refused"), "silent"),
+    ],
+)
+def test_the_kind_of_an_answer_is_that_of_its_error(error: Exception, kind: str) -> None:
+    assert _kind(error) == kind
 
 
 async def test_a_broker_tells_what_it_holds(address: BrokerAddress) -> None:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from headrace_mq.broker.replicas.standby import REPLICA_SOFTWARE, Standby
+from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.errors import InvalidArgument, ResponseCode
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
 
 
 class Client:
