@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncpg import connect
 from sqlalchemy import make_url
 
 from headrace.errors import DefinitionError, SubjectKeysError
@@ -210,6 +211,29 @@ def test_a_server_that_is_away_is_an_outage_without_its_password(tmp_path: Path)
         keys.find("c-1")
     assert is_outage(raised.value)
     assert "secret" not in str(raised.value)
+    keys.close()
+
+
+async def test_a_connection_that_was_cut_is_an_outage_at_most_once(migrated_postgres: str) -> None:
+    keys = DatabaseKeys(migrated_postgres)
+    key = keys.make("c-1")
+    connection = await connect(migrated_postgres)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await connection.close()
+    outages: list[Exception] = []
+
+    def find() -> bytes | None:
+        try:
+            return keys.find("c-1")
+        except SubjectKeysError as error:
+            outages.append(error)
+            return None
+
+    assert (find() or find()) == key
+    assert all(map(is_outage, outages))
     keys.close()
 
 
