@@ -5,6 +5,7 @@ No answer is a server error, and each has a status, a media type and a body that
 """
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -13,6 +14,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from headrace.access.principal import Principal
+from headrace.access.tokens import new_token, token_line
 from headrace.gateway.server import serving
 from headrace.gateway.settings import GatewaySettings
 from samples.bank import app
@@ -23,19 +26,21 @@ SECONDS_MAX = 20
 EXAMPLES = 25
 
 
-def check_each_operation(url: str) -> list[str]:
-    """Sends generated requests to every operation; returns the operations."""
-    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=SECONDS_MAX)
+def check_each_operation(url: str, **headers: str) -> list[str]:
+    """Sends generated requests, all with these headers, to every operation; returns the operations."""
+    schema = schemathesis.openapi.from_url(
+        f"{url}/openapi.json", timeout=SECONDS_MAX, headers=dict(headers)
+    )
     schema.config.generation.update(modes=list(schemathesis.GenerationMode))
     seen = []
     for found in schema.get_all_operations():
         operation: APIOperation = found.ok()
         seen.append(operation.label)
-        check(url, operation)
+        check(url, operation, headers)
     return seen
 
 
-def check(url: str, operation: APIOperation) -> None:
+def check(url: str, operation: APIOperation, headers: dict[str, str]) -> None:
     """Sends generated requests to one operation."""
 
     @settings(
@@ -53,7 +58,9 @@ def check(url: str, operation: APIOperation) -> None:
         if {"after", "sort"} <= (case.query or {}).keys():
             # Made up: a page that is sorted by a field names both in its `after`.
             excluded.append(positive_data_acceptance)
-        answer = case.call_and_validate(base_url=url, timeout=SECONDS_MAX, excluded_checks=excluded)
+        answer = case.call_and_validate(
+            base_url=url, timeout=SECONDS_MAX, excluded_checks=excluded, headers=headers
+        )
         assert answer.status_code not in {500, 502}, answer.text
 
     send()
@@ -65,4 +72,16 @@ async def test_no_answer_is_an_error_of_the_server_or_undocumented() -> None:
         serving(app, bank, GatewaySettings(port=0, wait_ms=200, wait_ms_max=500)) as served,
     ):
         seen = await asyncio.to_thread(check_each_operation, f"http://{served.address}")
+    assert {"POST /commands/Deposit", "GET /results", "GET /projections/balances"} <= set(seen)
+
+
+async def test_a_gateway_that_asks_for_tokens_answers_as_its_document_says(tmp_path: Path) -> None:
+    token = new_token()
+    tokens = tmp_path / "tokens"
+    tokens.write_text(token_line(Principal("ann"), token))
+    settings = GatewaySettings(port=0, wait_ms=200, wait_ms_max=500, tokens=tokens)
+    async with app.run_local() as bank, serving(app, bank, settings) as served:
+        seen = await asyncio.to_thread(
+            check_each_operation, f"http://{served.address}", Authorization=f"Bearer {token}"
+        )
     assert {"POST /commands/Deposit", "GET /results", "GET /projections/balances"} <= set(seen)
