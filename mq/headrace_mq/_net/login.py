@@ -1,33 +1,46 @@
 """
-The client's side of a login: the password from its file, and SCRAM-SHA-256.
+The client's side of a login: a password or a key from its file, and SCRAM-SHA-256 or a signature.
 
-The password is read for each connection, so a new one counts from the next connection on. It leaves this module
-only as a proof. Used by the link and by the blocking reader, each with its own way to wait for answers.
+The file is read for each connection, so a new one counts from the next connection on. What is in it leaves this module
+only as a proof. A file in PEM holds a key of Ed25519, any other one a password. Used by the link and by the blocking reader, each with its own way to wait for answers.
 """
 
 import os
+import secrets
 import stat
+from base64 import b64encode
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace_mq._net.address import ClientLogin
 from headrace_mq.errors import LoginFailed
-from headrace_mq.protocol.access import SCRAM, Credentials, Login, LoginAnswer
+from headrace_mq.protocol.access import (
+    ED25519,
+    SCRAM,
+    Credentials,
+    Login,
+    LoginAnswer,
+    key_greeting,
+    signed_by_key,
+)
 from headrace_mq.protocol.bodies import HelloAnswer
 
 if (
     TYPE_CHECKING
 ):  # loaded by those that log in: importing it takes as long as the rest of the client
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from pydantic import SecretStr
 
-__all__ = ["credentials_of", "login_steps", "read_password"]
+__all__ = ["credentials_of", "login_steps", "public_key_of", "read_password"]
 
 # RFC 7677 asks for at least as many; each takes half a microsecond, of the client alone.
 ROUNDS = 4_096
 # A broker that asks for more would keep the client at work for seconds.
 ROUNDS_MAX = 1_000_000
 PASSWORD_BYTES_MAX = 1_024
+_PEM = "-----BEGIN "
+_NONCE_BYTES = 32
 
 
 def read_password(file: Path) -> "SecretStr":
@@ -95,13 +108,76 @@ def login_steps(
             "this broker asks for a login: set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or add"
             " user=NAME&password_file=FILE to its address (tcp://HOST:PORT?… where it has no TLS)"
         )
-    if SCRAM not in hello.login:
+    if not {SCRAM, ED25519} & set(hello.login):
         raise LoginFailed(
-            f"this broker asks for {', '.join(hello.login)}, and this client knows {SCRAM} alone"
+            f"this broker asks for {', '.join(hello.login)}, and this client knows {SCRAM} and {ED25519}"
         )
+    password = read_password(login.password_file)
+    by_key = password.get_secret_value().startswith(_PEM)
+    mechanism = ED25519 if by_key else SCRAM
+    if mechanism not in hello.login:
+        raise LoginFailed(
+            f"this broker asks for {', '.join(hello.login)}, and {login.password_file} is for {mechanism}"
+        )
+    if by_key:
+        yield from _key_steps(login, _private_key(password, login.password_file))
+    else:
+        yield from _password_steps(login, password)
+
+
+def public_key_of(file: Path) -> bytes:
+    """Returns the public key in a file in PEM, or the one of the private key there.
+
+    Raises:
+        LoginFailed: there is no key of Ed25519, or a private key that others can read, too.
+        ModuleNotFoundError: cryptography is not installed.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        text = file.read_bytes()[:PASSWORD_BYTES_MAX]
+    except OSError as error:
+        raise LoginFailed(f"the key in {file} cannot be read: {error.strerror}") from None
+    if b"PUBLIC KEY" not in text:
+        return _private_key(read_password(file), file).public_key().public_bytes_raw()
+    try:
+        key = load_pem_public_key(text)
+    except ValueError:
+        raise _no_key(file) from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise _no_key(file)
+    return key.public_bytes_raw()
+
+
+def _private_key(pem: "SecretStr", file: Path) -> "Ed25519PrivateKey":
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ModuleNotFoundError:
+        raise LoginFailed("a login with a key needs pip install 'headrace[certificates]'") from None
+    try:
+        key = load_pem_private_key(pem.get_secret_value().encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise _no_key(file) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(file)
+    return key
+
+
+def _key_steps(login: ClientLogin, key: "Ed25519PrivateKey") -> Generator[Login, LoginAnswer, None]:
+    nonce = secrets.token_urlsafe(_NONCE_BYTES)
+    answer = yield Login(ED25519, key_greeting(login.user, nonce))
+    signature = key.sign(signed_by_key(login.user, nonce, answer.message))
+    yield Login(ED25519, b64encode(signature).decode())
+
+
+def _password_steps(
+    login: ClientLogin, password: "SecretStr"
+) -> Generator[Login, LoginAnswer, None]:
     from scramp import ScramClient, ScramException
 
-    password = read_password(login.password_file)
     try:
         client = ScramClient([SCRAM], login.user, password.get_secret_value())
         first = client.get_client_first()
@@ -120,6 +196,12 @@ def login_steps(
         client.set_server_final(answer.message)
     except (ScramException, ValueError, LookupError):
         raise _not_the_broker() from None
+
+
+def _no_key(file: Path) -> LoginFailed:
+    return LoginFailed(
+        f"{file} is no key of Ed25519 in PEM without a password; `headrace certificates key FILE` makes one"
+    )
 
 
 def _unusable() -> LoginFailed:

@@ -44,14 +44,16 @@ class UserAdministration(AdminConnection):
         *,
         roles: Sequence[str] = (),
         admin: bool = False,
+        key: bytes = b"",
     ) -> UserEntry:
         """Adds a user; durable.
 
         Args:
             name: as it logs in; without a password the whole subject of its certificate, `CN=reports,O=Bank`.
-            password: None for a user with a certificate.
+            password: None for a user with a certificate or a key.
             roles: whose rules hold for it, too.
             admin: whether it may do everything.
+            key: its public key of Ed25519, if it has one.
 
         Raises:
             InvalidArgument: there is a user of that name, or a value is out of its range.
@@ -60,7 +62,15 @@ class UserAdministration(AdminConnection):
         """
         made = [] if password is None else [credentials_of(password)]
         return await self._set(
-            SetUser("add", name, made, set_roles=True, roles=list(roles), admin=int(admin))
+            SetUser(
+                "add",
+                name,
+                made,
+                set_roles=True,
+                roles=list(roles),
+                admin=int(admin),
+                keys=[key] if key else [],
+            )
         )
 
     async def change_user(
@@ -73,6 +83,10 @@ class UserAdministration(AdminConnection):
                 "change", name, set_roles=roles is not None, roles=list(roles or ()), disabled=off
             )
         )
+
+    async def set_key(self, name: str, key: bytes) -> UserEntry:
+        """Sets the public key of a user, in place of the one it has; durable. Its connections end. Raises as `add_user`."""
+        return await self._set(SetUser("change", name, keys=[key]))
 
     async def remove_user(self, name: str) -> UserEntry:
         """Removes a user with its own rules; durable. Raises as `add_user`."""

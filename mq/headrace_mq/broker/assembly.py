@@ -138,7 +138,9 @@ def _let_users_in(state: BrokerState, book: UserBook) -> None:
         state.topics.create(CreateTopic(topic, 1))
     state.users = book
     now_ms = state.clock.monotonic_ms
-    state.logins = Logins[Connection](book.credentials, lambda: book.secret, now_ms)
+    state.logins = Logins[Connection](
+        book.credentials, lambda: book.secret, now_ms, book.public_key
+    )
 
 
 def _guard(state: BrokerState) -> None:

@@ -31,6 +31,7 @@ def add_user(
     *,
     roles: Sequence[str] = (),
     admin: bool = False,
+    key: bytes = b"",
     files: Files | None = None,
 ) -> UserEntry:
     """Adds a user to the folder of a broker, which is made if it is missing; durable.
@@ -38,9 +39,10 @@ def add_user(
     Args:
         directory: as in `headrace broker --data`.
         name: as it logs in, or the subject of its certificate.
-        password: None for a user with a certificate.
+        password: None for a user with a certificate or a key.
         roles: whose rules hold for it, too.
         admin: whether it may do everything.
+        key: its public key of Ed25519, if it has one.
         files: the file system.
 
     Raises:
@@ -65,7 +67,15 @@ def add_user(
         book.load()
         credentials = [] if password is None else [credentials_of(password)]
         entry = book.change(
-            SetUser("add", name, credentials, set_roles=True, roles=list(roles), admin=int(admin))
+            SetUser(
+                "add",
+                name,
+                credentials,
+                set_roles=True,
+                roles=list(roles),
+                admin=int(admin),
+                keys=[key] if key else [],
+            )
         )
         if new:  # else its first start would take the folder for one that lost this file
             made.write(KeptBroker(0))

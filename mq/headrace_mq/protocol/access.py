@@ -1,5 +1,5 @@
 """
-The bodies of login, users and permissions.
+The bodies of login, users and permissions, and what a key of a service signs.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults. A password never goes over the
 wire: a client proves that it knows it, and sends of a new one what the broker needs to check that proof.
@@ -7,11 +7,15 @@ wire: a client proves that it knows it, and sends of a new one what the broker n
 Used by both sides of the wire. Pure.
 """
 
+import re
+
 import msgspec
 
+from headrace_mq.errors import LoginFailed
 from headrace_mq.protocol.bodies import Body
 
 __all__ = [
+    "ED25519",
     "SCRAM",
     "Credentials",
     "ExplainAccess",
@@ -26,12 +30,20 @@ __all__ = [
     "SetUser",
     "UserEntry",
     "UsersAnswer",
+    "key_greeting",
+    "read_key_greeting",
+    "signed_by_key",
 ]
 
 # Of a yes or no: as it was.
 AS_IT_IS = -1
-# The one mechanism there is: RFC 7677.
+# The mechanism of passwords: RFC 7677.
 SCRAM = "SCRAM-SHA-256"
+# The mechanism of keys: a signature over two random numbers.
+ED25519 = "ED25519"
+# It begins what a key signs, so that a signature means nothing elsewhere.
+_SIGNED = "headrace login 1"
+_GREETING = re.compile(r"r=([A-Za-z0-9_-]{32,64}),n=(.+)", re.DOTALL)
 
 
 class Login(Body, frozen=True):
@@ -46,6 +58,24 @@ class LoginAnswer(Body, frozen=True):
 
     message: str
     done: bool = False
+
+
+def key_greeting(user: str, nonce: str) -> str:
+    """Returns a client's first message in the exchange of a key; the broker answers with its own random number."""
+    return f"r={nonce},n={user}"
+
+
+def read_key_greeting(message: str) -> tuple[str, str]:
+    """Returns the user and the random number of a client's first message. Raises LoginFailed: it is none."""
+    found = _GREETING.fullmatch(message)
+    if found is None:
+        raise LoginFailed("this is no first message of a login with a key")
+    return found[2], found[1]
+
+
+def signed_by_key(user: str, client_nonce: str, broker_nonce: str) -> bytes:
+    """Returns what a key signs to log in; both random numbers are in it, so no signature fits twice."""
+    return "\0".join((_SIGNED, client_nonce, broker_nonce, user)).encode()
 
 
 class Credentials(Body, frozen=True):
@@ -65,6 +95,7 @@ class SetUser(Body, frozen=True):
 
     `credentials` has one entry, or none: a user then keeps its own, and a new one has only its certificate.
     With `set_roles` the `roles` replace those it has. `admin` and `disabled` are 1, 0, or -1: as it is.
+    `keys` has one public key of Ed25519, or none: a user then keeps its own.
     """
 
     kind: str
@@ -74,6 +105,7 @@ class SetUser(Body, frozen=True):
     roles: list[str] = msgspec.field(default_factory=list)
     admin: int = AS_IT_IS
     disabled: int = AS_IT_IS
+    keys: list[bytes] = msgspec.field(default_factory=list)
 
 
 class SetPassword(Body, frozen=True):
@@ -91,6 +123,7 @@ class UserEntry(Body, frozen=True):
     admin: bool
     disabled: bool
     password: bool
+    key: bool = False
 
 
 class UsersAnswer(Body, frozen=True):

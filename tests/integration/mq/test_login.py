@@ -1,12 +1,15 @@
 """A broker with a login, and every kind of client: who gets in, what they may do, and when that ends."""
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
@@ -20,6 +23,7 @@ from headrace_mq import (
     TransactionalProducer,
 )
 from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.login import public_key_of
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.users.logins import FAILURES_MAX
 from headrace_mq.errors import (
@@ -329,3 +333,40 @@ async def test_users_and_rules_hold_across_a_restart(tmp_path: Path) -> None:
             await admin.topics()
             with pytest.raises(NotPermitted):
                 await admin.delete_queues("none")
+
+
+async def test_a_service_logs_in_with_its_key_wherever_a_password_file_stands(
+    door: Door, tmp_path: Path
+) -> None:
+    file, private = tmp_path / "bank.key", Ed25519PrivateKey.generate()
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.touch(mode=0o600)
+    file.write_bytes(pem)
+    async with AdminClient(door.of("root")) as root:
+        await root.add_user("bank", None, key=public_key_of(file))
+        for action, resource in (
+            ("publish", "topic:t"),
+            ("create", "topic:t"),
+            ("read", "topic:t"),
+        ):
+            await root.set_rule("bank", action, resource, allows=True)
+        bank = f"tcp://{door.broker.address}?user=bank&password_file={file}"
+        async with Producer(bank, ProducerSettings(**QUICK)) as producer:
+            await producer.send(Message(topic="t", body=b"x"))
+
+        def read() -> int:
+            with BlockingReader(bank) as reader:
+                return sum(one.end for one in reader.ranges(["t"]))
+
+        assert await asyncio.to_thread(read) == 1
+        await root.set_key("bank", Ed25519PrivateKey.generate().public_key().public_bytes_raw())
+        with pytest.raises(LoginFailed, match="does not let 'bank' in"):
+            await AdminClient(bank).start()
+        found = await root.audit(100, chosen=lambda one: one.is_about("bank"))
+    told = [(one.action, one.outcome, one.detail.partition(" ")[2]) for one in found]
+    assert ("set_user", "done", "key") in told
+    assert ("login", "done", "a key") in told
+    assert any(one[:2] == ("login", "failed") for one in told)
+    assert base64.b64encode(private.private_bytes_raw()) not in b"".join(
+        one.encode() for one in found
+    )

@@ -1,4 +1,4 @@
-"""`headrace certificates`: certificates to try TLS out, where you have no authority of your own yet."""
+"""`headrace certificates`: certificates to try TLS out, where you have no authority of your own yet, and keys of services."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -68,6 +68,39 @@ def make(
     )
 
 
+@commands.command()
+def key(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Where the key goes; FILE.pub has its public part."),
+    ],
+) -> None:
+    """Make a key with which a service logs in to a broker, in place of a password. Existing files stay as they are."""
+    public = file.with_name(f"{file.name}.pub")
+    there = [one for one in (file, public) if one.exists()]
+    if there:
+        raise HeadraceError(f"{there[0]} exists; name another file, or remove it")
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError as error:
+        raise _missing() from error
+    made, pem = Ed25519PrivateKey.generate(), serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    info = serialization.PublicFormat.SubjectPublicKeyInfo
+    for path, content in (
+        (file, made.private_bytes(pem, *plain)), (public, made.public_key().public_bytes(pem, info)),
+    ):  # fmt: skip
+        with open_new(path, "xb") as opened:
+            opened.write(content)
+    typer.echo(f"{file} is the key, which stays with the service; give {public} to the broker:")
+    typer.echo(f"headrace user add NAME --key {public}")
+
+
+def _missing() -> ExtraMissing:
+    return ExtraMissing("cryptography is not installed; pip install 'headrace[certificates]'")
+
+
 def _made(hosts: list[str], client: str) -> dict[str, bytes]:
     """Returns the files' contents by their names."""
     try:
@@ -75,9 +108,7 @@ def _made(hosts: list[str], client: str) -> dict[str, bytes]:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
     except ImportError as error:
-        raise ExtraMissing(
-            "cryptography is not installed; pip install 'headrace[certificates]'"
-        ) from error
+        raise _missing() from error
     keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "server", "client")}
     ca = _signed("Headrace, to try it out", keys["ca"], keys["ca"], issuer=None)
     made = {

@@ -12,6 +12,7 @@ import typer
 from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, print_json, quiet
 from headrace.cli.tables import print_table
+from headrace.errors import ExtraMissing
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from pydantic import SecretStr
@@ -56,19 +57,33 @@ def add(
             help="The user has no password: NAME is the subject of its certificate, CN=reports,O=Bank.",
         ),
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="The user, a service, has no password: it logs in with the key whose public part is in FILE.",
+        ),
+    ] = None,
     new_password_file: NewPassword = None,
     data: Data = None,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Add a user. Make the first administrator with --admin and --data, before you start the broker."""
-    password = None if certificate else _new_password(new_password_file)
+    if certificate and key is not None:
+        raise typer.BadParameter("use --certificate or --key, not both")
+    public = b"" if key is None else _public_key(key)
+    password = None if certificate or public else _new_password(new_password_file)
     if data is not None:
         from headrace_mq.broker.stopped_broker import add_user
 
         quiet()
-        entry = add_user(data, name, password, roles=role or (), admin=admin)
+        entry = add_user(data, name, password, roles=role or (), admin=admin, key=public)
     else:
-        entry = ask(broker, lambda it: it.add_user(name, password, roles=role or (), admin=admin))
+        entry = ask(
+            broker,
+            lambda it: it.add_user(name, password, roles=role or (), admin=admin, key=public),
+        )
     _tell(entry)
 
 
@@ -82,6 +97,18 @@ def password(
     """Change a password: your own, or as an administrator that of another. Other connections of the user end."""
     chosen = _new_password(new_password_file)
     _tell(ask(broker, lambda admin: admin.set_password(name, chosen)))
+
+
+@commands.command()
+def key(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new key, or its public part.")],
+    *,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Set the key of a user, in place of the one it has. Its connections end."""
+    public = _public_key(file)
+    _tell(ask(broker, lambda admin: admin.set_key(name, public)))
 
 
 @commands.command()
@@ -132,13 +159,25 @@ def _new_password(file: Path | None) -> "SecretStr":
     return SecretStr(typer.prompt("New password", hide_input=True, confirmation_prompt=True))
 
 
+def _public_key(file: Path) -> bytes:
+    from headrace_mq._net.login import public_key_of
+
+    try:
+        return public_key_of(file)
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(
+            "a user with a key needs cryptography: pip install 'headrace[certificates]'"
+        ) from error
+
+
 def _tell(entry: "UserEntry") -> None:
     roles = f", roles {' '.join(entry.roles)}" if entry.roles else ""
     typer.echo(f"{entry.name}: {_state(entry) or 'user'}, logs in with a {_proof(entry)}{roles}")
 
 
 def _proof(entry: "UserEntry") -> str:
-    return "password" if entry.password else "certificate"
+    proofs = [name for name in ("password", "key") if getattr(entry, name)]
+    return " or a ".join(proofs) or "certificate"
 
 
 def _state(entry: "UserEntry") -> str:

@@ -16,7 +16,7 @@ from headrace_mq.errors import (
     UnsupportedVersion,
 )
 from headrace_mq.message import check_topic
-from headrace_mq.protocol.access import SCRAM
+from headrace_mq.protocol.access import ED25519, SCRAM
 from headrace_mq.protocol.bodies import (
     GroupAnswer,
     Heartbeat,
@@ -95,7 +95,7 @@ def hello(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
             connection, "login", "done", resource=f"user:{subject}", detail="with a certificate"
         )
     else:
-        login = [SCRAM]
+        login = [SCRAM, ED25519]
     limit = state.settings.frame_bytes_max
     return (encode(HelloAnswer(state.address, PROTOCOL_VERSION, state.epoch, limit, login)),)
 

@@ -18,6 +18,7 @@ from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import InvalidArgument, LoginFailed, NameTaken, NotPermitted, Throttled
 from headrace_mq.protocol.access import (
     AS_IT_IS,
+    ED25519,
     ExplainAccess,
     Explanation,
     ListRules,
@@ -67,7 +68,8 @@ def login(state: BrokerState, connection: Connection, frame: Frame) -> tuple[byt
         audit.note(connection, "login", "failed", resource=resource, detail=str(error))
         raise
     if found.user:
-        audit.note(connection, "login", "done", resource=f"user:{found.user}")
+        proof = "with a key" if request.mechanism == ED25519 else "with a password"
+        audit.note(connection, "login", "done", resource=f"user:{found.user}", detail=proof)
     return (encode(found.answer),)
 
 
@@ -84,6 +86,7 @@ def set_user(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
     touches_admin = request.admin == 1 or (theirs is not None and theirs.is_admin)
     changes = [
         *(["password"] if request.credentials else []),
+        *(["key"] if request.keys else []),
         *([f"roles={','.join(request.roles)}"] if request.set_roles else []),
         *(
             f"{name}={value}"
@@ -100,7 +103,7 @@ def set_user(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
         if touches_admin and not (mine is not None and mine.is_admin):
             raise NotPermitted("only an administrator makes, changes or removes administrators")
         entry = book.change(request)
-    ended = request.kind == "remove" or entry.disabled or bool(request.credentials)
+    ended = request.kind == "remove" or entry.disabled or bool(request.credentials or request.keys)
     _take_effect(state, connection, request.name if ended else "")
     return (encode(UsersAnswer([entry])),)
 
@@ -124,7 +127,7 @@ def set_password(state: BrokerState, connection: Connection, frame: Frame) -> tu
         )  # fmt: skip
     if book.credentials(request.name) is None:
         raise InvalidArgument(
-            f"{request.name!r} logs in with a certificate and has no password; an administrator may give it one"
+            f"{request.name!r} logs in without a password; an administrator may give it one"
         )
     with _audit(state).noting(
         connection, "set_password", resource=f"user:{request.name}", detail="its own"

@@ -1,11 +1,16 @@
 """
-Logins with SCRAM-SHA-256: the exchange, and what stops those who guess.
+Logins with SCRAM-SHA-256 or a key of Ed25519: the exchange, and what stops those who guess.
 
     client                                    broker
       │ ── LOGIN: name, random number ──────▶ │  finds salt and keys; of an unknown name it makes some up
       │ ◀─ salt, rounds, both numbers ─────── │
       │ ── LOGIN: proof of the password ────▶ │  a few hashes; the client hashes 4,096 times
       │ ◀─ proof that the broker knows it ─── │
+
+    client                                    broker
+      │ ── LOGIN: name, random number ──────▶ │
+      │ ◀─ another random number ──────────── │
+      │ ── LOGIN: signature of both ────────▶ │  checks it by the user's key; of an unknown name it makes one up
 
 An unknown name goes the same way and takes the same time, and fails at the end. After `FAILURES_MAX` failures a
 name is locked for the address they came from; the same name gets in from other addresses, so no one can lock
@@ -18,8 +23,15 @@ import hmac
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from headrace_mq.broker.users.key_exchange import KeyExchange
 from headrace_mq.errors import InvalidArgument, LoginFailed
-from headrace_mq.protocol.access import SCRAM, Credentials, Login, LoginAnswer
+from headrace_mq.protocol.access import (
+    ED25519,
+    SCRAM,
+    Credentials,
+    Login,
+    LoginAnswer,
+)
 
 __all__ = ["FAILURES_MAX", "LOCKED_MS", "WATCHED_MAX", "LoggedIn", "Logins"]
 
@@ -65,6 +77,7 @@ class Logins(Generic[C]):
         credentials: finds what a user's proof is checked by.
         secret: makes up what unknown users have.
         now_ms: tells the time.
+        public_key: finds what a user's signature is checked by; empty where there is none.
 
     Attributes:
         named: whom the last message was about, as far as it said; for the audit of a failure.
@@ -76,13 +89,15 @@ class Logins(Generic[C]):
         credentials: Callable[[str], Credentials | None],
         secret: Callable[[], bytes],
         now_ms: Callable[[], int],
+        public_key: Callable[[str], bytes] = lambda _: b"",
     ) -> None:
         self._credentials = credentials
+        self._public_key = public_key
         self._secret = secret
         self._now_ms = now_ms
         self.named = ""
         self.refused = 0
-        self._exchanges: dict[C, _Exchange] = {}
+        self._exchanges: dict[C, _Exchange | KeyExchange] = {}
         self._failures: dict[tuple[str, str], _Failures] = {}
 
     def step(self, connection: C, host: str, request: Login) -> LoggedIn:
@@ -100,13 +115,16 @@ class Logins(Generic[C]):
             raise
 
     def _step(self, connection: C, host: str, request: Login) -> LoggedIn:
-        if request.mechanism != SCRAM:
-            raise InvalidArgument(f"this broker knows the login {SCRAM} alone")
+        if request.mechanism not in {SCRAM, ED25519}:
+            raise InvalidArgument(f"this broker knows the logins {SCRAM} and {ED25519}")
         if len(request.message) > MESSAGE_CHARACTERS_MAX:
-            raise LoginFailed("this is no message of SCRAM-SHA-256; it is too long")
+            raise LoginFailed("this is no message of a login; it is too long")
         exchange = self._exchanges.pop(connection, None)
         if exchange is None:
-            return LoggedIn(LoginAnswer(self._begin(connection, host, request.message)))
+            begin = self._begin if request.mechanism == SCRAM else self._begin_by_key
+            return LoggedIn(LoginAnswer(begin(connection, host, request.message)))
+        if isinstance(exchange, KeyExchange):
+            return self._end_by_key(exchange, host, request.message)
         return self._end(exchange, host, request.message)
 
     def forget(self, connection: C) -> None:
@@ -144,6 +162,23 @@ class Logins(Generic[C]):
             raise _wrong(name) from None
         self._failures.pop((name, host), None)
         return LoggedIn(LoginAnswer(server.get_server_final(), done=True), name)
+
+    def _begin_by_key(self, connection: C, host: str, message: str) -> str:
+        begun = KeyExchange.begin(message)
+        self.named = begun.name
+        self._require_unlocked(begun.name, host)
+        self._exchanges[connection] = begun
+        return begun.answer
+
+    def _end_by_key(self, exchange: KeyExchange, host: str, signature: str) -> LoggedIn:
+        name = self.named = exchange.name
+        self._require_unlocked(name, host)
+        seed = hmac.digest(self._secret(), f"key:{name}".encode(), "sha256")
+        if not exchange.is_proven(signature, self._public_key(name), seed):
+            self._note_failure(name, host)
+            raise _wrong(name)
+        self._failures.pop((name, host), None)
+        return LoggedIn(LoginAnswer("", done=True), name)
 
     def _made_up(self, name: str) -> Credentials:
         """The same at each attempt, and not to be told from those of a user that exists."""

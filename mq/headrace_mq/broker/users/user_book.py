@@ -37,7 +37,7 @@ _SALT_BYTES = 32
 
 
 class KeptUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One user as the file holds it; without a salt it has no password."""
+    """One user as the file holds it; without a salt it has no password, and without a key none."""
 
     salt: bytes = b""
     stored_key: bytes = b""
@@ -46,6 +46,7 @@ class KeptUser(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: tuple[str, ...] = ()
     admin: bool = False
     disabled: bool = False
+    public_key: bytes = b""
 
     def __repr__(self) -> str:
         return f"KeptUser(roles={self.roles}, admin={self.admin}, disabled={self.disabled})"
@@ -115,10 +116,15 @@ class UserBook:
             return None
         return Credentials(user.salt, user.stored_key, user.server_key, user.iterations)
 
+    def public_key(self, name: str) -> bytes:
+        """Returns what a signature of a user is checked by; empty where there is none."""
+        user = self._users.get(name)
+        return b"" if user is None or user.disabled else user.public_key
+
     def is_certified(self, subject: str) -> bool:
-        """Returns whether a certificate with this subject is a login: of a user without a password."""
+        """Returns whether a certificate with this subject is a login: of a user without a password and a key."""
         user = self._users.get(subject)
-        return user is not None and not user.disabled and not user.salt
+        return user is not None and not (user.disabled or user.salt or user.public_key)
 
     def change(self, request: SetUser) -> UserEntry:
         """Adds, changes or removes a user; durable.
@@ -228,6 +234,10 @@ def _changed(before: KeptUser, request: SetUser) -> KeptUser:
     for given in request.credentials[:1]:
         _check_credentials(given)
         changes = {name: getattr(given, name) for name in Credentials.__struct_fields__}
+    for key in request.keys[:1]:
+        if len(key) != _KEY_BYTES:
+            raise InvalidArgument(f"a public key of Ed25519 has {_KEY_BYTES} bytes, not {len(key)}")
+        changes["public_key"] = key
     if request.set_roles:
         changes["roles"] = _roles(request.roles)
     for name in ("admin", "disabled"):
@@ -258,4 +268,6 @@ def _check_credentials(given: Credentials) -> None:
 
 
 def _entry(name: str, user: KeptUser) -> UserEntry:
-    return UserEntry(name, list(user.roles), user.admin, user.disabled, bool(user.salt))
+    return UserEntry(
+        name, list(user.roles), user.admin, user.disabled, bool(user.salt), bool(user.public_key)
+    )

@@ -3,15 +3,30 @@
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from pydantic import SecretStr
 
 from headrace_mq._net.address import ClientLogin
-from headrace_mq._net.login import ROUNDS_MAX, credentials_of, login_steps, read_password
+from headrace_mq._net.login import (
+    ROUNDS_MAX,
+    credentials_of,
+    login_steps,
+    public_key_of,
+    read_password,
+)
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.errors import LoginFailed
-from headrace_mq.protocol.access import SCRAM, LoginAnswer
+from headrace_mq.protocol.access import ED25519, SCRAM, LoginAnswer
 from headrace_mq.protocol.bodies import HelloAnswer
 
+SERVICE = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
 OPEN = HelloAnswer("b", 1, 1, 1 << 20)
 GUARDED = HelloAnswer("b", 1, 1, 1 << 20, [SCRAM])
 
@@ -101,3 +116,49 @@ def test_no_traceback_has_the_password(file: Path) -> None:
         next(login_steps(ClientLogin("ann", file), GUARDED))
     assert "cil" not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    file = tmp_path / "bank.key"
+    made = SERVICE.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(made)
+    file.chmod(0o600)
+    return file
+
+
+def test_a_file_with_a_key_is_a_login_by_signature(key: Path) -> None:
+    public = public_key_of(key)
+    assert public == SERVICE.public_key().public_bytes_raw()
+    logins = Logins[int](lambda _: None, lambda: b"s", lambda: 0, {"bank": public}.__getitem__)
+    steps = login_steps(ClientLogin("bank", key), HelloAnswer("b", 1, 1, 1, [SCRAM, ED25519]))
+    final = steps.send(logins.step(1, "h", next(steps)).answer)
+    found = logins.step(1, "h", final)
+    assert (found.user, found.answer.done) == ("bank", True)
+    with pytest.raises(StopIteration):
+        steps.send(found.answer)
+
+
+def test_a_key_is_not_sent_to_a_broker_that_knows_passwords_alone(key: Path) -> None:
+    with pytest.raises(LoginFailed, match="is for ED25519"):
+        next(login_steps(ClientLogin("bank", key), GUARDED))
+
+
+def test_a_public_key_is_read_from_either_file_and_others_are_refused(key: Path) -> None:
+    public = key.with_suffix(".pub")
+    info = PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(SERVICE.public_key().public_bytes(Encoding.PEM, info))
+    assert public_key_of(public) == public_key_of(key)
+    public.write_bytes(
+        ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(Encoding.PEM, info)
+    )
+    with pytest.raises(LoginFailed, match="no key of Ed25519"):
+        public_key_of(public)
+    key.write_text("-----BEGIN PRIVATE KEY-----\nx\n")
+    with pytest.raises(LoginFailed, match="no key of Ed25519"):
+        public_key_of(key)
+    key.chmod(0o604)
+    with pytest.raises(LoginFailed, match="chmod 600"):
+        public_key_of(key)
+    with pytest.raises(LoginFailed, match="cannot be read"):
+        public_key_of(key.with_name("none"))

@@ -79,6 +79,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "quota list": (),
     "user add": ("eve", "--certificate"),
     "user password": ("root",),
+    "user key": ("root", "KEY"),
     "user roles": ("root",),
     "user disable": ("root",),
     "user enable": ("root",),
@@ -128,7 +129,10 @@ def poor(guarded: Any) -> Any:
     file.chmod(0o600)
     done = guarded.ask("user", "add", "poor", HEADRACE_NEW_PASSWORD_FILE=str(file))
     assert done.returncode == 0, done.stderr
+    key = file.with_name("key")
+    assert CliRunner().invoke(_command_line(), ["certificates", "key", str(key)]).exit_code == 0
     return {
+        "KEY": str(key),
         "HEADRACE_BROKER": guarded.address, "HEADRACE_USER": "poor", "TERM": "dumb",
         "HEADRACE_PASSWORD_FILE": str(file), "HEADRACE_NEW_PASSWORD_FILE": str(file),
     }  # fmt: skip
@@ -138,7 +142,8 @@ def poor(guarded: Any) -> Any:
 def test_a_user_without_permission_gets_one_line_from_each_command(
     poor: dict[str, str], verb: str
 ) -> None:
-    done = CliRunner().invoke(_command_line(), [*verb.split(), *VERBS[verb]], env=poor)
+    given = [poor["KEY"] if one == "KEY" else one for one in VERBS[verb]]
+    done = CliRunner().invoke(_command_line(), [*verb.split(), *given], env=poor)
     assert isinstance(done.exception, NotPermitted), (done.output, done.exception)
     sentence = str(done.exception)
     assert "\n" not in sentence

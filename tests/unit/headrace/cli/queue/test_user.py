@@ -42,3 +42,24 @@ def test_the_first_administrator_is_made_in_a_folder(
 def test_no_option_takes_a_password(call: Any, name: str) -> None:
     assert call(name, "ann", "--password", "pencil").exit_code == 2
     assert call(name, "ann", "pencil").exit_code == 2
+
+
+def test_a_service_is_added_with_its_key_or_the_public_part_of_it(
+    call: Any, tmp_path: Path
+) -> None:
+    data, key = str(tmp_path / "data"), tmp_path / "bank.key"
+    made = CliRunner().invoke(_command_line(), ["certificates", "key", str(key)])
+    assert made.exit_code == 0, made.output
+    assert key.stat().st_mode & 0o077 == 0
+    for name, file in (("bank", key), ("shop", key.with_name("bank.key.pub"))):
+        added = call("add", name, "--key", str(file), "--data", data)
+        assert added.output == f"{name}: user, logs in with a key\n"
+    both = call("add", "both", "--key", str(key), "--certificate", "--data", data)
+    assert both.exit_code == 2
+    wrong = tmp_path / "wrong.pub"
+    wrong.write_text("-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n")
+    assert "no key of Ed25519" in str(
+        call("add", "eve", "--key", str(wrong), "--data", data).exception
+    )
+    again = CliRunner().invoke(_command_line(), ["certificates", "key", str(key)])
+    assert "exists" in str(again.exception)

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from headrace_mq._net.login import credentials_of
 from headrace_mq.broker.users import logins
 from headrace_mq.broker.users.logins import FAILURES_MAX, LOCKED_MS, Logins
 from headrace_mq.errors import InvalidArgument, LoginFailed
-from headrace_mq.protocol.access import SCRAM, Login
+from headrace_mq.protocol.access import ED25519, SCRAM, Login, key_greeting, signed_by_key
 
 TIMED = 300
 # Of the right length, and wrong.
@@ -161,7 +162,7 @@ def test_a_closed_connection_leaves_no_exchange(desk: Desk) -> None:
 
 
 def test_another_mechanism_is_refused(desk: Desk) -> None:
-    with pytest.raises(InvalidArgument, match="SCRAM-SHA-256 alone"):
+    with pytest.raises(InvalidArgument, match="SCRAM-SHA-256 and ED25519"):
         desk.logins.step(1, "h", Login("PLAIN", "\0ann\0pencil"))
 
 
@@ -181,3 +182,62 @@ def test_hostile_messages_are_failed_logins(messages: list[str]) -> None:
         except LoginFailed:
             continue
         assert not found.user
+
+
+SERVICE = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
+NONCE = "n" * 32
+
+
+class KeyDesk:
+    """The logins of a broker with one service, that has a key."""
+
+    def __init__(self) -> None:
+        public = {"bank": SERVICE.public_key().public_bytes_raw()}
+        self.logins = Logins[int](
+            lambda _: None, lambda: b"secret", lambda: 1_000, lambda name: public.get(name, b"")
+        )
+
+    def begin(self, name: str, connection: int = 1) -> str:
+        first = Login(ED25519, key_greeting(name, NONCE))
+        return self.logins.step(connection, "10.0.0.1", first).answer.message
+
+    def end(self, signature: bytes, connection: int = 1) -> str:
+        final = Login(ED25519, base64.b64encode(signature).decode())
+        return self.logins.step(connection, "10.0.0.1", final).user
+
+
+def test_the_signature_of_a_service_lets_it_in_once() -> None:
+    desk = KeyDesk()
+    signature = SERVICE.sign(signed_by_key("bank", NONCE, desk.begin("bank")))
+    assert desk.end(signature) == "bank"
+    desk.begin("bank")
+    with pytest.raises(LoginFailed, match="does not let 'bank' in"):
+        desk.end(signature)
+
+
+@pytest.mark.parametrize("name", ["bank", "eve"])
+def test_a_wrong_signature_and_an_unknown_service_get_the_same_answer_and_are_locked(
+    name: str,
+) -> None:
+    desk, other = KeyDesk(), Ed25519PrivateKey.generate()
+    for _ in range(FAILURES_MAX):
+        signed = signed_by_key(name, NONCE, desk.begin(name))
+        with pytest.raises(LoginFailed, match=f"does not let {name!r} in"):
+            desk.end(other.sign(signed))
+    with pytest.raises(LoginFailed, match="too many logins"):
+        desk.begin(name)
+
+
+@pytest.mark.parametrize(
+    "message", ["", "n=bank", "r=short,n=bank", f"r={NONCE}x!,n=bank", f"r={NONCE},n="]
+)
+def test_a_greeting_that_is_none_is_a_failed_login(message: str) -> None:
+    with pytest.raises(LoginFailed, match="no first message"):
+        KeyDesk().logins.step(1, "h", Login(ED25519, message))
+
+
+def test_a_login_does_not_change_its_mechanism_on_the_way() -> None:
+    desk = KeyDesk()
+    desk.begin("bank")
+    with pytest.raises(LoginFailed, match="does not let 'bank' in"):
+        desk.logins.step(1, "10.0.0.1", Login(SCRAM, "n,,n=bank,r=x"))

@@ -150,3 +150,19 @@ def test_nothing_shows_what_passwords_are_checked_by(book: UserBook, tmp_path: P
     shown = repr([kept, kept.users, made, book.users()])
     assert repr(made.stored_key) not in shown
     assert b"pencil" not in (tmp_path / "metadata" / "users.json").read_bytes()
+
+
+def test_a_key_is_kept_and_replaced_and_a_user_with_one_needs_no_certificate(
+    book: UserBook, tmp_path: Path
+) -> None:
+    book.change(SetUser("add", "bank", keys=[b"k" * 32]))
+    assert again(tmp_path).public_key("bank") == b"k" * 32
+    assert not book.is_certified("bank")
+    assert book.credentials("bank") is None
+    entry = book.change(SetUser("change", "bank", keys=[b"l" * 32]))
+    assert (entry.key, entry.password) == (True, False)
+    assert book.public_key("bank") == b"l" * 32
+    with pytest.raises(InvalidArgument, match="32 bytes"):
+        book.change(SetUser("change", "bank", keys=[b"short"]))
+    book.change(SetUser("change", "bank", disabled=1))
+    assert book.public_key("bank") == book.public_key("nobody") == b""
