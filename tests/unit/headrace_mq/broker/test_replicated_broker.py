@@ -106,7 +106,10 @@ async def test_a_replica_takes_over_when_its_leader_stops(group: Group) -> None:
     await group.add("b")
     await group.until_in_sync(2)
     await send(group, b"1", b"2", b"3")
+    assert (first.state is not None, first.figures().leads) == (True, True)
+    assert [one.in_sync for one in first.figures().replicas] == [True]
     await group.stop(first)
+    assert first.state is None
     assert await end_of(group) == 3
     await send(group, b"4")
     await group.add("a")

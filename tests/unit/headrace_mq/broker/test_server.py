@@ -432,3 +432,13 @@ async def test_a_broker_that_is_locked_out_takes_no_epoch(broker, settings) -> N
     with pytest.raises(MessageQueueError, match="another broker uses"):
         await Broker(settings()).start()
     assert path.read_bytes() == before
+
+
+async def test_a_broker_has_a_state_from_its_start_to_its_stop(settings) -> None:
+    broker = Broker(settings())
+    assert broker.state is None
+    await broker.start()
+    assert broker.state is not None
+    assert broker.state.address == broker.address
+    await broker.aclose()
+    assert broker.state is None

@@ -70,10 +70,11 @@ async def test_a_prepared_message_is_seen_nowhere_until_it_is_committed(
     rig = open_transactions()
     number = await rig.prepare(bundle_of(b"1", b"2"))
     assert (rig.store.range(T), rig.undecided()) == ((0, 0), 2)
+    assert (rig.transactions.undecided, rig.transactions.oldest_at_ms) == (2, rig.clock.now)
     assert (await rig.end(number, [0, 1])).otherwise == []
     # Visible when it is answered.
     assert rig.bodies() == [b"1", b"2"]
-    assert rig.undecided() == 0
+    assert (rig.undecided(), rig.transactions.oldest_at_ms) == (0, None)
 
 
 async def test_rolled_back_messages_are_never_seen_and_leave_no_gap(
