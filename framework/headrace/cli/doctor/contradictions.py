@@ -59,6 +59,7 @@ class Clash(NamedTuple):
         means: what happens then.
         advice: what to do.
         fails: whether the deployment does not work then.
+        unless: settings that make the pair good, if one of them is set.
     """
 
     one: str
@@ -67,6 +68,7 @@ class Clash(NamedTuple):
     means: str
     advice: str
     fails: bool = False
+    unless: tuple[str, ...] = ()
 
 
 def _above(one: int, other: int) -> bool:
@@ -80,6 +82,11 @@ def _not_below(one: int, other: int) -> bool:
 def _limits_below(one: int, other: int) -> bool:
     """Whether a limit, of which 0 means none, is below the other value."""
     return 0 < one < other
+
+
+def _same_port(one: str | None, other: int) -> bool:
+    """Whether an address to listen on has this port; port 0 takes a free one."""
+    return bool(other) and one is not None and one.rpartition(":")[2] == str(other)
 
 
 def _is_kafka(broker: str | None) -> bool:
@@ -201,16 +208,28 @@ CLASHES: Final = (
         "set connections_max to some times requests_max"),
     Clash("http.host", "http.tls_certificate",
         lambda one, other: not is_loopback(one) and other is None,
-        "other machines reach the gateway, and it has no TLS of its own",
-        "set tls_certificate and tls_key, or insecure=true behind a proxy with TLS"),
-    Clash("http.host", "http.asks_for_tokens",
-        lambda one, other: not is_loopback(one) and not other,
-        "other machines reach the gateway, and every client there may send every command",
-        "set tokens or jwks_url, or insecure=true behind a proxy that knows its clients"),
+        "other machines reach the gateway, and it has no TLS, so it does not start",
+        "set tls_certificate and tls_key, or insecure=true behind a proxy with TLS",
+        fails=True, unless=("http.insecure",)),
+    Clash("http.host", "http.tokens",
+        lambda one, other: not is_loopback(one) and other is None,
+        "other machines reach the gateway, and it asks for no tokens, so it does not start",
+        "set tokens or jwks_url, or insecure=true behind a proxy that knows its clients",
+        fails=True, unless=("http.insecure", "http.jwks_url")),
     Clash("http.insecure", "http.tls_certificate",
         lambda one, other: one and other is not None,
         "the gateway speaks TLS, so all that insecure does is to let clients in without a token",
         "set tokens or jwks_url, and leave insecure out"),
+    Clash("http.insecure", "http.host",
+        lambda one, other: one and is_loopback(other),
+        "only this machine reaches the gateway, so insecure does nothing, until host is changed",
+        "leave insecure out"),
+    Clash("run.metrics", "http.port", _same_port,
+        "both listen on this port, and one of them cannot if they have the same host",
+        "give metrics another port"),
+    Clash("broker.metrics", "broker.port", _same_port,
+        "both listen on this port, and one of them cannot if they have the same host",
+        "give metrics another port"),
     Clash("http.stop_ms", "run.resource_close_ms",
         lambda one, other: one + other > _STOP_MS,
         "together they take longer than the 30 s after which an orchestrator kills a process",
@@ -231,6 +250,8 @@ def _clashing(settings: DeploymentSettings) -> Iterator[Finding]:
     for each in CLASHES:
         parts = (each.one.partition(".")[0], each.other.partition(".")[0])
         if any(settings.part(part) is None for part in parts):
+            continue
+        if any(settings.value(name) for name in each.unless):
             continue
         one, other = settings.value(each.one), settings.value(each.other)
         if each.holds(one, other):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.amounts import duration_ms
-from headrace.cli.options import EventStoreUrl, QueueAddress, ReadModelsUrl
+from headrace.cli.options import EventStoreUrl, QueueAddress, ReadModelsUrl, queue_address
 from headrace.cli.queue.administration import AsJson, print_json
 from headrace.cli.queue.cluster import Cluster, Group
 from headrace.cli.settings import ConfigFile, SetPairs
@@ -93,7 +93,12 @@ def doctor(
     }
     given = {name for name in options if _is_given(context, name)}
     settings = read_settings(
-        file=config, environment=os.environ, pairs=set_ or (), options=options, given=given
+        file=config,
+        environment=os.environ,
+        pairs=set_ or (),
+        options=options,
+        given=given,
+        secured=lambda address: queue_address(context, address),
     )
     of_settings = settings.settings.part("group")
     if not record and of_settings is not None:

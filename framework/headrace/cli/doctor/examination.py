@@ -251,6 +251,8 @@ class _Examination:
             yield machine_look.look_at_secret("this client's key", address.tls.key)
         if address is not None and address.login is not None:
             yield machine_look.look_at_secret("the password", address.login.password_file)
+        if settings.http is not None and settings.http.tokens is not None:
+            yield machine_look.look_at_folder("the gateway's tokens", settings.http.tokens)
         if self._given.data is not None:
             yield machine_look.look_at_folder("the broker's folder", self._given.data)
         for what, url in self._urls():

@@ -61,6 +61,7 @@ def read_settings(
     pairs: Iterable[str],
     options: Mapping[str, Any],
     given: Collection[str],
+    secured: Callable[[str], str] = str,
 ) -> GivenSettings:
     """Reads the settings of a broker and of an application.
 
@@ -70,6 +71,8 @@ def read_settings(
         pairs: of `--set`.
         options: of the command that are settings of the application, by their names, and `data`.
         given: the options that are no defaults: these are strongest.
+        secured: adds the files and the user of the options to an address that the settings name; raises
+            typer.BadParameter where it is none.
     """
     findings: list[Finding] = []
     of_broker, of_application = _divided(pairs)
@@ -90,6 +93,12 @@ def read_settings(
 
     broker = values(_BROKER, [*variables, *of_broker])
     application = values(_APPLICATION, of_application)
+    if isinstance(address := application["run"].get("broker"), str):
+        try:
+            application["run"]["broker"] = secured(address)
+        except typer.BadParameter as error:
+            findings.append(of_sentence("failed", "settings", f"broker: {error.message}", _ADVICE))
+            del application["run"]["broker"]
     named = options["data"] or broker["store"].get("directory")
     run, run_given = _run(application["run"], options, given, findings)
     return GivenSettings(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.cli.doctor.machine_rules import CertificateFacts, FileFacts, MachineFacts
-from headrace.cli.doctor.validity import certificates_in, validity_of
+from headrace_mq._net.expiry import certificates_in, validity_of
 
 __all__ = [
     "look_at_certificate",

@@ -61,7 +61,10 @@ EXAMPLES: list[dict[str, Values]] = [
     {"http": {"requests_max": 2_000}},
     {"http": {"host": "10.0.0.5", "tokens": Path("t")}},
     {"http": {"host": "10.0.0.5", **TLS}},
-    {"http": {"insecure": True, **TLS}},
+    {"http": {"host": "10.0.0.5", "insecure": True, **TLS}},
+    {"http": {"insecure": True}},
+    {"run": {"metrics": "127.0.0.1:8080"}},
+    {"broker": {"metrics": "127.0.0.1:9877", "port": 9877}},
     {"http": {"stop_ms": 25_000}},
 ]
 # Those that cannot hold alone.
@@ -109,6 +112,11 @@ def test_nothing_is_said_of_what_was_not_given() -> None:
 def test_never_is_no_contradiction() -> None:
     percents = {"disk_delete_percent": 100, "disk_refuse_percent": 90}
     (finding,) = contradictions(deployment(store=percents | {"unconsumed_ms_max": 0}))
+    assert finding.state == "ok"
+
+
+def test_a_gateway_behind_a_proxy_is_no_contradiction() -> None:
+    (finding,) = contradictions(deployment(http={"host": "10.0.0.5", "insecure": True}))
     assert finding.state == "ok"
 
 

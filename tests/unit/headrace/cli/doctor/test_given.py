@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import typer
+
 from headrace.cli.doctor.given import GivenSettings, read_settings
 
 OPTIONS = {
@@ -92,6 +94,24 @@ def test_an_option_that_was_given_is_stronger_than_a_file(tmp_path: Path) -> Non
     assert read(file).run.broker == "other:1"
     assert read(file, given=("broker",)).run.broker == "h:1"
     assert read(file, given=("broker",)).run.event_store == "sqlite:///other.db"
+
+
+def test_an_address_of_a_file_gets_the_files_of_the_options(tmp_path: Path) -> None:
+    def secured(address: str) -> str:
+        if address == "strange":
+            raise typer.BadParameter("it is no address; correct it")
+        return f"tls://{address}"
+
+    def run_of(address: str) -> GivenSettings:
+        file = written(tmp_path, f"[run]\nbroker = '{address}'\n")
+        return read_settings(
+            file=file, environment={}, pairs=(), options=OPTIONS, given=(), secured=secured
+        )
+
+    assert run_of("other:1").run.broker == "tls://other:1"
+    wrong = run_of("strange")
+    assert wrong.run.broker == "h:1"
+    assert [each.finding for each in wrong.findings] == ["broker: it is no address"]
 
 
 def test_the_folder_of_the_option_is_stronger_than_that_of_the_file(tmp_path: Path) -> None:
