@@ -36,6 +36,7 @@ from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
     GroupRecord,
@@ -304,15 +305,23 @@ class ReplicatedBroker:
 
     async def _follow(self, leader: str) -> None:
         """Follows a leader until its connection ends, there is another one, or it asks this broker to lead."""
-        proposal = await self._conversation.follow(
+        offer = await self._conversation.follow(
             leader, self._member, self._patience,
             lambda: not self._stopping and self._leader() == leader,
         )  # fmt: skip
+        if offer is not None:
+            await self._accept(offer)
+
+    async def _accept(self, offer: HandOver) -> None:
+        """Stands because the leader hands over; by the record as it is now, which may have changed a moment ago."""
+        with suppress(RecordUnavailable):
+            self._took(await self._keeper.read())
+        proposal = self._member.on_hand_over(offer)
         if proposal is not None:
             _log.warning("the leader hands over to this broker", epoch=proposal.epoch)
             await self._propose(proposal)
-            if self._won_epoch != self._member.epoch:
-                await self._until_changed(_LOOK_MS)
+        if self._won_epoch != self._member.epoch:
+            await self._until_changed(_LOOK_MS)
 
     def _address_of(self, leader: str) -> BrokerAddress:
         address = BrokerAddress.parse(leader)

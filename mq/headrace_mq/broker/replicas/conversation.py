@@ -23,7 +23,6 @@ from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.record import Proposal
 from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -64,7 +63,7 @@ class Conversation:
 
     async def follow(
         self, leader: str, member: ClusterMember, patience: Patience, goes_on: Callable[[], bool]
-    ) -> Proposal | None:
+    ) -> HandOver | None:
         """Follows a leader until its connection ends, or `goes_on` says no.
 
         Args:
@@ -73,7 +72,7 @@ class Conversation:
             patience: with this leader.
             goes_on: whether it still is the one to follow.
 
-        Returns the proposal to lead, if the leader asked for that; else None.
+        Returns the leader's frame, if it asked this broker to lead; else None.
 
         Raises:
             MessageQueueError: the store cannot be used.
@@ -87,13 +86,13 @@ class Conversation:
             settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS),
             software=REPLICA_SOFTWARE,
         )
-        proposal: Proposal | None = None
+        offer: HandOver | None = None
         try:
             await link.start(_REACH_MS)
             _log.info("following", leader=leader, epoch=member.epoch)
             self._replica.on_synced = lambda: self._say_durable(link, member)
-            while proposal is None and goes_on():
-                proposal = await self._ask(link, member, patience)
+            while offer is None and goes_on():
+                offer = await self._ask(link, member, patience)
         except (MessageQueueError, TimeoutError) as error:
             if not self._replica.is_open:
                 raise
@@ -104,9 +103,9 @@ class Conversation:
             # The log ends where its bytes are on the disk before a leader's epoch may begin there.
             with suppress(StoreReadOnly):
                 await self._replica.until_synced()
-        return proposal
+        return offer
 
-    async def _ask(self, link: Link, member: ClusterMember, patience: Patience) -> Proposal | None:
+    async def _ask(self, link: Link, member: ClusterMember, patience: Patience) -> HandOver | None:
         if not link.is_up:
             raise ConnectionLost("the connection ended")
         question = encode(self._replica.question(member))
@@ -117,9 +116,7 @@ class Conversation:
         await self._replica.take(member, answer)
         await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
         self._trouble = ""
-        if answer.lead:
-            return member.on_hand_over(HandOver(answer.epoch, answer.leaves))
-        return None
+        return HandOver(answer.epoch, answer.leaves) if answer.lead else None
 
     def _say_durable(self, link: Link, member: ClusterMember) -> None:
         link.tell(RequestCode.FOLLOW, encode(self._replica.question(member)))
