@@ -23,8 +23,9 @@ from headrace_mq.errors import (
 from headrace_mq.protocol.limits import Rates
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.embedded import SEGMENT_BYTES, memory_disk
+from tests.integration.mq.broker_group import Group
 from tests.integration.mq.secured_broker import PASSWORD, QUICK, Door, guarded
-from tests.integration.mq.test_broker_group import Group
+from tests.integration.mq.test_broker_group import trio
 
 KILLS = 5
 
@@ -252,7 +253,7 @@ async def test_a_change_that_was_answered_stands_in_the_audit_after_a_kill(
 async def audited_group(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> AsyncIterator[Group]:
-    made = Group(tmp_path, free_port, postgres_database, "--set", "audit=true")
+    made = trio(tmp_path, free_port, postgres_database, "--set", "audit=true")
     async with AsyncExitStack() as stack:
         for member in made.members:
             stack.push_async_callback(member.end)

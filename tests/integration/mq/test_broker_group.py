@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -15,76 +14,23 @@ from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.cluster.election import LEASE_MS
-from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.message import Message, QueueRef
-from headrace_mq.settings import ConsumerSettings, ProducerSettings
-
-TOPIC = "orders"
-QUEUES = 2
-# A producer that waits through a failover, and sends a message again until it is acknowledged.
-PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+from tests.integration.mq.broker_group import PATIENT, QUEUES, TOPIC, Group, Member, Senders
 
 
-class Member:
-    """One broker process of the group."""
-
-    def __init__(self, folder: Path, port: int, record: str, *options: str) -> None:
-        self._options = options
-        self.address = f"127.0.0.1:{port}"
-        self._folder = folder
-        self._record = record
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        self._folder.mkdir(exist_ok=True)
-        with (self._folder / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self._folder / "data"),
-                "--port", self.address.rpartition(":")[2], "--record", self._record,
-                "--segment-size", "256KiB", *self._options,
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def take(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
-        if self._process is None:
-            return 0
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-        return await self._process.wait()
-
-
-class Group:
-    """Three of them."""
-
-    def __init__(
-        self, folder: Path, free_port: Callable[[], int], record: str, *options: str
-    ) -> None:
-        self.members = [Member(folder / name, free_port(), record, *options) for name in "abc"]
-        self.address = ",".join(one.address for one in self.members)
-        self.record = PostgresRecord(record, cluster="default", group="g1")
-
-    async def in_sync(self) -> None:
-        """Returns when all are in the set."""
-        async with asyncio.timeout(60):
-            while len((await self.record.read()).in_sync) < len(self.members):
-                await asyncio.sleep(0)
-
-    async def leader(self) -> Member:
-        """The one that serves clients."""
-        async with AdminClient(self.address, timeout_ms=30_000) as admin:
-            described = await admin.describe()
-        return next(one for one in self.members if one.address == described.broker)
+def trio(folder: Path, free_port: Callable[[], int], record: str, *options: str) -> Group:
+    """Three brokers, not started."""
+    members = [
+        Member(folder / name, f"127.0.0.1:{free_port()}", record, *options) for name in "abc"
+    ]
+    return Group(members, record)
 
 
 @pytest.fixture
 async def group(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> AsyncIterator[Group]:
-    made = Group(tmp_path, free_port, postgres_database)
+    made = trio(tmp_path, free_port, postgres_database)
     async with AsyncExitStack() as stack:
         for member in made.members:
             stack.push_async_callback(member.end)
@@ -99,62 +45,6 @@ async def group(
 def count_of(address: str) -> int:
     with BlockingReader(address) as reader:
         return sum(one.end for one in reader.ranges([TOPIC]))
-
-
-async def bodies_of(address: str) -> list[bytes]:
-    """Every message of the topic, in the order of each queue."""
-    queues = [QueueRef(TOPIC, number) for number in range(QUEUES)]
-    async with AdminClient(address, timeout_ms=30_000) as admin:
-        ends = {one.queue_id: one.end for one in await admin.ranges([TOPIC])}
-    found: list[bytes] = []
-    settings = ConsumerSettings(start="earliest")
-    async with PullConsumer(address, group="reader", settings=settings) as consumer:
-        await consumer.assign(queues)
-        while len(found) < sum(ends.values()):
-            found += [one.body for one in await consumer.fetch(10_000, timeout_ms=5_000)]
-    return found
-
-
-class Senders:
-    """Producers that count their messages, one after the other, and know which were acknowledged."""
-
-    def __init__(self, address: str, count: int = 4) -> None:
-        self.acknowledged: list[bytes] = []
-        self._stop = asyncio.Event()
-        self._news = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._send(address, one)) for one in range(count)]
-
-    async def _send(self, address: str, number: int) -> None:
-        async with Producer(address, settings=PATIENT) as producer:
-            count = 0
-            while not self._stop.is_set():
-                body = b"%d %d" % (number, count)
-                await producer.send(Message(topic=TOPIC, body=body, key=f"k{number}"))
-                self.acknowledged.append(body)
-                self._news.set()
-                count += 1
-
-    async def more(self, count: int) -> None:
-        """Returns when so many more are acknowledged."""
-        goal = len(self.acknowledged) + count
-        async with asyncio.timeout(60):
-            while len(self.acknowledged) < goal:
-                self._news.clear()
-                news = asyncio.create_task(self._news.wait())
-                await asyncio.wait([news, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-                for task in self._tasks:
-                    if task.done():
-                        task.result()
-
-    async def end(self, group: Group) -> None:
-        """Checks that the group has what was acknowledged, once and in order."""
-        self._stop.set()
-        await asyncio.gather(*self._tasks)
-        found = await bodies_of(group.address)
-        assert sorted(found) == sorted(self.acknowledged)
-        for number in range(len(self._tasks)):
-            own = [int(one.split()[1]) for one in found if one.startswith(b"%d " % number)]
-            assert own == sorted(own)
 
 
 @pytest.fixture
@@ -264,7 +154,7 @@ async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> No
 async def test_messages_wait_while_fewer_brokers_are_in_sync_than_must_be(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> None:
-    group = Group(tmp_path, free_port, postgres_database, "--min-in-sync", "2")
+    group = trio(tmp_path, free_port, postgres_database, "--min-in-sync", "2")
     async with AsyncExitStack() as stack:
         for member in group.members:
             stack.push_async_callback(member.end)

@@ -52,6 +52,9 @@ FOLLOW_WAIT_MS_MAX = 500
 # A replica that has not caught up for this long leaves the set, so that producers do not wait for it any
 # longer. RocketMQ: 15 s, Kafka: 30 s; here one lease.
 REPLICA_LAG_MS_MAX = 3_000
+# If none in the set has caught up for longer than that, this broker may be the one that is cut off. The others stand after
+# a lease and 0.2 s, and shall be first; else it would go on alone, where no client may reach it.
+ALONE_LAG_MS_MAX = 4_500
 # Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
 JOIN_MS_MAX = 1_000
 _WHILE_HANDING_OVER = frozenset(
@@ -416,10 +419,13 @@ class Followers:
         }
 
     def lagging(self) -> list[Identity]:
-        """Returns the members of the set that have not caught up for longer than they may."""
-        latest = self._clock.monotonic_ms() - REPLICA_LAG_MS_MAX
-        return sorted(
-            member
+        """Returns the members of the set that have not caught up for longer than they may; see `ALONE_LAG_MS_MAX`."""
+        now_ms = self._clock.monotonic_ms()
+        lag_ms = {
+            member: now_ms - self._caught_up_ms.get(member, 0)
             for member in self.leadership.confirmed
-            if member != self._member.me and self._caught_up_ms.get(member, 0) < latest
-        )
+            if member != self._member.me
+        }
+        alone = all(each > REPLICA_LAG_MS_MAX for each in lag_ms.values())
+        lag_ms_max = ALONE_LAG_MS_MAX if alone else REPLICA_LAG_MS_MAX
+        return sorted(member for member, each in lag_ms.items() if each > lag_ms_max)

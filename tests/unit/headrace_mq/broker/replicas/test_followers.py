@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS
-from headrace_mq.broker.replicas.followers import JOIN_MS_MAX, REPLICA_LAG_MS_MAX, Followers
+from headrace_mq.broker.replicas.followers import (
+    ALONE_LAG_MS_MAX,
+    JOIN_MS_MAX,
+    REPLICA_LAG_MS_MAX,
+    Followers,
+)
+from headrace_mq.cluster.election import LEASE_MS, SPREAD_MS_MAX
 from headrace_mq.cluster.record import Identity
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
@@ -274,10 +280,18 @@ async def test_a_silent_replica_lags_after_the_time_that_it_has(
     _, a, b = await pair(places, record, together=True)
     clock = MovedClock()
     followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
-    clock.ms = REPLICA_LAG_MS_MAX
+    clock.ms = ALONE_LAG_MS_MAX
     assert followers.lagging() == []
     b.ask(followers)
-    clock.ms += REPLICA_LAG_MS_MAX
+    # No other replica is in the set: perhaps this broker is the one that is cut off.
+    clock.ms += ALONE_LAG_MS_MAX
+    assert followers.lagging() == []
+    clock.ms += 1
+    assert followers.lagging() == [b.me]
+    # With another one that is there, it is not.
+    other = Identity("c", "disk-c")
+    followers.leadership.confirmed |= {other}
+    followers._caught_up_ms |= {other: clock.ms, b.me: clock.ms - REPLICA_LAG_MS_MAX}
     assert followers.lagging() == []
     clock.ms += 1
     assert followers.lagging() == [b.me]
@@ -319,4 +333,6 @@ async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
 
 def test_limits_are_ordered() -> None:
     assert JOIN_MS_MAX < REPLICA_LAG_MS_MAX
+    # The others have stood by then, and asked the record.
+    assert LEASE_MS + SPREAD_MS_MAX + 1_000 < ALONE_LAG_MS_MAX
     assert Identity("a", "1") < Identity("b", "0")

@@ -1,0 +1,134 @@
+"""Brokers of one group as processes, and producers that know what was acknowledged."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import ConsumerSettings, ProducerSettings
+
+__all__ = ["PATIENT", "QUEUES", "TOPIC", "Group", "Member", "Senders"]
+
+TOPIC = "orders"
+QUEUES = 2
+# A producer that waits through a failover, and sends a message again until it is acknowledged.
+PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+
+class Member:
+    """One broker process of the group."""
+
+    def __init__(
+        self, folder: Path, address: str, record: str, *options: str, prefix: Sequence[str] = ()
+    ) -> None:
+        """`prefix` runs the command elsewhere, such as in a network of its own."""
+        self._options = options
+        self._prefix = prefix
+        self.address = address
+        self._folder = folder
+        self._record = record
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        with (self._folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._prefix, sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self._folder / "data"),
+                "--port", self.address.rpartition(":")[2], "--record", self._record,
+                "--segment-size", "256KiB", *self._options,
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def take(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        if self._process is None:
+            return 0
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        return await self._process.wait()
+
+
+class Group:
+    """Several of them."""
+
+    def __init__(self, members: list[Member], record: str) -> None:
+        self.members = members
+        self.address = ",".join(one.address for one in self.members)
+        self.record = PostgresRecord(record, cluster="default", group="g1")
+
+    async def in_sync(self) -> None:
+        """Returns when all are in the set."""
+        async with asyncio.timeout(60):
+            while len((await self.record.read()).in_sync) < len(self.members):
+                await asyncio.sleep(0)
+
+    async def leader(self) -> Member:
+        """The one that serves clients."""
+        async with AdminClient(self.address, timeout_ms=30_000) as admin:
+            described = await admin.describe()
+        return next(one for one in self.members if one.address == described.broker)
+
+
+async def bodies_of(address: str) -> list[bytes]:
+    """Every message of the topic, in the order of each queue."""
+    queues = [QueueRef(TOPIC, number) for number in range(QUEUES)]
+    async with AdminClient(address, timeout_ms=30_000) as admin:
+        ends = {one.queue_id: one.end for one in await admin.ranges([TOPIC])}
+    found: list[bytes] = []
+    settings = ConsumerSettings(start="earliest")
+    async with PullConsumer(address, group="reader", settings=settings) as consumer:
+        await consumer.assign(queues)
+        while len(found) < sum(ends.values()):
+            found += [one.body for one in await consumer.fetch(10_000, timeout_ms=5_000)]
+    return found
+
+
+class Senders:
+    """Producers that count their messages, one after the other, and know which were acknowledged."""
+
+    def __init__(self, address: str, count: int = 4) -> None:
+        self.acknowledged: list[bytes] = []
+        self._stop = asyncio.Event()
+        self._news = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._send(address, one)) for one in range(count)]
+
+    async def _send(self, address: str, number: int) -> None:
+        async with Producer(address, settings=PATIENT) as producer:
+            count = 0
+            while not self._stop.is_set():
+                body = b"%d %d" % (number, count)
+                await producer.send(Message(topic=TOPIC, body=body, key=f"k{number}"))
+                self.acknowledged.append(body)
+                self._news.set()
+                count += 1
+
+    async def more(self, count: int) -> None:
+        """Returns when so many more are acknowledged."""
+        goal = len(self.acknowledged) + count
+        async with asyncio.timeout(60):
+            while len(self.acknowledged) < goal:
+                self._news.clear()
+                news = asyncio.create_task(self._news.wait())
+                await asyncio.wait([news, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+
+    async def end(self, group: Group) -> None:
+        """Checks that the group has what was acknowledged, once and in order."""
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+        found = await bodies_of(group.address)
+        assert sorted(found) == sorted(self.acknowledged)
+        for number in range(len(self._tasks)):
+            own = [int(one.split()[1]) for one in found if one.startswith(b"%d " % number)]
+            assert own == sorted(own)
