@@ -269,7 +269,12 @@ async def test_the_audit_of_a_group_outlives_its_leader(audited_group: Group) ->
     leader = await audited_group.leader()
     async with AdminClient(leader.address) as admin:
         await admin.create_topic("orders", 2)
-    await leader.end()
+        await admin.hand_over()
+    async with asyncio.timeout(60):
+        while (await audited_group.record.read()).leader == leader.address:
+            await asyncio.sleep(0)
+    await audited_group.in_sync()
+    await (await audited_group.leader()).end()
     while True:
         try:
             async with AdminClient(audited_group.address, timeout_ms=30_000) as admin:
@@ -279,4 +284,4 @@ async def test_the_audit_of_a_group_outlives_its_leader(audited_group: Group) ->
             continue
     made = [one for one in found if one.action == "create_topic"]
     assert [one.resource for one in made] == ["topic:orders"]
-    assert {one.action for one in found} >= {"follow", "create_topic"}
+    assert {one.action for one in found} >= {"follow", "create_topic", "hand_over"}

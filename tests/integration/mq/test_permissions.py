@@ -61,7 +61,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.limits import Rates, SetBacklogLimit, SetGroup, SetQuota
+from headrace_mq.protocol.limits import HandOverTo, Rates, SetBacklogLimit, SetGroup, SetQuota
 from headrace_mq.protocol.releases import ReleaseMessages
 from headrace_mq.protocol.scheduled import (
     DELAY_HEADER,
@@ -149,6 +149,7 @@ TABLE = [
     Row(C.SET_GROUP, SetGroup("g", "off"), ("update group:g",)),
     Row(C.RELEASE_MESSAGES, ReleaseMessages("t", []), ("delete topic:t",)),
     Row(C.FOLLOW, b"", ("administer cluster",)),
+    Row(C.HAND_OVER, HandOverTo(), ("administer cluster",)),
     Row(C.SET_USER, SetUser("add", "eve"), ("administer cluster",)),
     Row(C.SET_PASSWORD, SetPassword("other", KEYS), ("administer cluster",)),
     Row(C.LIST_USERS, b"", ("administer cluster",)),

@@ -96,7 +96,14 @@ VERBS: dict[str, tuple[str, ...]] = {
     "broker connections": (),
 }
 # Of the queue's commands, those that do not ask a broker, or ask one in the work of an application.
-ELSEWHERE = {"topic copy", "cluster status", "store check", "store repair", "store selftest"}
+ELSEWHERE = {
+    "topic copy",
+    "cluster status",
+    "cluster switchover",
+    "store check",
+    "store repair",
+    "store selftest",
+}
 QUEUE = (
     "topic",
     "group",
