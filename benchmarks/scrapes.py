@@ -1,7 +1,7 @@
 """
 What a broker's metrics cost: the time of a scrape, and what is left of throughput while Prometheus asks.
 
-    python -m benchmarks.scrapes [--pairs 15] [--scale 1] [--queues 1000] [--directory DIR]
+    python -m benchmarks.scrapes [--pairs 15] [--scale 1] [--only CASE] [--queues 1000] [--directory DIR]
 
 First a broker with so many queues, all of which one group consumes, is asked again and again. Then two brokers take
 turns with the workload W1 of `benchmarks.mq`, each with a producer process: one without metrics, the other one with
@@ -144,6 +144,7 @@ async def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
+    parser.add_argument("--only", default="", help="cases with this word in their name")
     parser.add_argument("--queues", type=int, default=1_000)
     parser.add_argument("--directory", type=made_folder, help="where the brokers write")
     asked = parser.parse_args()
@@ -156,7 +157,7 @@ async def main() -> None:
         say(await scrape_time(Path(folder) / "queues", asked.queues))
         wanted = {"send_many of 100", "send from 1,000 tasks", "send, one at a time"}
         for case in cases(asked.scale):
-            if case.workload == "W1" and case.name in wanted:
+            if case.workload == "W1" and case.name in wanted and asked.only in case.name:
                 place = Path(folder) / case.task
                 place.mkdir(exist_ok=True)
                 say(
