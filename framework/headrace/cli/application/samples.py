@@ -89,6 +89,11 @@ SAMPLES: Final = {
         "samples/stock.py",
         start=(_BROKER, "python -m samples.stock 127.0.0.1:9876"),
     ),
+    "peak": Sample(
+        "the queue alone: a burst of ten times what a service handles, and its backlog",
+        "samples/peak.py",
+        start=(_BROKER, "python -m samples.peak 127.0.0.1:9876"),
+    ),
     "kafka": Sample(
         "a real Kafka on your machine, to try applications on; needs Java 17",
         "samples/kafka.py",

@@ -98,7 +98,7 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = samples("copy", "notes", tmp_path / "file")
     assert done.exit_code == 2
-    assert "is no folder" in " ".join(done.output.split())
+    assert "is no folder" in " ".join(done.output.replace("│", " ").split())
 
 
 def test_an_unknown_sample_is_one_sentence(tmp_path: Path) -> None:
