@@ -17,11 +17,18 @@ def test_processor_time_grows_with_work(tmp_path: Path) -> None:
     assert usage(tmp_path).cpu_ms >= before + 20
 
 
-def test_memory_is_what_is_in_memory_now(tmp_path: Path) -> None:
-    before = usage(tmp_path).memory_bytes
+def grown_bytes(directory: Path) -> int:
+    """By how much the figure grows with 64 MiB more."""
+    before = usage(directory).memory_bytes
     held = bytearray(os.urandom(1)) * (64 << 20)
-    assert usage(tmp_path).memory_bytes >= before + (32 << 20)
+    grown = usage(directory).memory_bytes - before
     del held
+    return grown
+
+
+def test_memory_is_what_is_in_memory_now(tmp_path: Path) -> None:
+    # A system that is short of memory may take other pages of this process meanwhile.
+    assert max(grown_bytes(tmp_path) for _ in range(5)) >= 32 << 20
 
 
 def test_memory_is_the_peak_where_the_system_tells_no_more(
