@@ -181,9 +181,17 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_in_sync: int = 1
     # A PEM file with the authorities of the other brokers' certificates; None: those of the system.
     ca: Path | None = None
+    # With a login: the user as which this broker follows others; one that may administer the cluster.
+    user: str | None = None
+    # The file with that user's password, or its key.
+    password_file: Path | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
+        require(
+            (self.user is None) == (self.password_file is None),
+            "group.user and group.password_file belong together",
+        )
         require(
             self.record.startswith(("postgresql://", "postgresql+asyncpg://")),
             "the record of a group is in PostgreSQL: postgresql://USER@HOST/DATABASE",
@@ -411,8 +419,9 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
             self.archive is None, "a broker of a group has no archive yet; leave one of both out"
         )
         require(
-            not self.login,
-            "brokers of a group do not log in to each other yet; let in clients with certificates (tls_client_ca)",
+            not self.login or self.group.user is not None or self.tls_certificate is not None,
+            "with a login, a broker of a group follows as a user: name it with group.user and group.password_file, or let"
+            " its certificate be one",
         )
         require(
             self.store.flush == "always",

@@ -25,7 +25,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
 from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
-from headrace_mq.broker.metadata import broker_file, group_file
+from headrace_mq.broker.metadata import broker_file, group_file, users_file
 from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
@@ -35,6 +35,8 @@ from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.users.replica_door import ReplicaDoor
+from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember, Turn
@@ -50,6 +52,7 @@ from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
+from headrace_mq.store.segment.segment import SEGMENT_SUFFIX
 
 __all__ = ["ReplicatedBroker"]
 
@@ -324,7 +327,7 @@ class ReplicatedBroker:
             await self._until_changed(_LOOK_MS)
 
     def _address_of(self, leader: str) -> BrokerAddress:
-        address = BrokerAddress.parse(leader)
+        address = BrokerAddress.parse(leader).as_user(self._group.user, self._group.password_file)
         if self._settings.tls_certificate is None:
             return address
         own = (self._settings.tls_certificate, self._settings.tls_key)
@@ -344,6 +347,7 @@ class ReplicatedBroker:
         _log.warning("this broker leads its group", epoch=term.epoch)
         duties = asyncio.create_task(self._guarded(self._keep_set(term)), name="keep the set")
         try:
+            self._standby.door = self._door()
             self._standby.followers = term
             term.commit()
             while term.leads and not term.leadership.serves and not self._stopping:
@@ -358,6 +362,14 @@ class ReplicatedBroker:
             self._term = None
             self._won_epoch = 0
         _log.warning("this broker leads no longer", epoch=term.epoch)
+
+    def _door(self) -> ReplicaDoor | None:
+        """Returns who lets replicas in until clients are served; None: there is no login."""
+        if not self._settings.login:
+            return None
+        book = UserBook(users_file(self._directory))
+        book.load()
+        return ReplicaDoor(book, self._clock)
 
     async def _serve_clients(self, term: Followers) -> None:
         await self._end_standby()
@@ -439,7 +451,8 @@ class ReplicatedBroker:
 
 def _refuse_lone(directory: Path) -> None:
     """Raises MessageQueueError for the folder of a broker that ran alone: its log has no epochs to compare."""
-    if broker_file(directory).path.exists() and not (directory / EPOCHS_NAME).exists():
+    ran_alone = broker_file(directory).path.exists() and not (directory / EPOCHS_NAME).exists()
+    if ran_alone and any(directory.glob(f"*/*{SEGMENT_SUFFIX}")):
         raise MessageQueueError(
             f"the broker in {directory} ran alone, and its messages cannot become those of a group yet; start the"
             " brokers of a group with empty folders"

@@ -2,18 +2,20 @@
 What a broker of a group answers while it serves no clients: where the leader is, and, before a term begins, to replicas.
 
     client  HELLO ─▶ NOT_LEADER, with the leader's address: the client asks the next one of the group
-    replica HELLO, FOLLOW ─▶ answered, once this broker was elected: it may serve when the others have its log
+    replica HELLO, LOGIN, FOLLOW ─▶ answered, once this broker was elected: it may serve when the others have its log
 
 Used by `replicated_broker`; the frame server calls it.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import BrokerError, MalformedRequest, NotLeader, ResponseCode
+from headrace_mq.protocol.access import Login, LoginAnswer
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
@@ -21,6 +23,26 @@ from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
 __all__ = ["Standby"]
 
 _log = get_logger(__name__)
+
+
+class Door(Protocol):
+    """Decides which connections are replicas, where there is a login; see `users.replica_door`."""
+
+    def greet(self, connection: Connection) -> list[str]:
+        """Takes a certificate for a login, or returns how to log in."""
+        ...
+
+    def step(self, connection: Connection, request: Login) -> LoginAnswer:
+        """Takes the next message of a login; with the last one the connection has its user."""
+        ...
+
+    def check(self, connection: Connection, frame: Frame) -> None:
+        """Lets FOLLOW through, or raises."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """Forgets a closed connection."""
+        ...
 
 
 class Standby:
@@ -33,6 +55,7 @@ class Standby:
     Attributes:
         address: where this broker listens.
         followers: of the term that this broker won; None: it won none.
+        door: of that term, for a broker with a login; None: there is none.
     """
 
     def __init__(self, leader: Callable[[], str], frame_bytes_max: int) -> None:
@@ -40,6 +63,7 @@ class Standby:
         self._frame_bytes_max = frame_bytes_max
         self.address = ""
         self.followers: Followers | None = None
+        self.door: Door | None = None
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """Answers one frame."""
@@ -56,7 +80,9 @@ class Standby:
         """Nothing waits for it."""
 
     def on_lost(self, connection: Connection) -> None:
-        """Forgets nothing: a question of a lost replica ends by itself."""
+        """Forgets a login that was under way; a question of a lost replica ends by itself."""
+        if self.door is not None:
+            self.door.forget(connection)
 
     def _serve(self, connection: Connection, frame: Frame) -> None:
         followers = self.followers
@@ -67,12 +93,21 @@ class Standby:
             if followers is None or hello.software != REPLICA_SOFTWARE:
                 raise NotLeader(self._sentence())
             connection.greet(hello.client_id, PROTOCOL_VERSION)
-            connection.admit(self._frame_bytes_max)
+            login = [] if self.door is None else self.door.greet(connection)
+            if not login:
+                connection.admit(self._frame_bytes_max)
             answer = HelloAnswer(
-                self.address, PROTOCOL_VERSION, followers.epoch, self._frame_bytes_max
+                self.address, PROTOCOL_VERSION, followers.epoch, self._frame_bytes_max, login
             )
             connection.answer(ResponseCode.OK, frame.correlation, encode(answer))
+        elif frame.code == RequestCode.LOGIN and self.door is not None and not connection.user:
+            said = self.door.step(connection, decode(Login, frame.body))
+            if connection.user:
+                connection.admit(self._frame_bytes_max)
+            connection.answer(ResponseCode.OK, frame.correlation, encode(said))
         elif frame.code == RequestCode.FOLLOW and followers is not None:
+            if self.door is not None:
+                self.door.check(connection, frame)
             followers.follow(connection, frame)
         else:
             raise NotLeader(self._sentence())

@@ -6,18 +6,22 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from headrace.cli import _command_line
+from headrace_mq._net.login import credentials_of, read_password
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.broker.metadata import group_file
+from headrace_mq.broker.metadata import group_file, users_file
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
+from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.record import GroupRecord, OutcomeUnknown, Proposal
 from headrace_mq.cluster.records.memory import MemoryRecord
-from headrace_mq.errors import InvalidArgument, MessageQueueError
+from headrace_mq.errors import InvalidArgument, LoginFailed, MessageQueueError
 from headrace_mq.message import Message
+from headrace_mq.protocol.access import SetUser
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
 
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
@@ -33,14 +37,24 @@ class Group:
         self._folder = folder
         self._ports: dict[str, int] = {}
 
-    async def add(self, name: str, **secured: Path) -> ReplicatedBroker:
-        """Starts one more; with files of TLS, the last one is the authority of the others."""
+    async def add(
+        self,
+        name: str,
+        *,
+        user: str | None = None,
+        password_file: Path | None = None,
+        **secured: Path,
+    ) -> ReplicatedBroker:
+        """Starts one more; with files of TLS, the last one is the authority of the others; with a user, with a login."""
         ca = secured.get("tls_client_ca")
         settings = BrokerSettings(
             **secured,  # type: ignore[arg-type]  # each is a path
             store=StoreSettings(directory=self._folder / name, segment_bytes=64 * 1024),
             port=self._ports.setdefault(name, self._free_port()),
-            group=GroupSettings(record="postgresql://unused/record", ca=ca),
+            login=user is not None,
+            group=GroupSettings(
+                record="postgresql://unused/record", ca=ca, user=user, password_file=password_file
+            ),
         )
         broker = ReplicatedBroker(settings, record=self.record)
         await broker.start()
@@ -253,6 +267,80 @@ async def test_brokers_follow_each_other_over_tls_with_their_certificates(
             assert sum(one.end for one in await admin.ranges(["t"])) == 2
 
 
+class LoggedIn:
+    """A group with a login: the addresses of its brokers with a user."""
+
+    def __init__(self, group: Group, folder: Path) -> None:
+        self.group = group
+        self.password = folder / "password.txt"
+        self.password.write_text("a long pencil\n")
+        self.password.chmod(0o600)
+        self._folder = folder
+
+    def first_administrator(self, name: str) -> None:
+        """As `headrace user add --data`: before the first start of a folder."""
+        store = self._folder / name
+        (store / "metadata").mkdir(parents=True)
+        book = UserBook(users_file(store))
+        kept = credentials_of(read_password(self.password))
+        book.change(SetUser("add", "root", [kept], admin=1))
+
+    async def add(self, name: str, password: Path | None = None) -> ReplicatedBroker:
+        return await self.group.add(name, user="root", password_file=password or self.password)
+
+    def address(self, user: str = "root") -> str:
+        return f"tcp://{self.group.address}?user={user}&password_file={self.password}"
+
+
+@pytest.fixture
+def logged_in(group: Group, tmp_path: Path) -> LoggedIn:
+    return LoggedIn(group, tmp_path)
+
+
+async def test_users_of_a_group_outlive_the_loss_of_its_leader(logged_in: LoggedIn) -> None:
+    group = logged_in.group
+    logged_in.first_administrator("a")
+    first = await logged_in.add("a")
+    async with AdminClient(logged_in.address()) as admin:
+        await admin.add_user("ann", read_password(logged_in.password))
+        await admin.set_rule("ann", "publish", "topic:t", allows=True)
+        await admin.set_rule("ann", "create", "topic:t", allows=True)
+    await logged_in.add("b")
+    await logged_in.add("c")
+    await group.until_in_sync(3)
+    async with Producer(logged_in.address("ann"), settings=PATIENT) as producer:
+        await producer.send(Message(topic="t", key="k", body=b"1"))
+        await group.stop(first)
+        await producer.send(Message(topic="t", key="k", body=b"2"))
+    async with AdminClient(logged_in.address()) as admin:
+        assert [one.name for one in await admin.users()] == ["ann", "root"]
+        assert sum(one.end for one in await admin.ranges(["t"])) == 2
+    with pytest.raises(LoginFailed):
+        await end_of(group)
+    # It comes back as a replica, by the password that it was given.
+    await logged_in.add("a")
+    await group.until_in_sync(3)
+
+
+async def test_a_broker_with_a_wrong_password_does_not_follow(
+    logged_in: LoggedIn, tmp_path: Path
+) -> None:
+    logged_in.first_administrator("a")
+    await logged_in.add("a")
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("a short pencil\n")
+    wrong.chmod(0o600)
+    with capture_logs() as lines:
+        second = await logged_in.add("b", wrong)
+        async with asyncio.timeout(30):
+            while not any("password" in str(one.get("reason")) for one in lines):
+                await asyncio.sleep(0)
+    assert second._member.leadership is None
+    record = logged_in.group.record._record
+    assert record is not None
+    assert len(record.in_sync) == 1
+
+
 async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_time(
     group: Group,
 ) -> None:
@@ -282,12 +370,29 @@ async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_tim
     assert time.monotonic() - begin > 0.8
 
 
+async def test_a_folder_of_a_lone_broker_without_messages_becomes_one_of_a_group(
+    group: Group, tmp_path: Path
+) -> None:
+    store = StoreSettings(directory=tmp_path / "a")
+    async with (
+        Broker(BrokerSettings(store=store, port=0)) as lone,
+        AdminClient(lone.address) as admin,
+    ):
+        await admin.create_topic("t", queues=3)
+    await group.add("a")
+    async with AdminClient(group.address) as admin:
+        assert {one.topic: one.queues for one in await admin.topics()} == {"t": 3}
+
+
 async def test_a_folder_of_a_lone_broker_and_one_of_a_group_are_kept_apart(
     group: Group, tmp_path: Path
 ) -> None:
     store = StoreSettings(directory=tmp_path / "lone")
-    async with Broker(BrokerSettings(store=store, port=0)):
-        pass
+    async with (
+        Broker(BrokerSettings(store=store, port=0)) as lone,
+        Producer(lone.address) as producer,
+    ):
+        await producer.send(Message(topic="t", body=b"1"))
     with pytest.raises(MessageQueueError, match="start the brokers of a group with empty folders"):
         await group.add("lone")
     member = await group.add("a")

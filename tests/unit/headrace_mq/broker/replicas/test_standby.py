@@ -3,7 +3,8 @@
 from typing import Any
 
 from headrace_mq.broker.replicas.standby import Standby
-from headrace_mq.errors import InvalidArgument, ResponseCode
+from headrace_mq.errors import InvalidArgument, LoginFailed, ResponseCode
+from headrace_mq.protocol.access import Login, LoginAnswer
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
@@ -13,8 +14,9 @@ class Client:
     """A connection that keeps the last answer."""
 
     def __init__(self) -> None:
-        self.client_id = ""
+        self.client_id = self.user = ""
         self.code, self.body = -1, b""
+        self.admitted = 0
 
     def answer(self, code: int, _correlation: int, *parts: bytes) -> None:
         self.code, self.body = code, b"".join(parts)
@@ -23,7 +25,7 @@ class Client:
         self.client_id = client_id
 
     def admit(self, _frame_bytes_max: int) -> None:
-        pass
+        self.admitted += 1
 
     def refuse(self) -> None:
         pass
@@ -88,3 +90,45 @@ def test_the_first_frame_is_hello_and_failures_become_answers() -> None:
     assert client.code == ResponseCode.INVALID_ARGUMENT
     standby.on_drained(client)  # type: ignore[arg-type]  # only what is used of it
     standby.on_lost(client)  # type: ignore[arg-type]  # only what is used of it
+
+
+class Guarded:
+    """A door that takes the second message of a login, and lets nothing through without one."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def greet(self, _connection: Any) -> list[str]:
+        return ["SCRAM"]
+
+    def step(self, connection: Any, _request: Login) -> LoginAnswer:
+        self.steps += 1
+        connection.user = "root" if self.steps == 2 else ""
+        return LoginAnswer("said")
+
+    def check(self, connection: Any, _frame: Frame) -> None:
+        if not connection.user:
+            raise LoginFailed("log in")
+
+    def forget(self, _connection: Any) -> None:
+        self.steps = 0
+
+
+def test_with_a_login_a_replica_gets_in_by_it() -> None:
+    standby = Standby(lambda: "", 1_000)
+    term: Any = Term()
+    standby.followers, standby.door = term, Guarded()
+    client: Any = Client()
+    standby.on_frame(client, hello(REPLICA_SOFTWARE))
+    assert decode(HelloAnswer, client.body).login == ["SCRAM"]
+    assert client.admitted == 0
+    standby.on_frame(client, frame(RequestCode.FOLLOW))
+    assert client.code == ResponseCode.LOGIN_FAILED
+    for admitted in (0, 1):
+        standby.on_frame(client, frame(RequestCode.LOGIN, encode(Login("SCRAM", "message"))))
+        assert decode(LoginAnswer, client.body) == LoginAnswer("said")
+        assert client.admitted == admitted
+    standby.on_frame(client, frame(RequestCode.FOLLOW))
+    assert term.asked == 1
+    standby.on_lost(client)
+    assert standby.door.steps == 0
