@@ -338,6 +338,8 @@ class ReplicatedBroker:
     async def _lead(self) -> None:
         """Leads from an election that was won to a later epoch."""
         for name, end in self._logs.ends().items():
+            # An epoch that was noted for bytes that the disk never took wrote nothing.
+            self._logs.epochs.cut(name, end)
             self._logs.epochs.begin(name, self._member.epoch, end)
         self._documents.begin()
         self._member.lead()

@@ -213,10 +213,10 @@ async def test_the_last_entries_stay_and_the_disk_has_a_bound() -> None:
         assert state is not None
         assert state.audit is not None
 
-        class Nobody:
+        class Caller:
             user, principal, peer, host = "ann", "", "10.0.0.1:1", "10.0.0.1"
 
-        client: Any = Nobody()
+        client: Any = Caller()
         for number in range(5_000):
             state.audit.note(client, "set_rule", "done", detail=str(number))
             if number % 100 == 0:

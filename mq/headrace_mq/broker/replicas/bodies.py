@@ -71,7 +71,8 @@ class LogPart(Body, frozen=True):
 
     Equal logs: bytes from `position` on, whole groups of the segment that begins at `base`, and the epochs that begin
     in them. A log that ends before the leader's begins (`restarted`): it goes on at `position`, the base of the leader's
-    first segment, with these `queues` and the epochs up to there. Logs that part: `found` is the newest epoch that both have, `found_end` its end at the leader.
+    first segment, with these `queues` and the epochs up to there. Logs that part: `found` is the newest epoch that both
+    have, `found_end` its end at the leader.
     """
 
     log: str

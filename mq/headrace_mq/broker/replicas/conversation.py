@@ -101,8 +101,9 @@ class Conversation:
             self._replica.on_synced = None
             await link.aclose()
             # The log ends where its bytes are on the disk before a leader's epoch may begin there.
-            with suppress(StoreReadOnly):
-                await self._replica.until_synced()
+            if self._replica.is_open:
+                with suppress(StoreReadOnly, TimeoutError):
+                    await self._replica.until_synced()
         return offer
 
     async def _ask(self, link: Link, member: ClusterMember, patience: Patience) -> HandOver | None:

@@ -296,10 +296,10 @@ class Followers:
         Raises:
             InvalidArgument: it is not in sync, or none is.
         """
-        in_sync = sorted(one for one in self.leadership.confirmed if one != self._member.me)
-        chosen = [one for one in in_sync if to in {"", one.name}]
+        heirs = self._heirs()
+        chosen = [one for one in heirs if to in {"", one.name}]
         if not chosen:
-            named = ", ".join(one.name for one in in_sync) or "none"
+            named = ", ".join(one.name for one in heirs) or "none"
             raise InvalidArgument(
                 f"{to or 'a replica'} cannot lead now; in sync, besides the leader, is: {named}"
             )
@@ -308,10 +308,13 @@ class Followers:
 
     def begin_to_leave(self) -> bool:
         """Begins to hand over because this broker stops; False: no replica is in sync."""
-        in_sync = sorted(one for one in self.leadership.confirmed if one != self._member.me)
-        if in_sync:
-            self._succeed(Succession(in_sync[0], leaves=True))
-        return bool(in_sync)
+        heirs = self._heirs()
+        if heirs:
+            self._succeed(Succession(heirs[0], leaves=True))
+        return bool(heirs)
+
+    def _heirs(self) -> list[Identity]:
+        return sorted(one for one in self.leadership.confirmed if one != self._member.me)
 
     def _succeed(self, succession: Succession) -> None:
         self.succession = succession

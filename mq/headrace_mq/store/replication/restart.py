@@ -1,11 +1,12 @@
 """
 Lets a log of a closed store go on at a later position, durably, without what it held: its leader has deleted that.
 
-    lower the checkpoint, with the leader's ends of queues ─▶ make the segment ─▶ checkpoint: the log begins there
+    checkpoint: end 0, no beginning, the leader's ends of queues ─▶ make the segment ─▶ checkpoint: the log begins there
 
 Each step is durable before the next. After a crash before the last one, the store opens with what the log held and, once
 the segment is there, a gap; its owner then deletes what lies before the segment, as any replica does whose leader
-deleted it. After the last step the next start deletes that.
+deleted it. The checkpoint names no beginning meanwhile: an empty log would be refused for the segments that it lacks. After
+the last step the next start deletes what lies before.
 
 Used by the owner of a store with replicas, which closes the store before and opens it after.
 """
@@ -75,11 +76,11 @@ def restart_log(
         lowered = CleanEnd(
             logs={**known.logs, first.log: 0},
             queues=[*(one for one in known.queues if one.log != first.log), *queues],
-            starts=known.starts,
+            starts={log: begin for log, begin in known.starts.items() if log != first.log},
         )
         write_both(files, directory, lowered)
         _make_segment(files, settings, first, clock)
-        starts = {**known.starts, first.log: first.base}
+        starts = {**lowered.starts, first.log: first.base}
         write_both(files, directory, CleanEnd(lowered.logs, lowered.queues, starts))
     except (OSError, SyncFailed) as error:
         raise MessageQueueError(

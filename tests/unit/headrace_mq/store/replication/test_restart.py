@@ -1,6 +1,7 @@
 """A log that goes on at a later position begins there, at the leader's offsets, with nothing in it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
-from headrace_mq.store.log.clean_end import QueueEnd
+from headrace_mq.store.log.clean_end import CleanEnd, QueueEnd, write_both
+from headrace_mq.store.replication import restart as subject
 from headrace_mq.store.replication.restart import FirstSegment, restart_log
 
 LOG = "forever"
@@ -54,6 +56,30 @@ async def test_offsets_that_only_the_replica_gave_are_given_again(
     restart(copy, QueueEnd("orders", 0, LOG, 2))
     copy.open(epoch=3)
     assert copy.store.range(QUEUE) == (2, 2)
+
+
+@pytest.mark.parametrize("held", [0, 3])
+async def test_a_store_opens_after_a_crash_before_the_end_of_a_restart(
+    new_copy: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    copy = new_copy("a")
+    for _ in range(held):
+        await copy.append(make_batch(b"goes"))
+    await copy.store.aclose()
+    written: list[CleanEnd] = []
+
+    def write(files: Any, directory: Path, clean_end: CleanEnd) -> None:
+        written.append(clean_end)
+        if len(written) == 2:
+            raise OSError(5, "the power went")
+        write_both(files, directory, clean_end)
+
+    monkeypatch.setattr(subject, "write_both", write)
+    with pytest.raises(MessageQueueError, match="the power went"):
+        restart(copy, QueueEnd("orders", 0, LOG, 70))
+    copy.open(epoch=3)
+    assert copy.end() == FIRST.base
+    assert copy.store.range(QUEUE)[1] == 70
 
 
 async def test_a_restart_can_be_repeated(new_copy: Make) -> None:
