@@ -44,6 +44,7 @@ __all__ = [
     "ParkingApp",
     "open_databases",
     "open_parked",
+    "processor_of",
 ]
 
 COMMANDS: Final = "commands"
@@ -346,11 +347,11 @@ async def open_parked(
 def _of_readers(connection: Any) -> list[ParkedEntry]:
     from headrace.stores.database.parked import read_live_letters
 
-    return [_of_letter(_shown(name), each) for name, each in read_live_letters(connection)]
+    return [_of_letter(processor_of(name), each) for name, each in read_live_letters(connection)]
 
 
-def _shown(name: str) -> str:
-    """Returns a processor as it is shown; a projection stands in the tables by its bare name."""
+def processor_of(name: str) -> str:
+    """Returns what parked something as it is shown; a projection stands in the tables by its bare name."""
     return name if ":" in name else f"projection:{name}"
 
 

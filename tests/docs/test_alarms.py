@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from headrace.metrics.table import APP_METRICS
+from headrace_mq.broker.metrics.collector import BrokerMetrics
 from headrace_mq.broker.metrics.table import BROKER_METRICS
+from headrace_mq.broker.replicas.figures import GroupFigures
+from headrace_mq.settings import BrokerSettings, StoreSettings
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
@@ -88,6 +91,36 @@ def test_a_wrong_expression_is_noticed(expression: str, complaint: str) -> None:
     assert complaint in complaints(expression)
 
 
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_a_rule_about_any_process_asks_for_those_of_headrace(rule: dict[str, Any]) -> None:
+    shared = [
+        matchers
+        for name, matchers in NAME.findall(rule["expr"])
+        if not name.startswith("headrace_")
+    ]
+    assert all("job" in MATCHER.findall(matchers) for matchers in shared)
+
+
+@pytest.mark.parametrize(("where", "expression"), expressions().items(), ids=expressions().keys())
+def test_what_every_broker_of_a_group_believes_is_asked_of_its_leader(
+    where: str, expression: str
+) -> None:
+    """A replica's own figure may be of an earlier leader's time."""
+    if re.search(r"\bheadrace_broker_(min_)?in_sync\b", expression):
+        assert expression.endswith("and on (instance) headrace_broker_leads == 1")
+        assert "max" not in expression
+
+
+@pytest.mark.parametrize(("where", "expression"), expressions().items(), ids=expressions().keys())
+def test_the_first_letter_of_a_topic_counts(where: str, expression: str) -> None:
+    """The topic is made for its first letter, so its series begins with 1, of which `increase` sees nothing."""
+    for found in re.findall(
+        r"increase\((headrace_broker_dead_letters_total)[^)]*\[(\w+)\]\)", expression
+    ):
+        metric, time = found
+        assert f"unless {metric} offset {time}" in " ".join(expression.split())
+
+
 def test_rules_are_many_and_have_names_of_their_own() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(names) >= 20
@@ -145,6 +178,19 @@ def test_a_dashboard_asks_the_data_source_that_its_user_chose() -> None:
         if one["type"] == "query":
             (metric,) = re.findall(r"label_values\((\w+), instance\)", one["definition"])
             assert metric in LABELS
+
+
+def test_a_dashboard_offers_replicas_as_brokers_too(tmp_path: Path) -> None:
+    replica = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, ())
+    settings = BrokerSettings(store=StoreSettings(directory=tmp_path))
+    samples = BrokerMetrics(settings, lambda: None, lambda: replica).samples()
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    (broker,) = (one for one in dashboard["templating"]["list"] if one["name"] == "broker")
+    (metric,) = re.findall(r"label_values\((\w+), instance\)", broker["definition"])
+    assert metric in {one.metric.name for one in samples if one is not None}
+    assert metric in broker["query"]["query"]
+    others = {name for name in LABELS if not name.startswith("headrace_broker_")}
+    assert metric not in others, "each program would be offered as a broker"
 
 
 @pytest.mark.parametrize("target", list(targets()), ids=lambda target: target["expr"][:60])

@@ -15,6 +15,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.work import Durations
 from headrace.metrics import table
 from headrace.metrics.database import DatabaseFigures
+from headrace.parked import COMMANDS, processor_of
 from headrace.running_app import RunningApp
 from headrace.subscriptions.status import ReaderState
 from headrace_mq.metrics.exposition import process_samples, written
@@ -120,10 +121,11 @@ class AppMetrics:
         now = self._clock.now()
         parked = watch.alarms.parked
         for name, (count, oldest) in parked.items():
-            yield table.PARKED.sample(count, name)
-            yield table.PARKED_AGE.sample(max(0, (now - oldest) / timedelta(seconds=1)), name)
-        if "commands" not in parked:
-            yield table.PARKED.sample(0, "commands")
+            processor = name if name == COMMANDS else processor_of(name)
+            yield table.PARKED.sample(count, processor)
+            yield table.PARKED_AGE.sample(max(0, (now - oldest) / timedelta(seconds=1)), processor)
+        if COMMANDS not in parked:
+            yield table.PARKED.sample(0, COMMANDS)
         for alarm in watch.alarms.current:
             yield table.ALARM.sample(1, alarm.projection, alarm.kind)
 

@@ -135,14 +135,14 @@ PARKED: Final = Metric(
     "letters",
     "What is parked: commands, aggregates of a reader, or instances of a process, as of the last check"
     " (`alarm_check_ms`).",
-    ("reader",),
+    ("processor",),
 )
 PARKED_AGE: Final = Metric(
     "headrace_app_parked_oldest_seconds",
     "gauge",
     "seconds",
     "How long the oldest of them is parked.",
-    ("reader",),
+    ("processor",),
 )
 ALARM: Final = Metric(
     "headrace_app_alarm",

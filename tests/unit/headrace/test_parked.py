@@ -20,7 +20,7 @@ from headrace import (
     applies,
 )
 from headrace.errors import HeadraceError, LetterNotFound, ProjectionNotFound
-from headrace.parked import ParkedEntry
+from headrace.parked import KINDS, ParkedEntry, processor_of
 
 
 class Sell(Command):
@@ -135,3 +135,16 @@ async def test_a_part_that_the_application_no_longer_has_is_said_so(settings: Se
     async with shop(set()).run_local(settings) as running:
         with pytest.raises(ProjectionNotFound, match="shop has no projection 'gone'"):
             await running.parked.retry(entry)
+
+
+@pytest.mark.parametrize(
+    ("name", "processor"),
+    [
+        ("commands", "projection:commands"),
+        ("balances", "projection:balances"),
+        ("handlers:mail", "handlers:mail"),
+    ],
+)
+def test_the_name_of_a_reader_in_the_tables_becomes_a_processor(name: str, processor: str) -> None:
+    assert processor_of(name) == processor
+    assert processor.partition(":")[0] in KINDS

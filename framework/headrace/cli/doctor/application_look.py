@@ -138,6 +138,7 @@ async def look_at_parked(settings: "Settings") -> list[ParkedFacts]:
 
     The databases must have this version's schema.
     """
+    from headrace.parked import processor_of
     from headrace.projections.tables.read_models import ReadModels
     from headrace.stores.database.parked import read_parked_counts
     from headrace.stores.open import open_command_letters
@@ -157,8 +158,7 @@ async def look_at_parked(settings: "Settings") -> list[ParkedFacts]:
     finally:
         await models.aclose()
     for name, count, since in rows:
-        processor = name if ":" in name else f"projection:{name}"
-        found.append(ParkedFacts(processor, count, _age_ms(now, since)))
+        found.append(ParkedFacts(processor_of(name), count, _age_ms(now, since)))
     return found
 
 

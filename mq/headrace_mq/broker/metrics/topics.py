@@ -4,7 +4,7 @@ The traffic of topics, and their dead letters, as samples.
 Used by `collector`; reads the meters of a running broker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from headrace_mq.broker.metrics.table import (
     BYTES_IN,
@@ -16,13 +16,12 @@ from headrace_mq.broker.metrics.table import (
 )
 from headrace_mq.broker.quotas.traffic import Meters
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
 from headrace_mq.message import QueueRef
 from headrace_mq.metrics.names import OTHER, Names
 from headrace_mq.metrics.table import Metric, Sample
 
 __all__ = ["TopicFigures"]
-
-_DEAD_LETTERS = "%DLQ%"
 
 
 class TopicFigures:
@@ -34,6 +33,9 @@ class TopicFigures:
 
     def __init__(self, topics_max: int) -> None:
         self._names = Names(topics_max)
+        # Dead letters of topics that share a series, and of those among them that were deleted.
+        self._summed: Mapping[str, int] = {}
+        self._gone = 0
 
     def samples(self, state: BrokerState) -> Iterator[Sample | None]:
         """Yields what went in and out by topic, and how many dead letters there are."""
@@ -44,13 +46,26 @@ class TopicFigures:
         yield from self._traffic(state, state.produced, MESSAGES_IN, BYTES_IN)
         yield from self._traffic(state, state.fetched, MESSAGES_OUT, BYTES_OUT)
         yield SUMMED.sample(sum(topic not in self._names for topic in topics), "topics")
+        yield from self._dead_letters(state, topics)
+
+    def _dead_letters(self, state: BrokerState, topics: list[str]) -> Iterator[Sample | None]:
+        summed = {}
         for topic in topics:
-            if topic.startswith(_DEAD_LETTERS) and topic in self._names and topic in state.topics:
-                letters = sum(
-                    state.range(queue)[1] - state.topics.start_of(queue)
-                    for queue in state.topics.queues_of(topic)
-                )
+            if not topic.startswith(DEAD_LETTER_PREFIX) or topic not in state.topics:
+                continue
+            letters = sum(
+                state.range(queue)[1] - state.topics.start_of(queue)
+                for queue in state.topics.queues_of(topic)
+            )
+            if topic in self._names:
                 yield DEAD_LETTERS.sample(letters, topic)
+            else:
+                summed[topic] = letters
+                yield None
+        # A counter never goes down, also where a topic was deleted, or deleted and made again.
+        self._gone += sum(had for topic, had in self._summed.items() if summed.get(topic, 0) < had)
+        self._summed = summed
+        yield DEAD_LETTERS.sample(self._gone + sum(summed.values()), OTHER)
 
     def _traffic(
         self, state: BrokerState, meters: Meters[QueueRef], messages: Metric, size: Metric

@@ -73,8 +73,8 @@ async def test_parked_letters_and_alarms_are_shown(bank: Any, read: Any, monkeyp
     alarm = Alarm(projection="balances", kind="letters", value=1, bound=1)
     monkeypatch.setattr(bank.watch.alarms, "_current", {("balances", "letters"): alarm})
     found = read(AppMetrics(bank).samples())
-    assert (found["parked", "commands"], found["parked", "balances"]) == (2, 1)
-    assert found["parked_oldest_seconds", "balances"] >= 0
+    assert (found["parked", "commands"], found["parked", "projection:balances"]) == (2, 1)
+    assert found["parked_oldest_seconds", "projection:balances"] >= 0
     assert found["alarm", "balances", "letters"] == 1
 
 

@@ -53,4 +53,3 @@ async def test_the_days_of_the_disk_are_said_once_they_are_known(
     assert ("disk_days_left",) not in read(metrics.samples())
     clock.monotonic += FORECAST_MS_MIN
     assert read(metrics.samples())["disk_days_left",] >= 0
-    assert not [None for name, *_ in read(metrics.samples()) if name == "leads"]

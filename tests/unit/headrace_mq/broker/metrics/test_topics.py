@@ -59,4 +59,20 @@ async def test_dead_letters_are_counted(broker, client, batch, read) -> None:
     await client.produce(batch("%DLQ%g", 0, b"1", b"2"))
     found = read(TopicFigures(10).samples(broker.state))
     assert found["dead_letters_total", "%DLQ%g"] == 2
-    assert ("dead_letters_total", "%DLQ%g") not in read(TopicFigures(0).samples(broker.state))
+    assert found["dead_letters_total", "other"] == 0
+
+
+async def test_dead_letters_of_topics_above_the_limit_are_added_up(
+    broker, client, batch, read
+) -> None:
+    for group, letters in (("g", [b"1", b"2"]), ("h", [b"3"])):
+        await client.create(f"%DLQ%{group}", 1, "forever")
+        await client.produce(batch(f"%DLQ%{group}", 0, *letters))
+    figures = TopicFigures(0)
+    found = read(figures.samples(broker.state))
+    assert found["dead_letters_total", "other"] == 3
+    assert ("dead_letters_total", "%DLQ%g") not in found
+    broker.state.topics.delete("%DLQ%g", 0, {})
+    assert read(figures.samples(broker.state))["dead_letters_total", "other"] == 3
+    await client.produce(batch("%DLQ%h", 0, b"4"))
+    assert read(figures.samples(broker.state))["dead_letters_total", "other"] == 4
