@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # loaded by the functions that print
     from rich.table import Table
 
-__all__ = ["NOTHING", "print_table", "table_lines"]
+__all__ = ["NOTHING", "one_line", "print_table", "table_lines"]
 
 NOTHING = "-"
 # Characters of a line that is not for a terminal; longer than any row.
@@ -50,6 +50,11 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]], width:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
+def one_line(text: str) -> str:
+    """Returns a text without line feeds: a name with one in it must not look like another row."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
 def _table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True
 ) -> "Table":
@@ -75,6 +80,4 @@ def _text(cell: object) -> str:
         return f"{cell:,}"
     if isinstance(cell, float):
         return f"{cell:,.1f}"
-    # In one line: a name with a line feed in it must not look like another row.
-    text = "" if cell is None else str(cell).replace("\r", "\\r").replace("\n", "\\n")
-    return text or NOTHING
+    return NOTHING if cell is None else one_line(str(cell)) or NOTHING

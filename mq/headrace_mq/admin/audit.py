@@ -5,7 +5,7 @@ A part of `AdminClient`. It is no consumer: it has no group and commits nothing.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.access.audit import AUDIT_TOPIC, AuditEntry
@@ -42,9 +42,13 @@ class AuditReader(MessageTail, OffsetAdministration):
             InvalidArgument: this broker keeps no audit.
             NotPermitted: you may not `read cluster`.
         """
-        if not 1 <= count <= AUDIT_LISTED_MAX:
-            raise ValueError(f"count is 1 to {AUDIT_LISTED_MAX}, not {count}")
-        ends = await self._ends()
+        _check_count(count)
+        return await self._last(await self._ends(), count, since_ms, chosen)
+
+    async def _last(
+        self, ends: Mapping[QueueRef, int], count: int, since_ms: int, chosen: Chosen | None
+    ) -> list[AuditEntry]:
+        """The last of the entries that come before `ends`."""
         starts = await self.offsets_at([AUDIT_TOPIC], since_ms)
         found: deque[AuditEntry] = deque(maxlen=count)
         for queue, end in ends.items():
@@ -59,9 +63,15 @@ class AuditReader(MessageTail, OffsetAdministration):
         return list(found)
 
     async def follow_audit(self, last: int) -> AsyncIterator[AuditEntry]:
-        """Yields the last entries, and then new ones as they come, without an end. Raises as `audit`."""
+        """Yields the last entries, and then new ones as they come, without an end. Raises as `audit`.
+
+        Args:
+            last: how many of the entries so far, 0 to AUDIT_LISTED_MAX.
+        """
+        if last:
+            _check_count(last)
         ends = await self._ends()
-        for entry in await self.audit(last) if last else ():
+        for entry in await self._last(ends, last, 0, None) if last else ():
             yield entry
         async for record in self.follow(ends):
             for entry in _entries([record]):
@@ -84,6 +94,11 @@ class AuditReader(MessageTail, OffsetAdministration):
             # What was deleted meanwhile is no reason to ask for ever.
             if places[queue] == at:
                 return
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= AUDIT_LISTED_MAX:
+        raise ValueError(f"count is 1 to {AUDIT_LISTED_MAX}, not {count}")
 
 
 def _entries(records: Iterable[Record]) -> Iterable[AuditEntry]:

@@ -7,7 +7,7 @@ import typer
 
 from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json, when
-from headrace.cli.tables import print_table
+from headrace.cli.tables import one_line, print_table
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.access.audit import AuditEntry
@@ -95,9 +95,7 @@ def _print(entries: list["AuditEntry"], *, as_json: bool) -> None:
             fields = {name: getattr(entry, name) for name in entry.__struct_fields__}
             print(json.dumps(fields, ensure_ascii=True), flush=True)
         else:
-            # In one line: a name with a line feed in it must not look like another entry.
-            line = "  ".join(filter(None, _row(entry)))
-            print(line.replace("\r", "\\r").replace("\n", "\\n"), flush=True)
+            print(one_line("  ".join(filter(None, _row(entry)))), flush=True)
 
 
 def _row(entry: "AuditEntry") -> tuple[str, ...]:

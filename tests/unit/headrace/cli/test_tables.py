@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.cli.tables import print_table, table_lines
+from headrace.cli.tables import one_line, print_table, table_lines
 
 
 def test_a_row_is_one_line_in_a_pipe_and_numbers_are_grouped(
@@ -27,6 +27,10 @@ def test_a_missing_value_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
         ["-", "-", "x\\ny"],
         ["b", "0", "0"],
     ]
+
+
+def test_a_text_with_line_feeds_is_one_line() -> None:
+    assert one_line("a\r\nb\n") == "a\\r\\nb\\n"
 
 
 def test_numbers_stand_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Reading the audit of a broker that keeps one without a login."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -47,16 +48,31 @@ async def test_entries_before_a_time_are_left_out(reader: AdminClient) -> None:
     assert await reader.audit(10, since_ms=entry.at_ms + 60_000) == []
 
 
-async def test_new_entries_follow_the_last_ones(reader: AdminClient, audited: Broker) -> None:
-    await reader.create_topic("old", 1)
-    following = reader.follow_audit(1)
-    assert (await anext(following)).resource == "topic:old"
+async def test_new_entries_follow_the_last_ones_and_none_comes_twice(
+    reader: AdminClient, audited: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = AdminClient._ends
+
     async with AdminClient(audited.address) as other:
+
+        async def ends(self: AdminClient) -> dict[QueueRef, int]:
+            """An entry comes as soon as the reader knows where the audit ends."""
+            found = await looked(self)
+            await other.create_topic(f"between{len(await other.topics())}", 1)
+            return found
+
+        await reader.create_topic("old", 1)
+        monkeypatch.setattr(AdminClient, "_ends", ends)
+        following = reader.follow_audit(1)
+        assert (await anext(following)).resource == "topic:old"
+        assert (await anext(following)).resource.startswith("topic:between")
         await other.create_topic("new", 1)
-    assert (await anext(following)).resource == "topic:new"
-    await following.aclose()
-    silent = reader.follow_audit(0)
-    await silent.aclose()
+        assert (await anext(following)).resource == "topic:new"
+        await following.aclose()
+        silent = reader.follow_audit(0)
+        coming = asyncio.ensure_future(anext(silent))
+        assert (await coming).resource.startswith("topic:between")
+        await silent.aclose()
 
 
 async def test_a_message_that_is_no_entry_is_passed_over(
@@ -77,5 +93,7 @@ async def test_a_number_out_of_range_and_a_broker_without_an_audit_are_errors(
     for count in (0, AUDIT_LISTED_MAX + 1):
         with pytest.raises(ValueError, match="count is 1 to"):
             await reader.audit(count)
+    with pytest.raises(ValueError, match="count is 1 to"):
+        await anext(reader.follow_audit(AUDIT_LISTED_MAX + 1))
     with pytest.raises(InvalidArgument, match="keeps no audit"):
         await admin.audit(1)
