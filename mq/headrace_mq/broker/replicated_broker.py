@@ -349,12 +349,14 @@ class ReplicatedBroker:
         _log.warning("this broker leads its group", epoch=term.epoch)
         duties = asyncio.create_task(self._guarded(self._keep_set(term)), name="keep the set")
         try:
-            self._standby.door = self._door()
+            door = self._standby.door = self._door()
             self._standby.followers = term
             term.commit()
             while term.leads and not term.leadership.serves and not self._stopping:
                 await self._until_changed(_LOOK_MS)
             self._standby.followers = None
+            if door is not None:
+                door.close()
             if term.leads and not self._stopping:
                 await self._serve_clients(term)
         finally:
@@ -371,7 +373,7 @@ class ReplicatedBroker:
             return None
         book = UserBook(users_file(self._directory))
         book.load()
-        return ReplicaDoor(book, self._clock)
+        return ReplicaDoor(book, self._clock, self._settings.audit_per_second_max)
 
     async def _serve_clients(self, term: Followers) -> None:
         await self._end_standby()

@@ -11,6 +11,7 @@ import asyncio
 
 from headrace_mq._net.server import Connection
 from headrace_mq.access.resources import Action, Ask, Pattern, ResourceKind, owned
+from headrace_mq.access.users import ROLE_PREFIX
 from headrace_mq.broker.handlers.sessions import enter
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.users.audit import Audit
@@ -152,11 +153,11 @@ def set_rule(state: BrokerState, connection: Connection, frame: Frame) -> tuple[
     request = decode(SetRule, frame.body)
     words = request.rule
     rule = f"{'allow' if words.allows else 'deny'} {words.action} {words.resource}"
-    book = _book(state)
+    book, is_role = _book(state), words.subject.startswith(ROLE_PREFIX)
     with _audit(state).noting(
         connection,
         "set_rule",
-        resource=words.subject,
+        resource=words.subject if is_role else f"user:{words.subject}",
         detail=f"remove {rule}" if request.remove else rule,
     ):
         rules = book.set_rule(words, remove=request.remove)

@@ -104,7 +104,7 @@ class Logins(Generic[C]):
         """Takes the next message of a connection from `host`.
 
         Raises:
-            LoginFailed: name and password do not fit, or the name is locked for this address.
+            LoginFailed: name and password do not fit, the name is locked for this address, or the mechanism changed.
             InvalidArgument: there is no such mechanism.
         """
         self.named = ""
@@ -123,6 +123,12 @@ class Logins(Generic[C]):
         if exchange is None:
             begin = self._begin if request.mechanism == SCRAM else self._begin_by_key
             return LoggedIn(LoginAnswer(begin(connection, host, request.message)))
+        if isinstance(exchange, KeyExchange) is not (request.mechanism == ED25519):
+            self.named = exchange.name
+            self._note_failure(exchange.name, host)
+            raise LoginFailed(
+                "a login goes on with the mechanism that it began with; begin it again"
+            )
         if isinstance(exchange, KeyExchange):
             return self._end_by_key(exchange, host, request.message)
         return self._end(exchange, host, request.message)

@@ -4,17 +4,22 @@ Lets replicas of a broker with a login in before its term begins: the same users
     HELLO ─▶ a certificate that is a user, or LOGIN ─▶ FOLLOW, for those that may administer the cluster
 
 Used by the standby of a group, for one term that is not served yet; from then on the broker's own handlers do the same.
+The store takes no entries yet, so the audit of this time stands in the log alone.
 """
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.access.needs import NEEDS
+from headrace_mq.broker.users.audit import Audit, AuditLimits
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.errors import LoginFailed, NotPermitted
+from headrace_mq.errors import InvalidArgument, LoginFailed, NotPermitted
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.access import ED25519, SCRAM, Login, LoginAnswer
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.log.commit_gate import Durable
+from headrace_mq.store.message_store import Appended
 
 __all__ = ["ReplicaDoor"]
 
@@ -25,10 +30,13 @@ class ReplicaDoor:
     Args:
         book: the users and rules of the group, loaded.
         clock: the time.
+        per_second_max: lines about logins in the log, and about refusals, in a second.
     """
 
-    def __init__(self, book: UserBook, clock: Clock) -> None:
+    def __init__(self, book: UserBook, clock: Clock, per_second_max: int) -> None:
         self._book = book
+        limits = AuditLimits(entries_max=1, per_second_max=per_second_max, retention="")
+        self._audit = Audit(_NoStore(), clock, limits, is_closed=lambda: True)
         self._logins = Logins[Connection](
             book.credentials, lambda: book.secret, clock.monotonic_ms, book.public_key
         )
@@ -37,6 +45,7 @@ class ReplicaDoor:
         """Takes a certificate for a login if it is a user's; else returns how to log in."""
         if connection.principal and self._book.is_certified(connection.principal):
             connection.user = connection.principal
+            self._note(connection, "done", connection.user, "with a certificate")
             return []
         return [SCRAM, ED25519]
 
@@ -46,9 +55,15 @@ class ReplicaDoor:
         Raises:
             LoginFailed, InvalidArgument: as `Logins.step`.
         """
-        found = self._logins.step(connection, connection.host, request)
+        try:
+            found = self._logins.step(connection, connection.host, request)
+        except (InvalidArgument, LoginFailed) as error:
+            self._note(connection, "failed", self._logins.named, str(error))
+            raise
         if found.user:
             connection.user = found.user
+            proof = "with a key" if request.mechanism == ED25519 else "with a password"
+            self._note(connection, "done", found.user, proof)
         return found.answer
 
     def check(self, connection: Connection, frame: Frame) -> None:
@@ -59,6 +74,7 @@ class ReplicaDoor:
             NotPermitted: its user may not follow.
         """
         if not connection.user:
+            self._audit.refuse(connection, "follow", detail="no login")
             raise LoginFailed(
                 "a broker of this group follows as a user: set group.user and group.password_file"
             )
@@ -66,6 +82,7 @@ class ReplicaDoor:
         assert asks is not None
         granted = self._book.policy.grants(connection.user)
         if not all(granted.allows(ask) for ask in asks(frame.body, lambda _: 0)):
+            self._audit.refuse(connection, "follow", resource="cluster", detail="needs administer")
             raise NotPermitted(
                 f"user {connection.user} may not follow: a broker's user is an administrator, or may administer the"
                 " cluster"
@@ -74,3 +91,28 @@ class ReplicaDoor:
     def forget(self, connection: Connection) -> None:
         """Forgets a login that a closed connection left undone."""
         self._logins.forget(connection)
+        self._audit.look()
+
+    def close(self) -> None:
+        """Writes to the log what was only counted; from now on the broker's own audit has the logins."""
+        self._audit.look(ending=True)
+
+    def _note(self, connection: Connection, outcome: str, user: str, detail: str) -> None:
+        resource = f"user:{user}" if user else ""
+        self._audit.note(connection, "login", outcome, resource=resource, detail=detail)
+
+
+class _NoStore:
+    """The store of an audit that stands in the log alone."""
+
+    def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
+        """Is never called."""
+        raise NotImplementedError
+
+    def durable(self) -> Durable:
+        """Is never called."""
+        raise NotImplementedError
+
+    def range(self, queue: QueueRef) -> tuple[int, int]:  # noqa: ARG002 - as of a store
+        """Has no entry."""
+        return 0, 0

@@ -239,5 +239,16 @@ def test_a_greeting_that_is_none_is_a_failed_login(message: str) -> None:
 def test_a_login_does_not_change_its_mechanism_on_the_way() -> None:
     desk = KeyDesk()
     desk.begin("bank")
-    with pytest.raises(LoginFailed, match="does not let 'bank' in"):
+    with pytest.raises(LoginFailed, match="the mechanism that it began with"):
         desk.logins.step(1, "10.0.0.1", Login(SCRAM, "n,,n=bank,r=x"))
+    assert desk.logins.named == "bank"
+
+
+def test_the_last_message_has_the_mechanism_of_the_exchange(desk: Desk) -> None:
+    """So the audit names the proof that a user gave, and not what the last frame called it."""
+    client = desk.begin("ann", "pencil")
+    with pytest.raises(LoginFailed, match="the mechanism that it began with"):
+        desk.logins.step(desk.connection, "10.0.0.1", Login(ED25519, client.get_client_final()))
+    assert desk.logins.named == "ann"
+    assert desk.logins.refused == 1
+    assert desk.log_in("ann", "pencil") == "ann"
