@@ -268,11 +268,12 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # Keep an audit. With `login` or `tls_client_ca` there is always one, because the broker then knows who asks; without
     # them its entries have an address and no name.
     audit: bool = False
-    # Entries of the audit that are kept, of each of its three kinds (changes, logins, refusals): months of what people do,
-    # and at most 200 MiB on the disk. A broker of a group keeps entries as long as transient messages.
+    # Entries of the audit that are kept, of each of its three kinds (changes, logins, refusals): months of what people do.
+    # An entry has some 350 bytes, and less than 2 KiB: all take some 105 MB, and at most 586 MiB, or twice that until the
+    # next compaction. A broker of a group keeps entries as long as transient messages.
     audit_entries_max: int = 100_000
     # Entries about logins per second, and about refusals: a flood of wrong passwords must not fill the disk or the log. What
-    # is left out is counted, and the count is an entry. Changes are never left out.
+    # is left out is counted, and the count is an entry. Changes are never left out, so many of them push out older ones.
     audit_per_second_max: int = 20
     # How long a connection may take until it has logged in: clients do it at once, in some milliseconds.
     login_ms_max: int = 10_000

@@ -10,6 +10,7 @@ An entry is one message; its body is JSON, so any consumer can read it. It holds
 Used by the broker, which alone writes entries, and by what reads them.
 """
 
+from bisect import bisect_right
 from typing import Final
 
 import msgspec
@@ -17,24 +18,32 @@ import msgspec
 from headrace_mq.errors import DataCorrupt
 
 __all__ = [
+    "AUDIT_ALONE",
     "AUDIT_TOPIC",
     "CHANGES",
     "KINDS",
     "LEFT_OUT",
     "LOGINS",
     "REFUSALS",
-    "TEXT_CHARACTERS_MAX",
+    "TEXT_BYTES_MAX",
     "AuditEntry",
+    "cut",
 ]
 
 AUDIT_TOPIC: Final = "%AUDIT%"
+# What clients read that try to change it.
+AUDIT_ALONE: Final = (
+    f"{AUDIT_TOPIC} is the broker's audit: clients read it, and the broker alone changes it"
+)
 # Numbers of its queues: a flood of one kind does not push out the others.
 CHANGES, LOGINS, REFUSALS = range(3)
 KINDS = ("changes", "logins", "refusals")
 # The outcome of an entry that stands for those that are missing.
 LEFT_OUT = "left out"
-# Of one text of an entry: names of clients and resources may be far longer. An entry has less than 4 KiB.
-TEXT_CHARACTERS_MAX = 500
+# Of one text of an entry as JSON: names of clients and resources may be far longer. So an entry takes less than 2 KiB
+# in the store.
+TEXT_BYTES_MAX = 500
+_ELLIPSIS = "…"
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,3 +86,17 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_about(self, user: str) -> bool:
         """Returns whether a user did this, or it was done to that user."""
         return user == self.user or self.resource == f"user:{user}"
+
+
+def cut(text: str) -> str:
+    """Returns a text that takes at most TEXT_BYTES_MAX bytes in an entry; one that was cut ends with an ellipsis."""
+    head = text[:TEXT_BYTES_MAX]  # no character takes less than a byte
+    if len(head) == len(text) and _size(text) <= TEXT_BYTES_MAX:
+        return text
+    room = TEXT_BYTES_MAX - len(_ELLIPSIS.encode())
+    fitting = bisect_right(range(len(head) + 1), room, key=lambda count: _size(head[:count])) - 1
+    return head[:fitting] + _ELLIPSIS
+
+
+def _size(text: str) -> int:
+    return len(msgspec.json.encode(text)) - len('""')

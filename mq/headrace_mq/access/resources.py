@@ -16,7 +16,16 @@ from typing import NamedTuple, Self
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.errors import InvalidArgument
 
-__all__ = ["ALL_NAMES", "Action", "Ask", "Pattern", "ResourceKind", "is_audit_change", "owned"]
+__all__ = [
+    "ALL_NAMES",
+    "Action",
+    "Ask",
+    "Pattern",
+    "ResourceKind",
+    "is_audit_change",
+    "is_audit_end",
+    "owned",
+]
 
 # As long as the name of a group may be.
 NAME_BYTES_MAX = 255
@@ -132,6 +141,11 @@ def is_audit_change(ask: Ask) -> bool:
     """Returns whether a question is about the audit, and not about reading it: no one may do that."""
     is_audit = ask.kind is ResourceKind.TOPIC and ask.name == AUDIT_TOPIC
     return is_audit and ask.action not in {Action.READ, Action.CONSUME}
+
+
+def is_audit_end(ask: Ask) -> bool:
+    """Returns whether a question is where the queues of the audit end: that is no secret, so each user may see it."""
+    return ask == (Action.READ, ResourceKind.TOPIC, AUDIT_TOPIC)
 
 
 def _text(kind: ResourceKind, name: str) -> str:

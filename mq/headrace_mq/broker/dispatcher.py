@@ -164,12 +164,7 @@ class Dispatcher:
             if followers is None and (audit is None or audit.changes == changes):
                 connection.answer(ResponseCode.OK, frame.correlation, *parts)
                 return
-            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
-            if followers is not None and followers.documents.end != documents:
-                answer = partial(followers.hold, answer)
-            if audit is not None and audit.changes != changes:
-                answer = partial(audit.hold, answer)
-            answer()
+            self._state.answer_held(connection, frame, parts, documents=documents, changes=changes)
 
     def _serve_again(
         self, connection: Connection, frame: Frame, answer: "asyncio.Future[object]"

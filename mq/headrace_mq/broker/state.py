@@ -296,11 +296,34 @@ class BrokerState:
         if isinstance(outcome, Exception):
             refuse(connection, frame, outcome)
         elif not frame.is_oneway:
-            answer = partial(connection.answer, ResponseCode.OK, frame.correlation, outcome)
-            if audit is None:
-                answer()
-            else:
-                audit.hold(answer)
+            self.answer_held(connection, frame, (outcome,))
+
+    def answer_held(
+        self,
+        connection: Connection,
+        frame: Frame,
+        parts: tuple[bytes | memoryview, ...],
+        *,
+        documents: int = -1,
+        changes: int = -1,
+    ) -> None:
+        """Answers a change once its entry in the audit is durable and, in a group, all required members have it.
+
+        Args:
+            connection: of the client.
+            frame: its request.
+            parts: of the answer.
+            documents: where the documents of the group ended before the change; an answer waits only for what is new.
+            changes: which the audit had then.
+        """
+        followers, audit = self.followers, self.audit
+        answer = partial(connection.answer, ResponseCode.OK, frame.correlation, *parts)
+        if followers is not None and followers.documents.end != documents:
+            answer = partial(followers.hold, answer)
+        if audit is not None and audit.changes != changes:
+            audit.hold(answer, partial(refuse, connection, frame))
+        else:
+            answer()
 
     def forget(self, connection: Connection) -> None:
         """Takes out everything that hung on a connection."""

@@ -28,6 +28,8 @@ from tests.integration.mq.secured_broker import PASSWORD, QUICK, Door, guarded
 from tests.integration.mq.test_broker_group import trio
 
 KILLS = 5
+MISTYPED = "a loud stencil"
+RELEASES = 5
 
 
 @pytest.fixture
@@ -65,6 +67,7 @@ async def test_every_change_every_failed_login_and_every_refusal_stands_in_the_a
         await admin.delete_queues("orders", dry_run=True)
         await admin.delete_queues("orders")
         await admin.remove_rule("ann", "consume", "topic:orders")
+        await admin.set_rule("role:clerks", "read", "cluster", allows=True)
         await admin.change_user("ann", disabled=True)
         await admin.change_user("ann", disabled=False)
         async with AdminClient(ann) as client:
@@ -72,20 +75,21 @@ async def test_every_change_every_failed_login_and_every_refusal_stands_in_the_a
                 with pytest.raises(NotPermitted):
                     await refused
         with pytest.raises(LoginFailed):
-            await AdminClient(door.of("ann", "wrong")).start()
+            await AdminClient(door.of("ann", MISTYPED)).start()
         async with Producer(root, ProducerSettings(**QUICK)) as producer:
             await producer.send(Message(topic="made", body=b"the body of a message"))
         found = await admin.audit(1_000)
     assert [one for one in told(found) if one[1] != "login"] == [
         ("root", "set_user", "user:ann", "done"),
-        ("root", "set_rule", "ann", "done"),
+        ("root", "set_rule", "user:ann", "done"),
         ("root", "create_topic", "topic:orders", "done"),
         ("root", "freeze_queues", "topic:orders", "done"),
         ("root", "reset_offsets", "group:g", "done"),
         ("root", "set_quota", "cluster", "done"),
         ("root", "delete_group", "group:g", "done"),
         ("root", "delete_queues", "topic:orders", "done"),
-        ("root", "set_rule", "ann", "done"),
+        ("root", "set_rule", "user:ann", "done"),
+        ("root", "set_rule", "role:clerks", "done"),
         ("root", "set_user", "user:ann", "done"),
         ("root", "set_user", "user:ann", "done"),
         ("ann", "create_topic", "topic:bills", "refused"),
@@ -98,7 +102,21 @@ async def test_every_change_every_failed_login_and_every_refusal_stands_in_the_a
     written = b"".join(one.encode() for one in found)
     assert PASSWORD.encode() not in written
     assert b"the body" not in written
-    assert b"wrong'" not in written
+    assert MISTYPED.encode() not in written
+
+
+async def test_a_change_that_is_done_at_once_stands_in_the_audit_each_time(
+    door: Door, broker: Broker
+) -> None:
+    async with AdminClient(door.of("root")) as admin:
+        await admin.create_topic("events", 1, retention="forever")
+        for _ in range(RELEASES):
+            await admin.release("events", {0: 0})
+        found = await admin.audit(1_000, chosen=lambda one: one.action == "release_messages")
+    assert told(found) == [("root", "release_messages", "topic:events", "done")] * RELEASES
+    assert broker._state is not None
+    assert broker._state.audit is not None
+    assert broker._state.audit._later == {}
 
 
 async def test_entries_are_chosen_by_time_by_user_and_by_number(door: Door) -> None:
@@ -109,6 +127,7 @@ async def test_entries_are_chosen_by_time_by_user_and_by_number(door: Door) -> N
     assert (await entries(ann, 1))[0].action == "login"
     by_ann = await entries(root, chosen=lambda one: one.is_about("ann"))
     assert ("root", "set_user", "user:ann", "done") in told(by_ann)
+    assert ("root", "set_rule", "user:ann", "done") in told(by_ann)
     for count in (0, 100_001):
         with pytest.raises(ValueError, match="count is 1 to"):
             await entries(root, count)
@@ -146,6 +165,9 @@ async def test_no_client_writes_to_the_audit_however_it_tries(door: Door) -> Non
                 await attempt
         found = await admin.explain("root", "publish", f"topic:{AUDIT_TOPIC}")
         assert not found.allowed
+        await door.add("poor")
+        found = await admin.explain("poor", "read", f"topic:{AUDIT_TOPIC}")
+        assert found.allowed
         async with Producer(door.of("root"), ProducerSettings(**QUICK)) as producer:
             with pytest.raises(NotPermitted, match="the broker alone changes it"):
                 await producer.send(Message(topic=AUDIT_TOPIC, body=b"forged"))

@@ -126,7 +126,10 @@ TABLE = [
     Row(C.DELETE_QUEUES, DeleteQueues(AUDIT_TOPIC), (NEVER,)),
     Row(C.FIND_MESSAGES, FindMessages("t", "k", 0, 1, 1, 1), ("consume topic:t",)),
     Row(C.OFFSETS_AT, OffsetsAt(["t"], 1), ("read topic:t",)),
+    Row(C.OFFSETS_AT, OffsetsAt([AUDIT_TOPIC], 1), ()),
     Row(C.RESET_OFFSETS, ResetOffsets("g", "latest"), ("update group:g",)),
+    Row(C.RESET_OFFSETS, ResetOffsets(AUDIT_TOPIC, "latest"), (f"update group:{AUDIT_TOPIC}",)),
+    Row(C.GET_OFFSETS, GetOffsets(AUDIT_TOPIC, ["t"]), (f"read group:{AUDIT_TOPIC}",)),
     Row(C.CLONE_OFFSETS, CloneOffsets("g", "h"), ("read group:g", "update group:h")),
     Row(C.DELETE_GROUP, DeleteGroup("g"), ("delete group:g",)),
     Row(C.LOCK_QUEUES, LockQueues("g", "m", []), ("consume group:g",)),
@@ -289,8 +292,7 @@ async def test_an_administrator_may_do_all_but_change_the_audit_and_a_disabled_u
     await link.aclose()
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.code.name)
-async def test_no_request_is_served_before_the_login(broker: Broker, row: Row) -> None:
+async def test_no_request_is_served_before_the_login(broker: Broker) -> None:
     with pytest.raises(LoginFailed):
         await AdminClient(broker.address).start()
     state = broker._state
@@ -301,6 +303,13 @@ async def test_no_request_is_served_before_the_login(broker: Broker, row: Row) -
         user, principal, peer, host = "", "", "10.0.0.1:1", "10.0.0.1"
 
     stranger: Any = Stranger()
-    body = row.body if isinstance(row.body, bytes) else encode(row.body)
-    with pytest.raises(LoginFailed):
-        state.guard.passed(stranger, Frame(row.code, 1, 0, 1, memoryview(body)), lambda *_: None)
+    served = []
+    for row in TABLE:
+        body = row.body if isinstance(row.body, bytes) else encode(row.body)
+        frame = Frame(row.code, 1, 0, 1, memoryview(body))
+        try:
+            state.guard.passed(stranger, frame, lambda *_: None)
+        except LoginFailed:
+            continue
+        served.append(row)
+    assert served == []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from headrace_mq.access.audit import AUDIT_TOPIC, KINDS
+from headrace_mq.access.audit import AUDIT_ALONE, AUDIT_TOPIC, KINDS
 from headrace_mq.broker.topics.kept import KeptTopic
 from headrace_mq.errors import (
     BrokerError,
@@ -39,9 +39,6 @@ JOURNALS: Final[Mapping[str, str]] = MappingProxyType(
 _JOURNAL_RETENTION = "transient"
 # A message does not make these by naming them: what they hold says for how long it is kept.
 NOT_BY_NAME: Final = ("%DLQ%", "%MARK%", AUDIT_TOPIC)
-_AUDIT_ALONE = (
-    f"{AUDIT_TOPIC} is the broker's audit: clients read it, and the broker alone changes it"
-)
 
 
 def audit_topic(kept: KeptTopic | None, retention: str) -> KeptTopic:
@@ -60,7 +57,7 @@ def audit_topic(kept: KeptTopic | None, retention: str) -> KeptTopic:
 def frozen_error(queue: QueueRef) -> BrokerError:
     """Returns the error for a message to a queue that is frozen for writing."""
     if queue.topic == AUDIT_TOPIC:
-        return NotPermitted(_AUDIT_ALONE)
+        return NotPermitted(AUDIT_ALONE)
     return QueueFrozen(
         f"queue {queue.topic}/{queue.queue_id} is frozen for writing; send to another queue"
         " of the topic, or wait until it is thawed"
@@ -78,13 +75,13 @@ def refuse_create(request: CreateTopic, kept: KeptTopic | None) -> None:
     if topic in JOURNALS and (request.queues > 1 or request.retention != _JOURNAL_RETENTION):
         raise InvalidArgument(f"{topic} has one queue and is transient; ask for that")
     if topic == AUDIT_TOPIC and (kept is None or request.queues > kept.queues):
-        raise NotPermitted(_AUDIT_ALONE)
+        raise NotPermitted(AUDIT_ALONE)
 
 
 def refuse_freeze(topic: str) -> None:
     """Raises NotPermitted for the audit: to freeze it would hide it, and to thaw it would let clients write."""
     if topic == AUDIT_TOPIC:
-        raise NotPermitted(_AUDIT_ALONE)
+        raise NotPermitted(AUDIT_ALONE)
 
 
 def refuse_delete(topic: str) -> None:

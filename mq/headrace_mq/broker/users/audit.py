@@ -29,11 +29,11 @@ from headrace_mq.access.audit import (
     LEFT_OUT,
     LOGINS,
     REFUSALS,
-    TEXT_CHARACTERS_MAX,
     AuditEntry,
+    cut,
 )
 from headrace_mq.archive.pending_queries import QueryPending
-from headrace_mq.errors import BrokerError, NotPermitted
+from headrace_mq.errors import BrokerError, BrokerStopping, NotPermitted
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.log.commit_gate import Durable
@@ -46,6 +46,10 @@ SAME_REFUSAL_MS = 60_000
 # Different refusals that are remembered for that, of some 300 bytes each.
 REFUSALS_MAX = 1_000
 _SECOND_MS = 1_000
+_UNKNOWN = (
+    "the broker ended before its replicas confirmed this change, so its outcome is unknown: look whether it is"
+    " made, and make it again if it is not"
+)
 
 _log = get_logger("headrace_mq.audit")
 
@@ -102,13 +106,13 @@ class Noting:
     """What a block says of its change.
 
     Attributes:
-        correlation: of its request, if the change is not done when the block ends; `Audit.finish` tells the end.
+        ends_later: whether the change may not be done when the block ends; `Audit.finish` tells the end.
     """
 
-    __slots__ = ("correlation",)
+    __slots__ = ("ends_later",)
 
     def __init__(self) -> None:
-        self.correlation: int | None = None
+        self.ends_later = False
 
 
 class Audit:
@@ -187,52 +191,86 @@ class Audit:
 
     @contextmanager
     def noting(
-        self, connection: Connection, action: str, *, resource: str = "", detail: str = ""
+        self,
+        connection: Connection,
+        action: str,
+        *,
+        resource: str = "",
+        detail: str = "",
+        correlation: int | None = None,
     ) -> Iterator[Noting]:
-        """Writes what the block does, and how it ends; see `note`."""
+        """Writes what the block does, and how it ends; see `note`.
+
+        Args:
+            connection: of the client.
+            action: what it wants to do.
+            resource: to what.
+            detail: what else there is to know.
+            correlation: of its request, if the change may end after the block; then `finish` may come in the block already.
+        """
         noting = Noting()
         entry = self._entry(connection, action, "done", resource, detail)
+        key = None if correlation is None else (connection, correlation)
+        if key is not None:
+            self._later.setdefault(key, []).append(entry)
         try:
             yield noting
         except QueryPending:  # the request comes again
+            self._take(key, entry)
             raise
         except Exception as error:
-            self._end(entry, error)
+            if self._take(key, entry):
+                self._end(entry, error)
             raise
-        if noting.correlation is None:
+        if (key is None or not noting.ends_later) and self._take(key, entry):
             self._end(entry, None)
-        else:
-            self._later.setdefault((connection, noting.correlation), []).append(entry)
 
     def finish(self, connection: Connection, correlation: int, failure: Exception | None) -> None:
         """Writes how a change ended that was not done when its block ended."""
-        entries = self._later.get((connection, correlation))
-        if entries:
-            self._end(entries.pop(0), failure)
+        key = (connection, correlation)
+        if entries := self._later.get(key):
+            entry = entries[0]
+            self._take(key, entry)
+            self._end(entry, failure)
+
+    def _take(self, key: tuple[Connection, int] | None, entry: AuditEntry) -> bool:
+        """Takes out an entry that waits for its end; False: it has ended. One without a key does not wait."""
+        if key is None:
+            return True
+        entries = self._later.get(key, [])
+        if entry not in entries:
+            return False
+        entries.remove(entry)
         if not entries:
-            self._later.pop((connection, correlation), None)
+            del self._later[key]
+        return True
 
     def _end(self, entry: AuditEntry, failure: Exception | None) -> None:
         if failure is None:
             self._write(CHANGES, entry)
             return
         reason = str(failure) if isinstance(failure, BrokerError) else "a defect; see the log"
-        detail = _cut(f"{reason} ({entry.detail})" if entry.detail else reason)
+        detail = cut(f"{reason} ({entry.detail})" if entry.detail else reason)
         refused = isinstance(failure, NotPermitted)
         outcome = "refused" if refused else "failed"
         changed = msgspec.structs.replace(entry, outcome=outcome, detail=detail)
         self._write(REFUSALS if refused else CHANGES, changed)
 
-    def hold(self, answer: Callable[[], None]) -> None:
-        """Gives an answer once all entries so far are durable; or the disk failed, which the broker reports."""
+    def hold(self, answer: Callable[[], None], fail: Callable[[Exception], None]) -> None:
+        """Gives an answer once all entries so far are durable; or the disk failed, which the broker reports.
+
+        Args:
+            answer: is given then.
+            fail: is given the error instead, if the broker ends before its replicas have the entries.
+        """
         group = self._store.durable()
-        if group.done():
-            answer()
-            return
 
         def settle(done: asyncio.Future[None]) -> None:
             self._waiting.discard(done)
-            answer()
+            if isinstance(done.exception(), BrokerStopping):
+                fail(BrokerStopping(_UNKNOWN))
+            else:
+                answer()
 
         self._waiting.add(group)
         group.call_first(settle)
@@ -265,12 +303,12 @@ class Audit:
     ) -> AuditEntry:
         return AuditEntry(
             at_ms=self._clock.now_ms(),
-            user=_cut(connection.user or connection.principal),
+            user=cut(connection.user or connection.principal),
             action=action,
-            resource=_cut(resource),
+            resource=cut(resource),
             address=connection.peer,
             outcome=outcome,
-            detail=_cut(detail),
+            detail=cut(detail),
         )
 
     def _write(self, kind: int, entry: AuditEntry) -> None:
@@ -320,7 +358,3 @@ class Audit:
             return
         self._hindered = ""
         self._ends[kind] = appended.base_offset + 1
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[: TEXT_CHARACTERS_MAX - 1]}…"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from headrace_mq._net.server import Connection
-from headrace_mq.access.audit import AUDIT_TOPIC
+from headrace_mq.access.audit import AUDIT_ALONE
 from headrace_mq.access.needs import NEEDS
 from headrace_mq.access.resources import Action, Ask, ResourceKind, is_audit_change, owned
 from headrace_mq.broker.users.audit import Audit
@@ -41,9 +41,6 @@ _ASKED_BY_HANDLERS = frozenset(code for code, need in NEEDS.items() if need.asks
 _NOTED_BY_HANDLERS = frozenset({RequestCode.SET_USER, RequestCode.SET_RULE})
 # Resources of one request that its entry names.
 _NAMED_MAX = 16
-_AUDIT_ALONE = (
-    f"{AUDIT_TOPIC} is the broker's audit: clients read it, and the broker alone changes it"
-)
 
 R = TypeVar("R")
 
@@ -129,9 +126,8 @@ class Guard:
         ask = owned(ask)
         if is_audit_change(ask):
             return False
-        if ask.name in JOURNAL_TOPICS and ask.action in {Action.READ, Action.CREATE}:
-            return True
-        if ask.name == AUDIT_TOPIC:  # where its queues end is no secret
+        is_journal = ask.kind is ResourceKind.TOPIC and ask.name in JOURNAL_TOPICS
+        if is_journal and ask.action in {Action.READ, Action.CREATE}:
             return True
         return self._book is None or self._book.policy.grants(connection.user).allows(ask)
 
@@ -144,8 +140,8 @@ class Guard:
         self._audit.refuse(
             connection, _name(code), resource=ask.resource, detail=f"needs {ask.action}"
         )
-        if ask.name == AUDIT_TOPIC:
-            raise NotPermitted(_AUDIT_ALONE)
+        if is_audit_change(ask):
+            raise NotPermitted(AUDIT_ALONE)
         raise NotPermitted(
             f"user {connection.user!r} may not {ask}; `headrace acl explain` tells why, and `headrace acl allow"
             " USER ACTION RESOURCE` allows it"
@@ -186,11 +182,13 @@ class Guard:
         connection: Connection,
         frame: Frame,
     ) -> R:
-        name = _name(frame.code)
-        with self._audit.noting(connection, name, resource=resource, detail=detail) as noting:
+        # What a replica asks for is no change that ends later.
+        correlation = None if frame.code == RequestCode.FOLLOW else frame.correlation
+        with self._audit.noting(
+            connection, _name(frame.code), resource=resource, detail=detail, correlation=correlation
+        ) as noting:
             answer = handler(state, connection, frame)
-            if answer is None and frame.code != RequestCode.FOLLOW:
-                noting.correlation = frame.correlation
+            noting.ends_later = answer is None
             return answer
 
     def _holds(self) -> bool:

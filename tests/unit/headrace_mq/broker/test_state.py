@@ -4,8 +4,9 @@ from types import SimpleNamespace
 import pytest
 
 from headrace_mq.broker.state import check_room
-from headrace_mq.errors import StoreFull
+from headrace_mq.errors import BrokerStopping, ResponseCode, StoreFull
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 100])
@@ -44,3 +45,33 @@ async def test_a_forgotten_connection_leaves_no_trace(broker, connect) -> None:
     state.forget(connection)
     assert "gone" not in state.clients
     state.forget(connection)
+
+
+@pytest.mark.parametrize("ends_later", [False, True])
+async def test_an_answer_to_a_change_waits_for_the_audit_and_then_for_the_replicas(
+    broker, monkeypatch, ends_later: bool
+) -> None:
+    state, durable, replicas, sent = broker._state, [], [], []
+    connection = SimpleNamespace(answer=lambda *parts: sent.append(parts))
+    frame = Frame(RequestCode.RELEASE_MESSAGES, 1, 0, 7, memoryview(b""))
+    followers = SimpleNamespace(documents=SimpleNamespace(end=3), hold=replicas.append)
+    audit = SimpleNamespace(
+        changes=1, finish=lambda *_: None, hold=lambda *both: durable.append(both)
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "followers", followers)
+        patched.setattr(state, "audit", audit)
+        if ends_later:
+            state.answer_later(connection, frame, b"done")
+        else:
+            state.answer_held(connection, frame, (b"done",), documents=2, changes=0)
+        answer, fail = durable.pop()
+        assert (sent, replicas) == ([], [])
+        answer()
+        assert sent == []
+        replicas.pop()()
+        assert sent == [(ResponseCode.OK, 7, b"done")]
+        fail(BrokerStopping("outcome unknown"))
+        assert sent.pop()[:2] == (ResponseCode.BROKER_STOPPING, 7)
+        state.answer_held(connection, frame, (b"same",), documents=3, changes=1)
+        assert (sent[1:], replicas, durable) == ([(ResponseCode.OK, 7, b"same")], [], [])

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.access.needs import NEEDS
-from headrace_mq.access.resources import Action, Ask, ResourceKind
+from headrace_mq.access.resources import Action, Ask, ResourceKind, owned
 from headrace_mq.broker.dispatcher import HANDLERS
 from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.users import guard as module
@@ -26,8 +26,8 @@ from headrace_mq.errors import (
     TopicInUse,
 )
 from headrace_mq.protocol.access import RuleEntry, SetUser
-from headrace_mq.protocol.administration import DeleteQueues
-from headrace_mq.protocol.bodies import CreateTopic, DescribeTopics, QueueRanges, encode
+from headrace_mq.protocol.administration import DeleteQueues, ResetOffsets
+from headrace_mq.protocol.bodies import CreateTopic, DescribeTopics, GetOffsets, QueueRanges, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.message_store import Appended
@@ -221,6 +221,30 @@ def test_a_change_that_is_answered_later_stands_in_the_audit_when_it_is_done(gat
     assert (line["outcome"], line["detail"]) == ("failed", "a group reads it (keep=0)")
 
 
+def test_a_change_that_ends_before_its_handler_returns_stands_in_the_audit_once(
+    gate: Gate,
+) -> None:
+    root: Any = Client("root")
+    frame = Frame(RequestCode.DELETE_QUEUES, 1, 0, 7, memoryview(encode(DeleteQueues("orders"))))
+
+    def full(*_: object) -> None:
+        raise StoreFull("the disk is full")
+
+    def late(*_: object) -> None:
+        gate.audit.finish(root, 7, None)
+        raise StoreFull("the answer does not fit")
+
+    with capture_logs() as logs:
+        ends_at_once = gate.guard.passed(root, frame, lambda *_: gate.audit.finish(root, 7, None))
+        assert ends_at_once(None, root, frame) is None
+        assert gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame) == b"done"
+        for failing in (full, late):
+            with pytest.raises(StoreFull):
+                gate.guard.passed(root, frame, failing)(None, root, frame)
+    assert [one["outcome"] for one in logs] == ["done", "done", "failed", "done"]
+    assert gate.audit._later == {}
+
+
 def test_a_dry_run_stays_out_of_the_audit(gate: Gate) -> None:
     root: Any = Client("root")
     body = memoryview(encode(DeleteQueues("orders", dry_run=True)))
@@ -257,6 +281,35 @@ def test_the_audit_is_read_with_the_right_to_read_the_cluster_and_written_by_no_
             gate.guard.require_publish(user, AUDIT_TOPIC)
         with pytest.raises(NotPermitted, match="the broker alone changes it"):
             gate.check(user.user, RequestCode.DELETE_QUEUES, DeleteQueues(AUDIT_TOPIC))
+
+
+@pytest.mark.parametrize("user", ["root", "ann", "off", "gone"])
+@pytest.mark.parametrize("action", Action)
+def test_an_explained_permission_agrees_with_the_guard_about_the_audit(
+    gate: Gate, user: str, action: Action
+) -> None:
+    gate.book.change(SetUser("add", "off", disabled=1))
+    client: Any = Client(user)
+    for kind in (ResourceKind.TOPIC, ResourceKind.GROUP):
+        ask = Ask(action, kind, AUDIT_TOPIC)
+        explained = gate.book.policy.grants(user).explain(owned(ask)).allowed
+        assert gate.guard.allows(client, ask) is explained
+    may_see = user in {"root", "ann"} and action is Action.READ
+    assert explained is (user == "root")
+    if action not in {Action.READ, Action.CONSUME}:
+        assert not gate.guard.allows(client, Ask(action, ResourceKind.TOPIC, AUDIT_TOPIC))
+    if action is Action.READ:
+        assert gate.guard.allows(client, Ask(action, ResourceKind.TOPIC, AUDIT_TOPIC)) is may_see
+
+
+@pytest.mark.parametrize("name", [AUDIT_TOPIC, *sorted(module.JOURNAL_TOPICS)])
+def test_a_group_with_the_name_of_a_topic_of_the_broker_needs_its_rule(
+    gate: Gate, name: str
+) -> None:
+    with pytest.raises(NotPermitted, match=f"user 'ann' may not update group:{name}"):
+        gate.check("ann", RequestCode.RESET_OFFSETS, ResetOffsets(name, "latest"))
+    with pytest.raises(NotPermitted, match=f"user 'ann' may not read group:{name}"):
+        gate.check("ann", RequestCode.GET_OFFSETS, GetOffsets(name, ["orders"]))
 
 
 def test_without_a_login_everything_passes_but_writing_to_the_audit(gate: Gate) -> None:
