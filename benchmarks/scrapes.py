@@ -49,18 +49,20 @@ def scrape(port: int) -> bytes:
 
 @asynccontextmanager
 async def scraped(port: int) -> AsyncIterator[None]:
-    """Reads the metrics every second until the block ends."""
+    """Reads the metrics every second until the block ends; raises what a read failed with."""
 
     async def repeat() -> None:
         while True:
             await asyncio.gather(asyncio.to_thread(scrape, port), asyncio.sleep(EVERY_S))
 
-    reading = asyncio.create_task(repeat())
+    reading = asyncio.create_task(repeat(), name="scrapes")
     try:
         yield
     finally:
         reading.cancel()
         await asyncio.wait([reading])
+    if not reading.cancelled():
+        reading.result()
 
 
 async def scrape_time(directory: Path, queues: int) -> dict[str, Any]:
@@ -156,16 +158,11 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         say(await scrape_time(Path(folder) / "queues", asked.queues))
         wanted = {"send_many of 100", "send from 1,000 tasks", "send, one at a time"}
-        for case in cases(asked.scale):
+        for number, case in enumerate(cases(asked.scale)):
             if case.workload == "W1" and case.name in wanted and asked.only in case.name:
-                place = Path(folder) / case.task
-                place.mkdir(exist_ok=True)
-                say(
-                    {
-                        "case": case.name,
-                        **await compare(place / str(len(case.name)), case, asked.pairs),
-                    }
-                )
+                place = Path(folder) / str(number)
+                place.mkdir()
+                say({"case": case.name, **await compare(place, case, asked.pairs)})
 
 
 if __name__ == "__main__":
