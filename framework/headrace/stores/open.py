@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from headrace._runtime.log import get_logger
 from headrace.serialization import Serializer
 from headrace.stores.base import CommandLetterStore, EventStore
-from headrace.stores.database.engines import create_engine, database_url
+from headrace.stores.database.engines import create_engine, database_url, is_in_memory
 from headrace.stores.database.schema import prepare
 from headrace.stores.memory.letters import MemoryCommandLetters
 from headrace.stores.memory.store import MemoryEventStore
@@ -21,13 +21,22 @@ from headrace.stores.memory.store import MemoryEventStore
 if TYPE_CHECKING:  # the extra of Kafka may not be installed
     from headrace.transports.kafka.schedule import Schedule
 
-__all__ = ["open_command_letters", "open_event_store", "open_schedule"]
+__all__ = ["is_kept_in_memory", "open_command_letters", "open_event_store", "open_schedule"]
 
 _log = get_logger(__name__)
 
 # Earlier libraries may damage a database when two connections write the log back at once
 # (3.7.0 to 3.51.2); one writer in one process does not.
 _SQLITE_SOUND = (3, 51, 3)
+
+
+def is_kept_in_memory(url: str) -> bool:
+    """Whether what stands at a URL of an event store or of read models ends with the process.
+
+    Raises:
+        DefinitionError: it is no such URL.
+    """
+    return url == "memory://" or is_in_memory(database_url(url))
 
 
 async def open_event_store(url: str, serializer: Serializer) -> EventStore:

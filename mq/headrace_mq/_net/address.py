@@ -136,7 +136,9 @@ def parse_address(address: str) -> tuple[str, int]:
     # With a slash it is a URL, and no name of a host.
     if not host or "/" in host or not 0 <= number <= 65_535:
         raise ValueError(
-            f"a broker address looks like 127.0.0.1:9876, or tls://queue.example:9876?ca=ca.pem, not {address!r}"
+            # What stands before an @ may be a password.
+            "a broker address looks like 127.0.0.1:9876, or tls://queue.example:9876?ca=ca.pem,"
+            f" not {address.rpartition('@')[2]!r}"
         )
     return host, number
 

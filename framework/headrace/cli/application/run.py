@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,17 +30,19 @@ if TYPE_CHECKING:  # loaded by the function: the help text must not wait for dat
     from headrace.gateway.settings import GatewaySettings
     from headrace.settings import Settings
 
-__all__ = ["run"]
+__all__ = ["LISTENS", "listening", "run", "variables"]
 
 # Commands leave little cyclic garbage; measured with 1,000 in flight, Python's own (700, 10, 10)
 # cost a third of the throughput.
 _GC_THRESHOLDS = (50_000, 20, 50)
 _PORT_MAX = 65_535
+# The variable that says where HTTP is served: of host and port at once.
+LISTENS: Final = "HEADRACE_HTTP"
 
 HttpAddress = Annotated[
     str,
     typer.Option(
-        envvar="HEADRACE_HTTP",
+        envvar=LISTENS,
         metavar="HOST:PORT",
         help="Serve HTTP there too, in this process; port 0 takes a free one.",
     ),
@@ -233,7 +236,7 @@ def _settings(
         if part in read and (setting not in read[part] or _is_given(context, option)):
             read[part][setting] = _names(value) if setting in _LISTS else value
     if http:
-        read["http"] |= _listening(http)
+        read["http"] |= listening(http)
     try:
         made = [kind(**read[part]) for part, kind in kinds.items()]
     except ValidationError as error:
@@ -311,7 +314,21 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
-def _listening(http: str) -> dict[str, Any]:
+def variables() -> dict[str, str]:
+    """Returns the variables of the environment that are settings, each with the setting's `part.name`."""
+    parameters = signature(run).parameters
+    return {
+        parameters[option].annotation.__metadata__[0].envvar: f"{part}.{setting}"
+        for option, part, setting in _SETTINGS
+    }
+
+
+def listening(http: str) -> dict[str, Any]:
+    """Returns the settings `host` and `port` of HOST:PORT.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
     host, colon, port = http.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise typer.BadParameter(
@@ -368,8 +385,8 @@ async def _metrics(
 
 def _checks(settings: "Settings", check_ms: int) -> Mapping[str, "Check"]:
     """What only the command line knows how to look at."""
-    from headrace.stores.database.engines import database_url, is_in_memory
     from headrace.stores.database.schema import check as check_schema
+    from headrace.stores.open import is_kept_in_memory
 
     async def broker() -> None:
         from headrace.transports.open import require_broker
@@ -380,6 +397,6 @@ def _checks(settings: "Settings", check_ms: int) -> Mapping[str, "Check"]:
         await check_schema(settings.event_store)
 
     checks = {"broker": broker}
-    if settings.event_store != "memory://" and not is_in_memory(database_url(settings.event_store)):
+    if not is_kept_in_memory(settings.event_store):
         checks["event_store"] = event_store
     return checks

@@ -70,10 +70,11 @@ async def look_at_database(what: str, url: str, *, archive: bool = False) -> Dat
     Raises:
         Exception: of the database; `headrace.cli.sentences` has a sentence for it.
     """
-    from headrace.stores.database.engines import database_url, is_in_memory
+    from headrace.stores.database.engines import database_url
     from headrace.stores.database.schema import ARCHIVE, check
+    from headrace.stores.open import is_kept_in_memory
 
-    if url == "memory://" or is_in_memory(database_url(url)):
+    if is_kept_in_memory(url):
         return DatabaseFacts(what, in_memory=True)
     # The schema of the application's own tables unless it is said.
     await (check(url, tree=ARCHIVE) if archive else check(url))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.cli.doctor.broker_rules import BrokerFacts, PlaceFacts, PlaceKind
 from headrace.cli.doctor.cluster_rules import ClusterFacts
 from headrace.cli.questions import Questions
+from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:
     from headrace_mq._net.address import BrokerAddress
@@ -29,7 +30,6 @@ GROUPS_AGED_MAX: Final = 50
 # Groups whose dead letters are counted, and letters of each; more are as bad.
 _LETTER_GROUPS_MAX: Final = 50
 _LETTERS_MAX: Final = 1_000
-_LETTERS: Final = "%DLQ%"
 _FOREVER: Final = "forever"
 
 
@@ -162,10 +162,12 @@ class _Questions:
     async def _letters(self, topics: Iterable[str]) -> dict[str, int]:
         from headrace_mq.errors import TopicNotFound
 
-        dead = [topic for topic in topics if topic.startswith(_LETTERS)][:_LETTER_GROUPS_MAX]
+        dead = [topic for topic in topics if topic.startswith(DEAD_LETTER_PREFIX)][
+            :_LETTER_GROUPS_MAX
+        ]
         found = {}
         for topic in dead:
-            group = topic.removeprefix(_LETTERS)
+            group = topic.removeprefix(DEAD_LETTER_PREFIX)
             asked = self._admin.dead_letters(group, limit=_LETTERS_MAX, unsent=True)
             try:
                 letters: list[Any] = await self._questions.may(asked, [])

@@ -6,11 +6,14 @@ accepted, and one of the two then does nothing, or not what you expect. Used by 
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.cli.doctor.findings import Finding, failed, ok, warning
+from headrace.cli.doctor.findings import Finding, failed, ok, shown, warning
+from headrace.errors import HeadraceError
 from headrace.gateway.settings import GatewaySettings
 from headrace.settings import Settings
+from headrace.transports.kafka.address import is_kafka
 from headrace_mq._runtime.checks import is_loopback
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, StoreSettings
 
@@ -19,7 +22,7 @@ __all__ = ["CLASHES", "Clash", "DeploymentSettings", "contradictions"]
 # An orchestrator kills a process that has not stopped by then.
 _STOP_MS: Final = 30_000
 _NEVER_PERCENT: Final = 100
-_MEMORY: Final = ("memory://", "sqlite://", "sqlite:///:memory:")
+_FLUSH_MS: Final = StoreSettings(directory=Path()).flush_interval_ms
 
 
 class DeploymentSettings(NamedTuple):
@@ -89,17 +92,14 @@ def _same_port(one: str | None, other: int) -> bool:
     return bool(other) and one is not None and one.rpartition(":")[2] == str(other)
 
 
-def _is_kafka(broker: str | None) -> bool:
-    return (broker or "").startswith("kafka://")
+def _in_memory(url: str) -> bool:
+    from headrace.stores.open import is_kept_in_memory  # what a database needs takes long to load
 
+    try:
+        return is_kept_in_memory(url)
+    except HeadraceError:  # the look at the database says that it is none
+        return False
 
-_FLUSH_MS: Final = next(
-    default
-    for name, default in zip(
-        reversed(StoreSettings.__struct_fields__), reversed(StoreSettings.__struct_defaults__), strict=False
-    )
-    if name == "flush_interval_ms"
-)  # fmt: skip
 
 CLASHES: Final = (
     Clash("store.disk_delete_percent", "store.disk_refuse_percent",
@@ -182,19 +182,19 @@ CLASHES: Final = (
         "an event that was unconsumed for long may start an ended process again",
         "set process_ended_ms to four times unconsumed_ms_max"),
     Clash("run.event_store", "run.broker",
-        lambda one, other: one == "memory://" and other is not None,
+        lambda one, other: _in_memory(one) and other is not None,
         "the events end with the process, and the broker keeps what followed from them",
         "name a database as event_store: sqlite:///FILE or postgresql://USER@HOST/DATABASE", fails=True),
     Clash("run.read_models", "run.event_store",
-        lambda one, other: one in _MEMORY and other not in _MEMORY,
+        lambda one, other: _in_memory(one) and not _in_memory(other),
         "the read models end with the process, and each start reads all events again",
         "name a database as read_models: sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
     Clash("run.broker", "broker.tls_certificate",
-        lambda one, other: bool(one) and not _is_kafka(one) and (other is not None) != one.startswith("tls://"),
+        lambda one, other: bool(one) and not is_kafka(one) and (other is not None) != one.startswith("tls://"),
         "one side speaks TLS and the other does not",
         "write the address as tls://HOST:PORT if the broker has a certificate, and without tls:// if it has none", fails=True),
     Clash("run.broker", "broker.login",
-        lambda one, other: bool(one) and not _is_kafka(one) and other and "user=" not in one and not one.startswith("tls://"),
+        lambda one, other: bool(one) and not is_kafka(one) and other and "user=" not in one and not one.startswith("tls://"),
         "the broker asks for a login, and the address names no user",
         "set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or add user=NAME&password_file=FILE to the address", fails=True),
     Clash("http.streams_max", "http.requests_max", _above,
@@ -256,5 +256,5 @@ def _clashing(settings: DeploymentSettings) -> Iterator[Finding]:
         one, other = settings.value(each.one), settings.value(each.other)
         if each.holds(one, other):
             says = failed if each.fails else warning
-            names = f"{each.one}={one} and {each.other}={other}"
+            names = f"{each.one}={shown(one)} and {each.other}={shown(other)}"
             yield says("settings", f"{names}: {each.means}", each.advice)

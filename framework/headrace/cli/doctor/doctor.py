@@ -107,8 +107,7 @@ def doctor(
         examine(
             settings,
             app_path=app_path,
-            databases=bool(given & {"event_store", "read_models"})
-            or settings.settings.part("archive") is not None,
+            databases=given & {"event_store", "read_models"},
             group=ExaminedGroup(record, cluster, group) if record else None,
             limits=Limits(duration_ms(clock_max), disk_days, certificate_days),
         )

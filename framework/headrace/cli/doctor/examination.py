@@ -8,7 +8,7 @@ A part that does not answer is a finding, and the others are looked at all the s
 
 import asyncio
 import os
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from headrace.cli.doctor import (
     machine_rules,
 )
 from headrace.cli.doctor.contradictions import contradictions
-from headrace.cli.doctor.findings import Finding, of_sentence, ok
+from headrace.cli.doctor.findings import Finding, of_sentence, ok, shown
 from headrace.cli.doctor.given import GivenSettings
 from headrace.cli.sentences import sentence_of
 from headrace.domain.topics import command_topic
@@ -40,6 +40,8 @@ __all__ = ["ExaminedGroup", "Limits", "examine"]
 # One part may take so long; what takes longer does not answer.
 _PART_S: Final = 30
 _KAFKA_MS: Final = 5_000
+# What the settings of an application have databases for.
+_DATABASES: Final = {"event_store": "event store", "read_models": "read models"}
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ async def examine(
     given: GivenSettings,
     *,
     app_path: str,
-    databases: bool,
+    databases: Collection[str],
     group: ExaminedGroup | None,
     limits: Limits,
 ) -> list[Finding]:
@@ -79,13 +81,12 @@ async def examine(
     Args:
         given: the settings.
         app_path: of the application, MODULE:ATTRIBUTE; empty: none is looked at.
-        databases: whether to look at the databases without an application, too.
+        databases: which to look at without an application, too: `event_store`, `read_models`.
         group: of brokers; None: none was named.
         limits: from where on something is a warning.
     """
-    examination = _Examination(given, limits)
+    examination = _Examination(given, limits, databases)
     app = examination.load(app_path) if app_path else None
-    with_databases = app is not None or databases
     machine, of_broker, of_group, of_files = await asyncio.gather(
         asyncio.to_thread(machine_look.look_at_machine),
         examination.broker(),
@@ -93,7 +94,7 @@ async def examine(
         examination.files(),
     )
     # After the broker: what a database needs takes long to load, and a connection would wait for that.
-    stores = await examination.databases() if with_databases else []
+    stores = await examination.databases()
     software = examination.software
     return [
         *given.findings,
@@ -120,7 +121,8 @@ class _Examination:
         software: what the broker calls itself; None: it was not asked.
     """
 
-    def __init__(self, given: GivenSettings, limits: Limits) -> None:
+    def __init__(self, given: GivenSettings, limits: Limits, databases: Collection[str]) -> None:
+        self._databases = frozenset(databases)
         self._given, self._run, self._limits = given, given.run, limits
         self._facts = broker_rules.BrokerFacts()
         self._serves = False
@@ -130,14 +132,16 @@ class _Examination:
         self.software: str | None = None
 
     def load(self, path: str) -> "App | None":
-        """Imports the application; None, with a finding, where that cannot be done."""
+        """Imports the application, which has both databases; None, with a finding, where that cannot be done."""
         from headrace.app import load_app
 
         try:
-            return load_app(path)
+            app = load_app(path)
         except HeadraceError as error:
             self.findings.append(of_sentence("failed", "application", str(error)))
             return None
+        self._databases = frozenset(_DATABASES)
+        return app
 
     async def broker(self) -> list[Finding]:
         """Looks at the broker."""
@@ -147,7 +151,9 @@ class _Examination:
         try:
             parsed = self._address = BrokerAddress.parse(address)
         except ValueError as error:
-            return [of_sentence("failed", f"broker {address}", str(error), "correct the address")]
+            return [
+                of_sentence("failed", f"broker {shown(address)}", str(error), "correct the address")
+            ]
         answers = await broker_look.look_at_places(parsed)
         found = list(broker_rules.places(answers))
         self._serves = any(each.kind == "leads" for each in answers)
@@ -211,8 +217,9 @@ class _Examination:
         now = datetime.now(UTC)
         found = list(machine_rules.certificates(named, now, self._limits.certificate_days))
         if os.name == "posix":
-            modes = await asyncio.to_thread(lambda: list(self._modes()))
-            found += machine_rules.modes(one for one in modes if one is not None)
+            looking = asyncio.to_thread(lambda: list(self._modes()))
+            modes = await self._part("modes of files", looking, found)
+            found += machine_rules.modes(one for one in modes or () if one is not None)
         return found
 
     @property
@@ -260,12 +267,15 @@ class _Examination:
                 yield machine_look.look_at_folder(what, Path(url.removeprefix("sqlite:///")))
 
     def _urls(self) -> list[tuple[str, str]]:
-        if self._run.event_store == self._run.read_models:
-            return [("event store and read models", self._run.event_store)]
-        return [("event store", self._run.event_store), ("read models", self._run.read_models)]
+        """Returns the databases to look at, each with what it holds; one that holds both stands once."""
+        found: dict[str, list[str]] = {}
+        for setting, what in _DATABASES.items():
+            if setting in self._databases:
+                found.setdefault(getattr(self._run, setting), []).append(what)
+        return [(" and ".join(held), url) for url, held in found.items()]
 
     async def databases(self) -> list[Finding]:
-        """Looks at the databases of the application, and at the broker's archive."""
+        """Looks at the databases that were named or an application has, and at the broker's archive."""
         urls = [(what, url, False) for what, url in self._urls()]
         archive = self._given.settings.part("archive")
         if archive is not None:

@@ -8,7 +8,7 @@ Used by the rules, which make findings, and by the command, which prints them. P
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 __all__ = [
     "EXIT_STATUS",
@@ -17,6 +17,7 @@ __all__ = [
     "failed",
     "of_sentence",
     "ok",
+    "shown",
     "split",
     "warning",
     "worst",
@@ -28,6 +29,8 @@ State = Literal["ok", "warning", "failed"]
 EXIT_STATUS: Final[Mapping[State, int]] = MappingProxyType({"ok": 0, "warning": 1, "failed": 2})
 # Where the advice of a sentence of ours begins.
 _MARKS: Final = ("; ", ": check ")
+# What addresses of brokers begin with; their options may be secrets.
+_BROKERS: Final = frozenset({"kafka", "tcp", "tls"})
 
 
 class Finding(NamedTuple):
@@ -76,6 +79,25 @@ def split(sentence: str) -> tuple[str, str]:
             if depth <= 0 and sentence.startswith(mark, place):
                 return sentence[:place], sentence[place + 2 :]
     return sentence, ""
+
+
+def shown(value: Any) -> Any:
+    """Returns a value as it may be printed: an address or a URL without its password and its options."""
+    scheme, mark, rest = value.partition("://") if isinstance(value, str) else ("", "", "")
+    if not mark:
+        return value
+    if scheme in _BROKERS:
+        return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+    from sqlalchemy.engine import make_url  # takes long to load
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(value)
+    except (ArgumentError, ValueError):
+        return f"{scheme}://…"
+    if url.password is None and not url.query:
+        return value
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 def worst(findings: Iterable[Finding]) -> State:

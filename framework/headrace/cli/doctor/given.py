@@ -10,15 +10,16 @@ and the other side is looked at all the same. Used by the command; reads the fil
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 import typer
 from pydantic import ValidationError
 
+from headrace.cli.application.run import LISTENS, listening, variables
 from headrace.cli.doctor.contradictions import DeploymentSettings
 from headrace.cli.doctor.findings import Finding, of_sentence
 from headrace.cli.queue.broker_options import OPTIONS
-from headrace.cli.settings import gather, names_in
+from headrace.cli.settings import gather, names_in, parts_given
 from headrace.gateway.settings import GatewaySettings
 from headrace.settings import Settings
 from headrace_mq.settings import ArchiveSettings, BrokerSettings, GroupSettings, StoreSettings
@@ -30,12 +31,19 @@ _BROKER: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 _APPLICATION: Final[Mapping[str, Any]] = {"run": Settings, "http": GatewaySettings}
 _FOLDER: Final = "store.directory"
+# The doctor has these options, too.
+_OPTIONS: Final = frozenset({"run.broker", "run.event_store", "run.read_models"})
 # As the options of `headrace broker` take them from the environment.
-_SWITCHES: Final[Mapping[str, str]] = {"1": "true", "yes": "true", "on": "true", "0": "false", "no": "false", "off": "false"}  # fmt: skip
+_SWITCHES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), "true"),
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), "false"),
+}
 _ADVICE: Final = "correct it; docs/limits.md lists all settings"
 
 T = TypeVar("T")
 Values = dict[str, dict[str, Any]]
+# Returns NAME=VALUE for what the environment gives to options, next to a file and other pairs.
+Variables = Callable[[Mapping[str, str], Path | None, list[str]], list[str]]
 
 
 class GivenSettings(NamedTuple):
@@ -76,23 +84,20 @@ def read_settings(
     """
     findings: list[Finding] = []
     of_broker, of_application = _divided(pairs)
-    variables = [
-        f"{row.setting}={_switch(environment[row.variable])}"
-        for row in OPTIONS
-        if row.variable is not None and row.variable in environment and row.setting != _FOLDER
-    ]
     owner = _owner(file, findings)
 
-    def values(kinds: Mapping[str, Any], more: list[str]) -> Values:
+    def values(kinds: Mapping[str, Any], more: list[str], variables: Variables) -> Values:
         try:
             own = file if owner is None or owner is kinds else None
-            return gather(kinds, file=own, environment=environment, pairs=more)
+            # An option is the strongest, also where a variable gives it.
+            every = [*more, *variables(environment, own, more)]
+            return gather(kinds, file=own, environment=environment, pairs=every)
         except typer.BadParameter as error:
             findings.append(of_sentence("failed", "settings", error.message, _ADVICE))
             return {part: {} for part in kinds}
 
-    broker = values(_BROKER, [*variables, *of_broker])
-    application = values(_APPLICATION, of_application)
+    broker = values(_BROKER, of_broker, _of_broker)
+    application = values(_APPLICATION, of_application, _of_application)
     if isinstance(address := application["run"].get("broker"), str):
         try:
             application["run"]["broker"] = secured(address)
@@ -138,8 +143,38 @@ def _owner(file: Path | None, findings: list[Finding]) -> Mapping[str, Any] | No
     return _APPLICATION if len(of_application) > len(of_broker) else _BROKER
 
 
-def _switch(text: str) -> str:
-    return _SWITCHES.get(text.lower(), text)
+def _of_broker(environment: Mapping[str, str], _file: Path | None, _pairs: list[str]) -> list[str]:
+    named = {row.variable: row.setting for row in OPTIONS if row.variable is not None}
+    return _given_by(
+        environment, {one: name for one, name in named.items() if name != _FOLDER}, _BROKER
+    )
+
+
+def _of_application(
+    environment: Mapping[str, str], file: Path | None, pairs: list[str]
+) -> list[str]:
+    """As `headrace run` does it: variables of HTTP count where HTTP is served."""
+    named = {one: name for one, name in variables().items() if name not in _OPTIONS}
+    http = environment.get(LISTENS, "")
+    if not http and "http" not in parts_given(file=file, environment=environment, pairs=pairs):
+        named = {one: name for one, name in named.items() if not name.startswith("http.")}
+    place = listening(http) if http else {}
+    found = _given_by(environment, named, _APPLICATION)
+    return found + [f"http.{name}={value}" for name, value in place.items()]
+
+
+def _given_by(
+    environment: Mapping[str, str], named: Mapping[str, str], kinds: Mapping[str, Any]
+) -> list[str]:
+    found = []
+    for variable, setting in named.items():
+        text = environment.get(variable, "")  # an empty one is none
+        part, _, name = setting.partition(".")
+        if get_type_hints(kinds[part])[name] is bool:
+            text = _SWITCHES.get(text.lower(), text)
+        if text:
+            found.append(f"{setting}={text}")
+    return found
 
 
 def _made(make: Callable[[], T], findings: list[Finding]) -> T | None:

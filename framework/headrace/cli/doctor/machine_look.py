@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -84,9 +85,7 @@ def look_at_folder(what: str, path: Path) -> FileFacts | None:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
-    count = 0
-    for number, entry in enumerate(_below(path)):
-        count += number < _FILES_MAX and bool(entry & _OTHERS)
+    count = sum(bool(entry & _OTHERS) for entry in islice(_below(path), _FILES_MAX))
     return FileFacts(what, str(path), mode, others=count)
 
 

@@ -1,5 +1,6 @@
 """Options that several commands share: what is wrong in them is told before anything is done."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,16 @@ def test_a_wrong_setting_of_an_application_is_refused(
     assert done.status == 2
     assert sentence in " ".join(done.output.replace("│", " ").split())
     assert served == []
+
+
+def test_every_variable_of_run_is_a_setting_or_known_to_be_none() -> None:
+    annotations = (one.annotation for one in signature(run_module.run).parameters.values())
+    options = [one.__metadata__[0] for one in annotations if hasattr(one, "__metadata__")]
+    found = {one.envvar for one in options if one.envvar}
+    others = {"HEADRACE_CONFIG", "HEADRACE_LOG_FORMAT", "HEADRACE_LOG_LEVEL", "HEADRACE_TRACING"}
+    named = run_module.variables()
+    assert found == {*named, run_module.LISTENS, *others}
+    fields = {"run": Settings.model_fields, "http": GatewaySettings.model_fields}
+    for setting in named.values():
+        part, _, name = setting.partition(".")
+        assert name in fields[part]

@@ -9,7 +9,7 @@ from headrace.stores import open as opening
 from headrace.stores.base import AppendOutcome
 from headrace.stores.database.schema import downgrade
 from headrace.stores.memory.store import MemoryEventStore
-from headrace.stores.open import open_event_store
+from headrace.stores.open import is_kept_in_memory, open_event_store
 from headrace.stores.postgres.store import PostgresEventStore
 from headrace.stores.sqlite.store import SqliteEventStore
 from headrace.testing.conformance.streams import conformance_serializer, stream
@@ -104,3 +104,12 @@ async def test_a_library_with_the_reset_bug_is_warned_of(
             url = f"sqlite:///{tmp_path / name}.db"
             await (await open_event_store(url, conformance_serializer())).aclose()
     assert [entry["log_level"] for entry in logs] == ["warning"] * warnings
+
+
+def test_a_store_that_ends_with_the_process_is_known_by_its_url() -> None:
+    for url in ("memory://", "sqlite://", "sqlite:///:memory:"):
+        assert is_kept_in_memory(url)
+    for url in ("sqlite:///e.db", "postgresql://h/d"):
+        assert not is_kept_in_memory(url)
+    with pytest.raises(DefinitionError):
+        is_kept_in_memory("mysql://h/d")

@@ -139,3 +139,27 @@ def test_a_pair_is_in_the_document(clash: Clash) -> None:
     page = Path(__file__).parents[5] / "docs" / "doctor.md"
     row = f"| `{clash.one}` | `{clash.other}` | {clash.means} |"
     assert row in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///:memory:"])
+def test_an_event_store_in_memory_is_found_however_it_is_written(url: str) -> None:
+    (finding,) = contradictions(deployment(run={"event_store": url}))
+    assert finding.finding.startswith(f"run.event_store={url} and run.broker=h:1")
+    (finding,) = contradictions(deployment(run={"read_models": url}))
+    assert finding.finding.startswith(f"run.read_models={url} and run.event_store=")
+
+
+def test_a_url_that_is_none_is_no_database_in_memory() -> None:
+    (finding,) = contradictions(deployment(run={"event_store": "mysql://h/d"}))
+    assert finding.state == "ok"
+
+
+def test_a_finding_hides_the_passwords_of_addresses() -> None:
+    database = "postgresql://bank:s3cret@db/bank"
+    (finding,) = contradictions(
+        deployment(run={"event_store": database, "read_models": "sqlite://"})
+    )
+    assert "run.event_store=postgresql://bank:***@db/bank:" in finding.finding
+    cluster = "kafka://h:1,h:2?sasl.username=u&sasl.password=s3cret"
+    (finding,) = contradictions(deployment(run={"event_store": "memory://", "broker": cluster}))
+    assert "run.broker=kafka://h:1,h:2:" in finding.finding

@@ -68,3 +68,28 @@ def test_databases_are_looked_at_where_they_are_named(run, tmp_path: Path) -> No
     assert found["event store"]["advice"].startswith(
         "correct the URL, or make it: headrace db upgrade"
     )
+
+
+def test_databases_that_are_not_named_are_not_looked_at(run, tmp_path: Path) -> None:
+    store = run("doctor", "--event-store", f"sqlite:///{tmp_path}/e.db", "--json").json
+    assert "read models" not in {one["name"] for one in store["checks"]}
+    archive = run("doctor", "--set", "archive.url=postgresql://127.0.0.1:1/none", "--json").json
+    names = {one["name"]: one["state"] for one in archive["checks"]}
+    assert names["archive"] == "failed"
+    assert not {"event store", "read models"} & names.keys()
+
+
+@pytest.mark.parametrize("output", [(), ("--json",)])
+def test_no_password_is_printed(run, output: tuple[str, ...]) -> None:
+    database = "postgresql://bank:s3cret@127.0.0.1:1/bank"
+    stores = run("doctor", *output, "--event-store", database, "--set", "run.read_models=sqlite://")
+    assert "run.event_store=postgresql://bank:***@127.0.0.1:1/bank" in stores.output
+    cluster = "kafka://127.0.0.1:1?sasl.username=u&sasl.password=s3cret"
+    kafka = run("doctor", *output, "--broker", cluster, "--event-store", "sqlite://")
+    assert "run.broker=kafka://127.0.0.1:1" in kafka.output
+    wrong = run("doctor", *output, "--event-store", "mysql://bank:s3cret@h/d")
+    archive = run("doctor", *output, "--set", f"archive.url={database}")
+    record = run("doctor", *output, "--record", database)
+    for said in (stores, kafka, wrong, archive, record):
+        assert said.status == 2
+        assert "s3cret" not in said.output

@@ -1,18 +1,19 @@
 """The whole look at a deployment: parts that do not answer are findings, and the others are looked at."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.cli.doctor import broker_look, machine_look
+from headrace.cli.doctor import broker_look, examination, machine_look
 from headrace.cli.doctor.contradictions import DeploymentSettings
 from headrace.cli.doctor.examination import ExaminedGroup, Limits, examine
 from headrace.cli.doctor.given import GivenSettings
 from headrace.cli.doctor.machine_rules import MachineFacts
 from headrace.settings import Settings
-from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.settings import ArchiveSettings, BrokerSettings, StoreSettings
 from headrace_mq.testing.embedded import broker
 
 DATABASES = {"event_store": "sqlite:///missing/e.db", "read_models": "sqlite:///missing/r.db"}
@@ -36,12 +37,15 @@ async def examined(
     group: ExaminedGroup | None = None,
     data: Path | None = None,
     parts: DeploymentSettings | None = None,
+    databases: Collection[str] = (),
     **changed: Any,
 ) -> Mapping[str, Any]:
     """Returns the findings by name; a later one of the same name counts."""
     run = Settings(**{"broker": address, **DATABASES, **changed})
     given = GivenSettings(parts or DeploymentSettings(), run, data, [])
-    found = await examine(given, app_path=app_path, databases=False, group=group, limits=Limits())
+    found = await examine(
+        given, app_path=app_path, databases=databases, group=group, limits=Limits()
+    )
     return {each.name: each for each in found}
 
 
@@ -123,3 +127,50 @@ async def test_a_cluster_of_kafka_that_is_away_is_one_finding() -> None:
     found = await examined("kafka://127.0.0.1:1")
     assert found["Kafka cluster"].state == "failed"
     assert not [name for name in found if name.startswith("broker")]
+
+
+async def test_databases_that_nothing_names_are_not_looked_at(address: str, tmp_path: Path) -> None:
+    settings = BrokerSettings(
+        store=StoreSettings(directory=tmp_path),
+        archive=ArchiveSettings(url="postgresql://127.0.0.1:1/none"),
+    )
+    found = await examined(address, parts=DeploymentSettings(broker=settings))
+    assert found["archive"].state == "failed"
+    assert not {"event store", "read models", "event store and read models"} & found.keys()
+
+
+async def test_one_database_that_is_named_is_looked_at_alone(address: str, tmp_path: Path) -> None:
+    for name in ("e.db", "r.db"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    urls = {
+        "event_store": f"sqlite:///{tmp_path}/e.db",
+        "read_models": f"sqlite:///{tmp_path}/r.db",
+    }
+    found = await examined(address, databases={"event_store"}, **urls)
+    assert {"event store", "mode of event store"} <= found.keys()
+    assert not {"read models", "mode of read models"} & found.keys()
+    same = urls | {"read_models": urls["event_store"]}
+    assert "event store" in await examined(address, databases={"event_store"}, **same)
+    both = await examined(address, databases={"event_store", "read_models"}, **same)
+    assert "event store and read models" in both
+
+
+async def test_files_that_take_too_long_are_a_finding(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(machine_look, "look_at_folder", lambda *_: ends.wait())
+    monkeypatch.setattr(examination, "_PART_S", 1)
+    try:
+        found = await examined(address, data=tmp_path)
+    finally:
+        ends.set()
+    assert found["modes of files"].state == "failed"
+    assert found[f"broker {address}"].state == "ok"
+
+
+async def test_an_address_that_is_none_is_named_without_its_password() -> None:
+    found = await examined("tls://ann:s3cret@h:x")
+    assert found["broker tls://h:x"].state == "failed"
+    assert "s3cret" not in str(found)

@@ -10,6 +10,7 @@ from headrace.cli.doctor.findings import (
     failed,
     of_sentence,
     ok,
+    shown,
     split,
     warning,
     worst,
@@ -69,3 +70,22 @@ def test_the_worst_finding_decides(states: tuple[str, ...], state: str, status: 
 
 def test_a_finding_without_advice_has_none() -> None:
     assert ok("a", "b") == Finding("ok", "a", "b", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("postgresql://bank:s3cret@db:5432/bank", "postgresql://bank:***@db:5432/bank"),
+        ("postgresql://bank@db/bank?password=s3cret", "postgresql://bank@db/bank"),
+        ("postgresql://bank:s3cret@db:x/bank", "postgresql://…"),
+        ("sqlite:///var/events.db", "sqlite:///var/events.db"),
+        ("memory://", "memory://"),
+        ("kafka://a:1,b:2?sasl.password=s3@cret", "kafka://a:1,b:2"),
+        ("tls://ann:s3cret@h:1?ca=ca.pem", "tls://h:1"),
+        ("h:1", "h:1"),
+        (7, 7),
+        (None, None),
+    ],
+)
+def test_a_value_is_shown_without_its_secrets(value: object, text: object) -> None:
+    assert shown(value) == text

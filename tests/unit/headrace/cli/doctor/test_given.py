@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from headrace.cli.doctor.contradictions import contradictions
 from headrace.cli.doctor.given import GivenSettings, read_settings
 
 OPTIONS = {
@@ -149,3 +150,62 @@ def test_settings_that_their_classes_refuse_are_findings(tmp_path: Path) -> None
 def test_a_file_that_is_missing_is_one_finding(tmp_path: Path) -> None:
     found = read(tmp_path / "missing.toml")
     assert [each.advice for each in found.findings] == ["name a file of TOML"]
+
+
+GATEWAY = {
+    "HEADRACE_HTTP": "[::]:8081",
+    "HEADRACE_HTTP_HOSTS": "a.example, b.example",
+    "HEADRACE_HTTP_ORIGINS": "https://a.example",
+    "HEADRACE_INSECURE": "yes",
+    "HEADRACE_GATEWAY_TOKENS_FILE": "tokens",
+}
+
+
+def test_the_variables_of_an_application_are_read() -> None:
+    environment = GATEWAY | {
+        "HEADRACE_NAME": "on",
+        "HEADRACE_AFTER_PARKED": "hold",
+        "HEADRACE_COMMANDS": "main,other",
+        "HEADRACE_METRICS": "127.0.0.1:9465",
+    }
+    found = read(environment=environment)
+    _, run, http = found.settings
+    assert found.findings == []
+    assert run is not None
+    assert http is not None
+    assert (run.name, run.after_parked, run.metrics) == ("on", "hold", "127.0.0.1:9465")
+    assert run.command_topics == ("main", "other")
+    assert (http.host, http.port, http.insecure, http.tokens) == ("::", 8081, True, Path("tokens"))
+    assert (http.hosts, http.origins) == (("a.example", "b.example"), ("https://a.example",))
+
+
+def test_a_gateway_with_tokens_of_the_environment_has_no_failure(tmp_path: Path) -> None:
+    file = written(tmp_path, "[http]\nhost = '10.0.0.5'\ntls_certificate = 'c'\ntls_key = 'k'\n")
+    without = contradictions(read(file).settings)
+    assert [each.state for each in without] == ["failed"]
+    tokens = {"HEADRACE_GATEWAY_TOKENS_FILE": "tokens"}
+    assert [each.state for each in contradictions(read(file, environment=tokens).settings)] == [
+        "ok"
+    ]
+
+
+def test_variables_of_http_count_where_http_is_served() -> None:
+    names = {name: text for name, text in GATEWAY.items() if name != "HEADRACE_HTTP"}
+    assert read(environment=names).settings.http is None
+    served = read(None, "http.port=8082", environment=names).settings.http
+    assert served is not None
+    assert (served.port, served.tokens) == (8082, Path("tokens"))
+
+
+def test_a_variable_is_stronger_than_a_file_and_a_pair_as_its_option_is(tmp_path: Path) -> None:
+    file = written(tmp_path, "[run]\nname = 'of file'\n")
+    environment = {"HEADRACE_NAME": "of variable", "HEADRACE_PORT": "1", "HEADRACE_HOST": ""}
+    found = read(file, "run.name=of pair", "broker.port=2", environment=environment)
+    assert found.run.name == "of variable"
+    assert found.settings.broker is not None
+    assert (found.settings.broker.port, found.settings.broker.host) == (1, "127.0.0.1")
+
+
+def test_a_variable_that_is_wrong_is_a_finding() -> None:
+    (finding,) = read(environment={"HEADRACE_HTTP": "8080"}).findings
+    assert finding.finding.startswith("write HOST:PORT")

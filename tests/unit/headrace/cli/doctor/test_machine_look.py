@@ -2,7 +2,7 @@
 
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -116,3 +116,17 @@ async def test_a_server_without_tls_or_none_at_all_has_no_certificate(
     assert await subject.look_at_server(host, int(port)) is None
     assert await subject.look_at_server("127.0.0.1", free_port()) is None
     assert await subject.look_at_server("no such host.invalid", 1) is None
+
+
+def test_a_folder_with_too_many_files_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def below(_: Path) -> Iterator[int]:
+        yield from (0o644, 0o600, 0o640)
+        pytest.fail("more was read than the limit")
+
+    monkeypatch.setattr(subject, "_FILES_MAX", 3)
+    monkeypatch.setattr(subject, "_below", below)
+    found = subject.look_at_folder("it", tmp_path)
+    assert found is not None
+    assert found.others == 2
