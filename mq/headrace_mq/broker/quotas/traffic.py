@@ -18,7 +18,7 @@ __all__ = ["METERS_MAX", "Meter", "Meters", "Total"]
 
 # Seconds of the longer window.
 WINDOW_S = 10
-# Meters over all keys, about 1 KiB each. Above it, new keys are not counted.
+# Meters over all keys, about 1 KiB each, and names. Above it, new ones are not counted.
 METERS_MAX = 65_536
 
 K = TypeVar("K", bound=Hashable)
@@ -36,11 +36,13 @@ class Meter:
 
     Attributes:
         last: the current second, with its messages and bytes.
+        named: messages and bytes since the start of all meters of the same name.
     """
 
-    __slots__ = ("_bytes", "_messages", "_seconds", "last")
+    __slots__ = ("_bytes", "_messages", "_seconds", "last", "named")
 
-    def __init__(self) -> None:
+    def __init__(self, named: list[int] | None = None) -> None:
+        self.named = [0, 0] if named is None else named
         # [second, messages, bytes] of each second with traffic, and of the current one.
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW_S + 1)
         self.last = [-1, 0, 0]
@@ -100,8 +102,8 @@ class Meters(Generic[K]):
         self._name_of = name_of
         self._meters: dict[K, Meter] = {}
         self._total = Meter()
-        # By name: of meters that were dropped.
-        self._dropped: dict[str, Total] = {}
+        # Messages and bytes by name, counted as they come: to add them up later would take long.
+        self._named: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._meters)
@@ -119,7 +121,10 @@ class Meters(Generic[K]):
         if meter is None:
             if len(self._meters) >= self._meters_max:
                 return
-            meter = self._meters[key] = Meter()
+            meter = self._meters[key] = Meter(self._named_of(key))
+        count = meter.named
+        count[0] += messages
+        count[1] += size
         count = meter.last
         if count[0] != second:
             count = meter.begin(second)
@@ -139,7 +144,7 @@ class Meters(Generic[K]):
         """Drops the keys without recent traffic; call it now and then."""
         idle = [key for key, meter in self._meters.items() if meter.is_idle(now_ms)]
         for key in idle:
-            self._keep(key, self._meters.pop(key).since_start())
+            del self._meters[key]
 
     def total_since_start(self) -> Total:
         """Returns what all keys had since the start, including ignored ones."""
@@ -147,21 +152,14 @@ class Meters(Generic[K]):
 
     def by_name(self) -> dict[str, Total]:
         """Returns what each name had since the start, without what was ignored."""
-        found = dict(self._dropped)
-        if self._name_of is not None:
-            for key, meter in self._meters.items():
-                _add(found, self._name_of(key), meter.since_start())
-        return found
+        return {name: Total(*had) for name, had in self._named.items()}
 
-    def _keep(self, key: K, had: Total) -> None:
-        if self._name_of is not None:
-            name = self._name_of(key)
-            if name in self._dropped or len(self._dropped) < self._meters_max:
-                _add(self._dropped, name, had)
-
-
-def _add(totals: dict[str, Total], name: str, had: Total) -> None:
-    before = totals.get(name)
-    if before is not None:
-        had = Total(before.messages + had.messages, before.bytes + had.bytes)
-    totals[name] = had
+    def _named_of(self, key: K) -> list[int] | None:
+        """Returns what a key's name had; None: it has no name, or there are too many."""
+        if self._name_of is None:
+            return None
+        name = self._name_of(key)
+        had = self._named.get(name)
+        if had is None and len(self._named) < self._meters_max:
+            had = self._named[name] = [0, 0]
+        return had

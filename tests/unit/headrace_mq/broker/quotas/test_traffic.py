@@ -100,6 +100,15 @@ def test_names_of_dropped_meters_have_a_limit() -> None:
     assert meters.by_name() == {"a": Total(1, 1)}
 
 
+def test_a_name_is_found_once_for_each_meter_and_never_when_totals_are_read() -> None:
+    asked: list[str] = []
+    meters = Meters[str](name_of=lambda key: asked.append(key) or "all")
+    for key in ("a", "b", "a"):
+        meters.add(key, 1_000, 1, 10)
+    assert meters.by_name() == {"all": Total(3, 30)}
+    assert asked == ["a", "b"]
+
+
 def test_meters_without_names_have_no_totals_by_name() -> None:
     meters = Meters[str]()
     meters.add("a", 1_000, 1, 1)
