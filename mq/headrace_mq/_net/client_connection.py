@@ -12,6 +12,7 @@ from typing import cast
 
 from headrace_mq._net.busy_poll import BusyPoll
 from headrace_mq._net.keepalive import notice_vanished
+from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
     ConnectionLost,
@@ -58,7 +59,14 @@ def guarded(receive: Callable[..., None], *arguments: object) -> None:
 
 
 class ClientConnection(asyncio.Protocol):
-    """One TCP connection: frames out, answers and pushes in."""
+    """One TCP connection: frames out, answers and pushes in.
+
+    Attributes:
+        writable: whether a request is written without filling memory.
+        hello: of the broker; None before the handshake is done.
+        lost: ended with the reason when the connection is.
+        tls: what is between it and the socket, set by its maker; None: nothing.
+    """
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.writable = True
         self.hello: HelloAnswer | None = None
+        self.tls: TlsStream | None = None
         self.lost: asyncio.Future[str] = self._loop.create_future()
         # Why the broker will close the connection, where it said so.
         self._farewell = ""

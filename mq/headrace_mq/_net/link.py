@@ -21,7 +21,7 @@ from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.certificates import client_context
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.keepalive import VANISHED_MS
-from headrace_mq._net.leader_watch import until_superseded
+from headrace_mq._net.leader_watch import Place, Successor, until_superseded
 from headrace_mq._net.login import login_steps
 from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
@@ -143,6 +143,8 @@ class Link:
         self._on_ready = on_ready
         self._on_down = on_down
         self._connection: ClientConnection | None = None
+        # Found while the connection said nothing: the broker that leads instead.
+        self._successor: Successor | None = None
         self._next: asyncio.Future[ClientConnection] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._last_error: Exception | None = None
@@ -179,6 +181,8 @@ class Link:
         connection, self._connection = self._connection, None
         keeper.cancel()
         await asyncio.wait([keeper])
+        if self._successor is not None:
+            self._successor.connection.end("closed")
         if connection is not None:
             await connection.close()
         if self._next is not None and not self._next.done():
@@ -329,31 +333,50 @@ class Link:
                 pause_ms = first_ms
                 reason = await self._serve(connection)
                 _log.warning("connection lost", address=self.address, reason=reason)
+                if self._successor is not None:
+                    continue
             await asyncio.sleep(self._jittered(pause_ms))
             pause_ms = min(2 * pause_ms, longest_ms)
 
     async def _connect(self) -> ClientConnection:
         """Connects to the first address that answers; all together have the time of one."""
-        failures: dict[tuple[str, int], Exception] = {}
-        for place in self._places:
+        successor, self._successor = self._successor, None
+        if successor is not None and not successor.connection.lost.done():
+            return self._reached(*successor)
+        failures: dict[Place, Exception] = {}
+        for place in list(self._places):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000 / len(self._places)):
-                    connection = await self._connect_to(*place)
+                    return self._reached(place, await self._connect_to(place))
             except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
                 if isinstance(error, BrokerError) and not error.retriable:
                     raise
                 failures[place] = error
-            else:
-                # It is asked first the next time.
-                self._places.sort(key=lambda each: each != place)
-                return connection
+                if isinstance(error, TimeoutError):
+                    # The others do not wait for it again.
+                    self._places.sort(key=lambda each: each == place)
         raise (
             next(iter(failures.values()))
             if len(failures) == 1
             else ConnectionLost(reasons_of(failures))
         )
 
-    async def _connect_to(self, host: str, port: int) -> ClientConnection:
+    def _reached(self, place: Place, connection: ClientConnection) -> ClientConnection:
+        # It is asked first the next time.
+        self._places.sort(key=lambda each: each != place)
+        return connection
+
+    async def _connect_to(self, place: Place) -> ClientConnection:
+        connection = await self._open_to(place)
+        try:
+            await self._greet(connection)
+        except BaseException:
+            connection.end("the handshake failed")
+            raise
+        return connection
+
+    async def _open_to(self, place: Place) -> ClientConnection:
+        host, port = place
         loop = asyncio.get_running_loop()
         connection = ClientConnection(
             self._on_push,
@@ -362,22 +385,22 @@ class Link:
             self._settings.vanished_ms,
             self._busy_poll,
         )
-        tls = None
         if self._tls is not None:
             # Read for each connection: new files count from the next one on.
-            tls = TlsStream.of_client(connection, client_context(self._tls), host)
-        await loop.create_connection(lambda: tls or connection, host, port)
+            connection.tls = TlsStream.of_client(connection, client_context(self._tls), host)
+        await loop.create_connection(lambda: connection.tls or connection, host, port)
+        return connection
+
+    async def _greet(self, connection: ClientConnection) -> None:
         try:
             hello = encode(hello_for(self.client_id, self._software))
             answer = decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
             await self._log_in(connection, answer)
             connection.ready(answer)
         except BaseException as error:
-            connection.end("the handshake failed")
-            if tls is not None and tls.failure is not None:
-                raise tls.failure from error
+            if connection.tls is not None and connection.tls.failure is not None:
+                raise connection.tls.failure from error
             raise
-        return connection
 
     async def _log_in(self, connection: ClientConnection, hello: HelloAnswer) -> None:
         steps = login_steps(self._login, hello)
@@ -412,8 +435,8 @@ class Link:
     async def _watch(self, connection: ClientConnection) -> None:
         """Ends a connection to a broker that leads its group no longer."""
         with suppress(ConnectionLost):  # it ended by itself
-            await until_superseded(
-                connection, self._places[1:], lambda place: self._connect_to(*place)
+            self._successor = await until_superseded(
+                connection, self._places[1:], self._open_to, self._greet
             )
             connection.end("another broker of the group leads")
 

@@ -16,7 +16,7 @@ from tests.integration.mq.networks import Networks, unavailable
 
 NAMES = "abc"
 PORT = 9876
-# Five seconds on a quiet machine: a lease of three, and clients look for a leader every one and a half.
+# Four seconds on a quiet machine: a lease of three, and clients look for a leader four times a second.
 SECONDS_MAX = 15
 
 

@@ -3,6 +3,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from headrace_mq._net import leader_watch
+from headrace_mq._net import link as link_module
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.errors import (
@@ -59,6 +61,7 @@ class Far:
         self.hellos: list[Hello] = []
         self.servers: list[Server] = []
         self.connections = 0
+        self.epoch = 1
         self.refusals: list[tuple[int, str]] = []
         self.port = port
 
@@ -66,7 +69,7 @@ class Far:
         if self.refusals:
             code, sentence = self.refusals.pop(0)
             return answer(frame, encode(ErrorAnswer(sentence)), code)
-        return answer(frame, encode(HelloAnswer("far", 1, 1, 1 << 20)))
+        return answer(frame, encode(HelloAnswer("far", 1, self.epoch, 1 << 20)))
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -159,6 +162,49 @@ async def test_the_first_address_that_answers_is_used_and_the_others_when_it_is_
     assert bytes(await asked) == b"moved"
     await link.aclose()
     await first.stop()
+
+
+async def test_a_silent_leader_is_left_for_the_one_that_leads_later_over_the_connection_that_asked(
+    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SILENT_MS", "UNANSWERED_MS", "CALM_LOOK_MS", "LOOK_MS"):
+        monkeypatch.setattr(leader_watch, name, 1)
+    silent, later = Far(free_port()), Far(free_port())
+    later.epoch = 2
+    later.refusals = [(ResponseCode.NOT_LEADER, "a replica")] * 5
+    await silent.start()
+    await later.start()
+    # A pause before it connects again would be noticed.
+    settings = LinkSettings((60_000, 60_000))
+    link = Link(f"{silent.address},{later.address}", client_id="me", settings=settings)
+    await link.start(5_000)
+    with pytest.raises(ConnectionLost, match="another broker of the group leads"):
+        await link.request(PING, timeout_ms=20_000)
+    asked = asyncio.create_task(link.request(PING, timeout_ms=20_000))
+    server, frame = await later.frames.get()
+    server.transport.write(answer(frame, b"later"))
+    assert bytes(await asked) == b"later"
+    assert (link.connections, later.connections, len(later.hellos)) == (2, 1, 6)
+    await link.aclose()
+    await silent.stop()
+    await later.stop()
+
+
+async def test_an_address_that_does_not_answer_is_asked_last_the_next_time(
+    free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "CONNECT_TIMEOUT_MS", 100)
+    mute, replica = Far(free_port()), Far(free_port())
+    mute.greet = lambda _frame: b""  # type: ignore[method-assign]  # on purpose
+    replica.refusals = [(ResponseCode.NOT_LEADER, "a replica")]
+    await mute.start()
+    await replica.start()
+    link = Link(f"{mute.address},{replica.address}", client_id="me", settings=LinkSettings((1, 5)))
+    await link.start(20_000)
+    assert (mute.connections, replica.connections) == (1, 2)
+    await link.aclose()
+    await mute.stop()
+    await replica.stop()
 
 
 async def test_a_refusal_of_one_address_is_final(far: Far, free_port: Callable[[], int]) -> None:
