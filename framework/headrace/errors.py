@@ -29,6 +29,7 @@ Every error that the framework raises on purpose.
     ├── ResourceFailed              a resource of the application did not open, or did not close
     ├── SparkUnreachable            no cluster and no Connect server of Spark answers at the address
     ├── SubjectKeysError            the keys of personal fields cannot be read or written
+    │   └── SubjectKeysAway         their place is away just now; the same call can succeed later
     └── ExtraMissing                an optional dependency is not installed; says which extra
 
 Programmer errors (`TypeError`, `ValueError`) are not in the family.
@@ -64,6 +65,7 @@ __all__ = [
     "SchemaOutOfDate",
     "SerializationError",
     "SparkUnreachable",
+    "SubjectKeysAway",
     "SubjectKeysError",
     "UnknownMessageType",
 ]
@@ -117,6 +119,10 @@ class SerializationError(HeadraceError):
 
 class SubjectKeysError(HeadraceError):
     """The keys of personal fields cannot be read or written."""
+
+
+class SubjectKeysAway(SubjectKeysError):
+    """The place of the keys is away just now: an outage, which is waited for. The same call can succeed later."""
 
 
 class DamagedStream(SerializationError):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headrace._runtime.log import get_logger
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SubjectKeysAway
 
 __all__ = ["Backoff"]
 
@@ -66,7 +66,7 @@ class Backoff:
         Args:
             action: makes one attempt.
             what: names the action in the log.
-            unless: errors that another attempt cannot cure; raised at once.
+            unless: errors that another attempt cannot cure; raised at once, but for `SubjectKeysAway`.
             final: judges any other error; True: it is raised.
             failed: is called with the number of a failed attempt, from 1, and its error, in place of
                 a line in the log.
@@ -77,9 +77,9 @@ class Backoff:
         while True:
             try:
                 return await action()
-            except unless:
-                raise
             except Exception as error:
+                if isinstance(error, unless) and not isinstance(error, SubjectKeysAway):
+                    raise
                 if final is not None and final(error):
                     raise
                 attempt += 1

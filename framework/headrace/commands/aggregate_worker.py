@@ -43,7 +43,7 @@ from headrace.commands.parked import Parking
 from headrace.commands.submission import Submission
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream
-from headrace.errors import DamagedStream
+from headrace.errors import DamagedStream, SubjectKeysAway
 from headrace.events.append_batch import QueuedStream
 from headrace.events.committer import Committer, NextStep, Refused
 from headrace.events.publisher import Publisher
@@ -218,6 +218,8 @@ class AggregateWorker:
             if isinstance(found, DamagedStream):
                 submission.failure = _unreadable(found)
             else:
+                if found is not None:
+                    submission.body = await self._encoded(found)
                 submission.stored = found
 
     async def _until_all_decided_is_settled(self) -> None:
@@ -242,6 +244,7 @@ class AggregateWorker:
             )
         ):
             return self._held(submission, hold)
+        outages = 0
         while submission.failure is None:
             remembered = self._live is not None
             decision = await self._parts.decider.decide(submission.envelope, self)
@@ -256,6 +259,17 @@ class AggregateWorker:
                 return decision
             # What the handler did to the aggregate before it broke off is no decision.
             self._forget()
+            if isinstance(decision.error, SubjectKeysAway):
+                # No fault of the command: it waits, as for the event store.
+                outages += 1
+                log.warning(
+                    "will decide again",
+                    command_id=submission.command_id,
+                    attempt=outages,
+                    error=repr(decision.error),
+                )
+                await self._parts.backoff.pause(outages)
+                continue
             submission.crashes += 1
             if submission.crashes > self._parts.settings.error_retries_max:
                 return DecisionFailed(
@@ -369,7 +383,7 @@ class AggregateWorker:
             decision = submission.decision
             if isinstance(decision, Repeated) and submission.stored is not None:
                 self._mailbox.settle()
-                self._publish_again(submission, submission.stored)
+                self._publish(submission, submission.stored, submission.body)
             elif not isinstance(decision, Recorded):
                 if not submission.recalling:
                     submission.recalling = True
@@ -397,8 +411,9 @@ class AggregateWorker:
         if isinstance(stored, DamagedStream):
             decision = _unreadable(stored)
         if isinstance(stored, EventStream):
+            body = await self._encoded(stored)
             self._mailbox.settle()
-            self._publish_again(submission, stored)
+            self._publish(submission, stored, body)
         elif isinstance(decision, DecisionFailed):
             if decision.held and self._parts.holds.find(self._aggregate_id) is None:
                 # What it was held behind was done with meanwhile.
@@ -424,8 +439,16 @@ class AggregateWorker:
             self._parts.answering.answer(submission.deliveries, decision.result)
         self._advance()
 
-    def _publish_again(self, submission: Submission, stored: EventStream) -> None:
-        self._publish(submission, stored, self._parts.serializer.encode_stream(stored))
+    async def _encoded(self, stored: EventStream) -> bytes:
+        """Encodes what the store held; waits while the keys of personal fields are away."""
+        serializer = self._parts.serializer
+
+        async def encode() -> bytes:
+            if serializer.cipher is not None:
+                await serializer.cipher.make_ahead((*stored.events, *stored.messages))
+            return serializer.encode_stream(stored)
+
+        return await self._parts.backoff.persist(encode, what="encode a stored stream")
 
     def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
         answering, deliveries = self._parts.answering, submission.deliveries

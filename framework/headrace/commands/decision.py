@@ -172,7 +172,7 @@ class CommandDecider:
         if envelope.deadline is not None and self._clock.now() >= envelope.deadline:
             by = envelope.deadline.isoformat()
             expired = CommandExpired(f"it was to be decided by {by}; its handler did not run")
-            return self._rejected(envelope, state, run, expired)
+            return await self._outcome(envelope, state, run, expired)
         try:
             await _call(handler, envelope, state, run, self._work)
         except Exception as raised:  # noqa: BLE001 - a user's code may raise anything; returned
@@ -192,6 +192,16 @@ class CommandDecider:
             return Crashed(late.with_traceback(error.__traceback__ if error else None))
         if error is not None and not isinstance(error, DomainError):
             return Crashed(error)
+        return await self._outcome(envelope, state, run, error)
+
+    async def _outcome(
+        self,
+        envelope: CommandEnvelope,
+        state: StateOfAggregate,
+        run: HandlerRun,
+        error: DomainError | None,
+    ) -> Decision:
+        """Returns what a run decided, encoded."""
         try:
             await self._make_keys(envelope, run)
             if error is not None:

@@ -47,8 +47,8 @@ SENTENCE_CHARACTERS_MAX = 1_000
 class Desk(Protocol):
     """Where deliveries are taken in; the processor."""
 
-    async def admit(self) -> None:
-        """Waits for room for one more delivery, and takes it."""
+    async def admit(self, body: bytes) -> None:
+        """Waits for room for one more delivery and takes it; waits for the keys of its message, too."""
         ...
 
     def take(self, delivery: CommandDelivery) -> None:
@@ -342,7 +342,7 @@ class Parking:
         )
 
     async def _run(self, letter: CommandLetter) -> None:
-        await self._desk.admit()
+        await self._desk.admit(letter.body)
         run = _FromLetter()
         # No queue has this name, so its place cannot be taken for one of a queue.
         message = Incoming(

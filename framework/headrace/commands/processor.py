@@ -213,7 +213,7 @@ class CommandProcessor:
     async def _take_from(self, subscription: Subscription) -> None:
         while True:
             for message in await subscription.poll():
-                await self._room.acquire()
+                await self.admit(message.body)
                 if self._note_offset(message):
                     await self._parking.load()
                 self.take(CommandDelivery(message=message, subscription=subscription))
@@ -231,9 +231,20 @@ class CommandProcessor:
         except Exception as error:  # noqa: BLE001 - it is of no use any more; unacknowledged comes again
             log.warning("subscription did not close", error=repr(error))
 
-    async def admit(self) -> None:
-        """Waits for room for one more delivery, and takes it."""
+    async def admit(self, body: bytes) -> None:
+        """Waits for room for one more delivery and takes it; waits for the keys of its message, too."""
         await self._room.acquire()
+        cipher = self._serializer.cipher
+        if cipher is None:
+            return
+        try:
+            # Those that came with the message may be outdated: the room is scarce where the database is away.
+            await self._backoff.persist(
+                lambda: cipher.find_ahead((body,)), what="read the keys of a command"
+            )
+        except BaseException:
+            self._room.release()
+            raise
 
     def take(self, delivery: CommandDelivery) -> None:
         """Takes a delivery in that has its room: hands it to its aggregate's worker."""

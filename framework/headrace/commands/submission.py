@@ -45,11 +45,13 @@ class Submission:
         durable: whether the decided stream is in the store.
         sought: whether it is known if the store held its outcome.
         stored: its outcome, as the store held it before.
+        body: `stored` encoded, as it will be published again.
         snapshot: of the aggregate after the decision, to be kept once that is durable.
         failure: why it is not to be run again.
     """
 
     __slots__ = (
+        "body",
         "command_id",
         "conflicts",
         "crashes",
@@ -76,6 +78,7 @@ class Submission:
         self.snapshot: Snapshot | None = None
         self.sought = False
         self.stored: EventStream | None = None
+        self.body = b""
         self.failure: DecisionFailed | None = None
 
     @property

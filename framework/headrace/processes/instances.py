@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Select, literal, select, tuple_
 from headrace._runtime.ids import derived_id
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SubjectKeysAway
 from headrace.processes.kept_commands import command_row, find_senders, refuse
 from headrace.processes.process import Process, Progress
 from headrace.processes.versions import VersionsMissing, admit, store_versions
@@ -239,7 +239,7 @@ class Work(Generic[S]):
             return
         try:
             handled = self.react(before, key, stream)
-        except NewSubject:
+        except (NewSubject, SubjectKeysAway):
             raise
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; raised or kept
             self._park(before or self._new(key, stream), stream, error)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, or_, select, update
 
 from headrace._runtime.log import get_logger
 from headrace._runtime.tracebacks import storable
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SubjectKeysAway
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.stores.database.parked import ERROR_CHARACTERS_MAX
 from headrace.stores.database.tables import process_commands, process_instances
@@ -71,6 +71,9 @@ def find_unsent(
 
     Leaves out commands that are due after `due_before`. A command that cannot be decoded, for example
     because its class is gone, is noted as refused and left out, too.
+
+    Raises:
+        SubjectKeysAway: the keys of personal fields cannot be read just now; nothing is noted.
     """
     columns = process_commands.c
     rows = connection.execute(
@@ -91,6 +94,8 @@ def find_unsent(
         try:
             envelope = serializer.decode_command(body.encode())
             found.append(envelope if envelope.due else replace(envelope, due=due))
+        except SubjectKeysAway:
+            raise
         except HeadraceError as error:
             log.exception("a command cannot be read", process=process, command_id=command_id)
             refuse(

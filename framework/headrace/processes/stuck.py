@@ -20,7 +20,7 @@ from sqlalchemy import Connection, select, update
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.domain.stream import EventStream
-from headrace.errors import InstanceNotFound, ProcessError
+from headrace.errors import InstanceNotFound, ProcessError, SubjectKeysAway
 from headrace.processes.instances import (
     DONE,
     SKIPPED,
@@ -171,7 +171,7 @@ class StuckInstances:
             if not (skip and place == 0) and not current.ended:
                 try:
                     handled = work.react(None if current.state is None else current, key, stream)
-                except NewSubject:
+                except (NewSubject, SubjectKeysAway):
                     raise
                 except Exception as raised:  # noqa: BLE001 - user code raises what it likes; kept
                     error = hide_personal(raised, stream.events)

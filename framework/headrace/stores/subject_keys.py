@@ -33,7 +33,7 @@ from sqlalchemy import update as update_rows
 from sqlalchemy.dialects.postgresql import insert as insert_postgres
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 
-from headrace.errors import HeadraceError, SchemaOutOfDate, SubjectKeysError
+from headrace.errors import HeadraceError, SchemaOutOfDate, SubjectKeysAway, SubjectKeysError
 from headrace.stores.database.engines import (
     EngineLimits,
     autocommit,
@@ -41,6 +41,7 @@ from headrace.stores.database.engines import (
     create_sqlite_engine,
     database_url,
 )
+from headrace.stores.database.refusals import is_away
 from headrace.stores.database.schema import check
 from headrace.stores.database.tables import subject_keys
 from headrace.subjects.keys import KEY_BYTES, KeyWrap, Subject, SubjectKeys
@@ -191,7 +192,7 @@ class DatabaseKeys:
             shown = make_url(self._url).render_as_string(hide_password=True)
             cause = _outdated(self._url) or error
             why = f"{cause}".partition("\n")[0] or repr(cause)
-            raise SubjectKeysError(f"the keys in {shown} cannot be {verb}: {why}") from cause
+            raise _kind(cause)(f"the keys in {shown} cannot be {verb}: {why}") from cause
 
     def _database(self, url: str) -> _Database:
         with self._opening:
@@ -385,7 +386,12 @@ def _of_wrap(subject: str, verb: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise SubjectKeysError(f"the key of {subject!r} cannot be {verb}: {error!r}") from error
+        raise _kind(error)(f"the key of {subject!r} cannot be {verb}: {error!r}") from error
+
+
+def _kind(cause: Exception) -> type[SubjectKeysError]:
+    """Returns the error for a cause: an outage is waited for, another one is not."""
+    return SubjectKeysAway if is_away(cause) else SubjectKeysError
 
 
 def _outdated(url: str) -> SchemaOutOfDate | None:

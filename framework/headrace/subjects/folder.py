@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.subjects.keys import KEY_BYTES, Subject
 
 __all__ = ["FolderKeys"]
@@ -105,7 +105,9 @@ class FolderKeys:
             return msgspec.json.decode(path.read_bytes(), type=_KeyFile)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise SubjectKeysAway(f"the key file {path} cannot be read: {error}") from error
+        except ValueError as error:
             raise SubjectKeysError(f"the key file {path} cannot be read: {error}") from error
 
     def _write(self, path: Path, content: _KeyFile, *, first: bool) -> None:
@@ -128,7 +130,7 @@ class FolderKeys:
                 made.unlink(missing_ok=True)
             self._sync_folder()
         except OSError as error:
-            raise SubjectKeysError(f"the key file {path} cannot be written: {error}") from error
+            raise SubjectKeysAway(f"the key file {path} cannot be written: {error}") from error
 
     def _destroy(self, path: Path, tombstone: _KeyFile) -> None:
         """Puts the tombstone in place, then zeros over the blocks of the file that was there."""
@@ -139,7 +141,7 @@ class FolderKeys:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise SubjectKeysError(f"the key file {path} cannot be written: {error}") from error
+            raise SubjectKeysAway(f"the key file {path} cannot be written: {error}") from error
 
     def _sync_folder(self) -> None:
         if os.name == "nt":

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 
 __all__ = [
     "KEPT_MAX",
@@ -90,8 +90,8 @@ class Subject(NamedTuple):
 class SubjectKeys(Protocol):
     """Keeps a key of `KEY_BYTES` bytes per subject; its methods may be called by several threads.
 
-    Errors of the place where the keys are leave the methods as they are: a key that cannot be read is
-    not one that was destroyed.
+    Errors of the place where the keys are leave the methods: a key that cannot be read is not one that was
+    destroyed. `OSError` and `SubjectKeysAway` are outages, which are waited for.
     """
 
     def find(self, subject: str) -> bytes | None:
@@ -199,14 +199,17 @@ class KeptKeys:
 
         Raises:
             LostKey: the store knows that the subject has none.
+            SubjectKeysAway: the store cannot be asked just now.
             SubjectKeysError: as the store's `find`.
         """
         kept = self._fresh(subject)
         if kept is not None:
             return kept[1]
         if self._many is None:
-            return self._keep({subject: self._keys.find(subject)})[subject]
-        found = self._keep(self._many.find_many([subject]))
+            with _outages():
+                return self._keep({subject: self._keys.find(subject)})[subject]
+        with _outages():
+            found = self._keep(self._many.find_many([subject]))
         if subject not in found:
             raise LostKey(
                 f"there is no key of {subject!r}, and no note that it was forgotten: the keys are in"
@@ -227,7 +230,8 @@ class KeptKeys:
             return kept[1]
         if self._many is not None and _no_new_keys.get():
             raise NewSubject(subject)
-        return self._keep({subject: self._keys.make(subject)})[subject]
+        with _outages():
+            return self._keep({subject: self._keys.make(subject)})[subject]
 
     def find_all(self, subjects: Iterable[str]) -> None:
         """Asks for many keys at once where the store can; `find` has them for a while then."""
@@ -261,7 +265,8 @@ class KeptKeys:
 
     def _ask(self, subjects: list[str], *, make: bool) -> None:
         if self._many is not None:
-            self._keep((self._many.make_many if make else self._many.find_many)(subjects))
+            with _outages():
+                self._keep((self._many.make_many if make else self._many.find_many)(subjects))
 
     def _unknown(self, subjects: Iterable[str]) -> list[str]:
         if self._many is None:
@@ -280,3 +285,15 @@ class KeptKeys:
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         return found
+
+
+@contextmanager
+def _outages() -> Iterator[None]:
+    """Gives outages of every key store one name, which those who wait for them know."""
+    try:
+        yield
+    except (SubjectKeysError, OSError) as error:
+        cause = error.__cause__ if isinstance(error, SubjectKeysError) else error
+        if isinstance(error, SubjectKeysAway) or not isinstance(cause, OSError):
+            raise
+        raise SubjectKeysAway(f"{error}") from error

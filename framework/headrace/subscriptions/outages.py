@@ -13,17 +13,8 @@ import errno
 import socket
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, ProgrammingError, StatementError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-
-from headrace.errors import (
-    CommandRefused,
-    CommandTimeout,
-    HeadraceError,
-    ProjectionError,
-    SubjectKeysError,
-)
-from headrace.stores.database.refusals import Blame, blame_of
+from headrace.errors import CommandRefused, CommandTimeout, HeadraceError, ProjectionError
+from headrace.stores.database.refusals import Blame, blame_of, is_away
 
 __all__ = ["blames_event", "claims_outage", "is_outage"]
 
@@ -49,18 +40,10 @@ _CAUSES_MAX: Final = 8
 
 def is_outage(error: BaseException) -> bool:
     """Whether the same call can succeed later, although no one repairs anything."""
-    if isinstance(error, DBAPIError):
-        # Waiting does not create a missing table.
-        mistaken = isinstance(error, ProgrammingError) or blame_of(error) is Blame.VALUES
-        return error.connection_invalidated or not mistaken
-    if isinstance(error, StatementError):
-        return False
-    if isinstance(error, SubjectKeysError):
-        return error.__cause__ is not None and is_outage(error.__cause__)
     if isinstance(error, CommandRefused):
         # A command that is too large for the queue stays too large.
         return not isinstance(error.__cause__, ValueError)
-    return isinstance(error, OSError | PoolTimeout | CommandTimeout)
+    return is_away(error) or isinstance(error, CommandTimeout)
 
 
 def claims_outage(error: BaseException) -> bool:

@@ -1,8 +1,8 @@
 """
 What a failed append means: the database is away, the values do not fit, or a constraint is broken.
 
-The committer repeats an append when the database was away, and otherwise looks for the stream that
-caused the failure. The SQLite and PostgreSQL stores turn broken constraints into outcomes, and
+The committer repeats an append when the database was away, or the keys of personal fields, and otherwise
+looks for the stream that caused the failure. The SQLite and PostgreSQL stores turn broken constraints into outcomes, and
 subscriptions wait for a database that is away. Reads SQLAlchemy's errors and the drivers' errors
 within them. Pure.
 """
@@ -12,14 +12,20 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    ProgrammingError,
+    StatementError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SubjectKeysAway
 from headrace.stores.base import AppendOutcome
 from headrace.stores.database.tables import COMMAND_CONSTRAINT, VERSION_CONSTRAINT
 
-__all__ = ["Blame", "blame_of", "postgres_outcome", "sqlite_outcome"]
+__all__ = ["Blame", "blame_of", "is_away", "postgres_outcome", "sqlite_outcome"]
 
 # Classes of SQLSTATE that blame the values: data exceptions and broken constraints.
 _VALUE_CLASSES: Final = frozenset({"22", "23"})
@@ -55,9 +61,22 @@ def blame_of(error: BaseException) -> Blame:
         state = getattr(error.orig, "sqlstate", None) or ""
         refused = isinstance(error, DataError | IntegrityError) or state[:2] in _VALUE_CLASSES
         return Blame.VALUES if refused else Blame.DATABASE
+    if isinstance(error, SubjectKeysAway):
+        return Blame.DATABASE
     if isinstance(error, StatementError | UnicodeError | OverflowError | HeadraceError):
         return Blame.VALUES
     return Blame.DATABASE if isinstance(error, OSError | PoolTimeout) else Blame.UNKNOWN
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a database, a file or the keys are away: the same call can succeed later, unrepaired."""
+    if isinstance(error, DBAPIError):
+        # Waiting does not create a missing table.
+        mistaken = isinstance(error, ProgrammingError) or blame_of(error) is Blame.VALUES
+        return error.connection_invalidated or not mistaken
+    if isinstance(error, StatementError):
+        return False
+    return isinstance(error, OSError | PoolTimeout | SubjectKeysAway)
 
 
 def sqlite_outcome(error: IntegrityError) -> AppendOutcome | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace._runtime.backoff import Backoff
-from headrace.errors import SerializationError
+from headrace.errors import SerializationError, SubjectKeysAway
 
 
 @given(attempt=st.integers(1, 10_000), ms_min=st.integers(1, 1_000), ms_max=st.integers(1, 60_000))
@@ -44,6 +44,17 @@ async def test_errors_that_time_does_not_cure_are_raised_at_once():
     with pytest.raises(SerializationError):
         await Backoff(ms_min=1, ms_max=1).persist(action, what="act")
     assert len(attempts) == 1
+
+
+async def test_keys_that_are_away_are_waited_for():
+    errors = [SubjectKeysAway("away")] * 5
+
+    async def action() -> int:
+        if errors:
+            raise errors.pop()
+        return 1
+
+    assert await Backoff(ms_min=1, ms_max=1).persist(action, what="act") == 1
 
 
 async def test_with_no_exceptions_to_the_rule_every_error_is_repeated():

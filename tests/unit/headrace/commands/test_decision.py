@@ -13,7 +13,7 @@ from headrace.commands.command_handlers import CommandContext, HandlerTable
 from headrace.commands.decision import CommandDecider, Crashed, DecisionFailed, Recorded
 from headrace.domain.aggregate import Aggregate, applies
 from headrace.domain.message import AggregateId, Command, DomainEvent
-from headrace.errors import AggregateExists, DomainError
+from headrace.errors import AggregateExists, DomainError, SubjectKeysAway
 from headrace.serialization import CommandEnvelope
 from headrace.settings import Settings
 
@@ -484,3 +484,15 @@ async def test_a_command_that_is_not_decided_by_its_deadline_is_rejected(
     if error is not None:
         assert account.recorded == ()
         assert rejection.sentence.startswith(f"it was to be decided by {by.isoformat()}")
+
+
+async def test_an_expired_command_whose_key_is_away_is_decided_later(
+    decide, world, bank, monkeypatch
+):
+    def away(_):
+        raise SubjectKeysAway("the keys are away")
+
+    monkeypatch.setattr(world.serializer, "encode_stream", away)
+    decision = await decide(bank.Look(account_id="a-1"), State(), world.clock.now())
+    assert isinstance(decision, Crashed)
+    assert isinstance(decision.error, SubjectKeysAway)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import DataError
 
 from headrace._runtime.backoff import Backoff
+from headrace.errors import SubjectKeysAway
 from headrace.events.append_batch import QueuedStream
 from headrace.events.committer import NEXT_STEP, Committer, NextStep, Refused
 from headrace.stores.base import AppendOutcome
@@ -158,8 +159,9 @@ async def test_a_stream_that_the_store_always_refuses_fails_alone(ledger, store,
     assert ledger.settled[20] == ("later", NextStep.PUBLISH)
 
 
-async def test_a_database_that_is_away_blames_no_stream(ledger, store, stream):
-    store.failures = [OSError("disk full")] * 50
+@pytest.mark.parametrize("error", [OSError("disk full"), SubjectKeysAway("keys are away")])
+async def test_a_database_that_is_away_blames_no_stream(ledger, store, stream, error):
+    store.failures = [error] * 50
     ledger.offer(stream("a", 1), stream("b", 1))
     await ledger.until(2)
     assert [step for _, step in ledger.settled] == [NextStep.PUBLISH] * 2

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from headrace.errors import SubjectKeysAway
 from headrace.processes.instances import (
     Instance,
     InstanceParking,
@@ -131,6 +132,24 @@ async def test_a_parked_instance_keeps_its_streams_in_order(
     assert letter.error_name == "RuntimeError"
     assert letter.traceback.endswith("RuntimeError: 2 is not bearable")
     assert await outcomes(read_models, "a") == ["done", "waits", "waits", "waits"]
+
+
+async def test_an_instance_whose_commands_need_keys_that_are_away_is_not_parked(
+    read_models: ReadModels, make_process: Any, domain: Any, give: Any, serializer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def away(_: object) -> bytes:
+        raise SubjectKeysAway("the keys are away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(serializer, "encode_command", away)
+        with pytest.raises(SubjectKeysAway):
+            await give(
+                read_models, make_process(), domain.stream("a", 1), parking=InstanceParking()
+            )
+    assert await instance(read_models, "a") is None
+    await give(read_models, make_process(), domain.stream("a", 1), parking=InstanceParking())
+    assert await outcomes(read_models, "a") == ["done"]
 
 
 async def test_parked_instances_have_a_limit_above_which_nothing_is_written(

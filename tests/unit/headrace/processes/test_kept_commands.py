@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from headrace.errors import SubjectKeysAway
 from headrace.processes.kept_commands import (
     command_row,
     find_unsent,
@@ -97,6 +98,21 @@ async def test_one_of_a_class_that_is_gone_is_left_out_and_said_until_code_may_k
         await connection.execute(gone.values(body=known))
     await kept.models.transact(partial(try_again, process="copies"))
     assert await kept.unsent() == ["gone", "known"]
+
+
+async def test_a_command_whose_key_is_away_is_not_noted_as_refused(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.keep("now")
+
+    def away(_: bytes) -> CommandEnvelope:
+        raise SubjectKeysAway("the keys are away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept.serializer, "decode_command", away)
+        with pytest.raises(SubjectKeysAway):
+            await kept.unsent()
+    assert await kept.unsent() == ["now"]
 
 
 async def test_a_clock_that_was_set_back_delays_no_earlier_command(kept: Kept) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import InstanceNotFound, ProcessError
+from headrace.errors import InstanceNotFound, ProcessError, SubjectKeysAway
 from headrace.processes.instances import (
     InstanceParking,
     ReactionFailed,
@@ -85,6 +85,23 @@ async def test_a_retry_after_a_repair_handles_waiting_events_in_order(
     found, letter, unsent = await look()
     assert (letter, found.state) == (None, '{"sum":6,"trouble":""}')
     assert unsent == [3, 6]
+
+
+async def test_a_retry_that_needs_keys_that_are_away_changes_nothing(
+    make_process: Any, domain: Any, give: Any, stuck: Any, look: Any, serializer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def away(_: object) -> bytes:
+        raise SubjectKeysAway("the keys are away")
+
+    await give(make_process([2]), *(domain.stream("a", version) for version in (1, 2, 3)))
+    before = await look()
+    with monkeypatch.context() as patched:
+        patched.setattr(serializer, "encode_command", away)
+        with pytest.raises(SubjectKeysAway):
+            await stuck(make_process()).retry("a")
+    assert await look() == before
+    assert await stuck(make_process()).retry("a") is None
 
 
 async def test_a_retry_that_fails_keeps_its_progress(

@@ -5,12 +5,13 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.subjects.keys import (
     ASKED_MAX,
     KEPT_MAX,
     KEPT_S,
     KeptKeys,
+    LostKey,
     MemoryKeys,
     NewSubject,
     no_new_keys,
@@ -128,6 +129,31 @@ async def test_an_outage_is_raised_to_those_who_ask_and_over_for_the_next():
     far.away = False
     await kept.ahead(["c-1"], make=False)
     assert kept.find("c-1")
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_an_outage_of_any_store_has_one_name(many: bool, monkeypatch: pytest.MonkeyPatch):
+    keys = Far() if many else MemoryKeys()
+    raised: list[Exception] = []
+
+    def fail(*_: object) -> None:
+        raise raised[0]
+
+    for method in ("find", "make", "find_many", "make_many"):
+        monkeypatch.setattr(keys, method, fail, raising=False)
+    caused = SubjectKeysError("no answer")
+    caused.__cause__ = TimeoutError()
+    kept = KeptKeys(keys)
+    for error in (ConnectionResetError("gone"), caused, SubjectKeysAway("away")):
+        raised[:] = [error]
+        for ask in (kept.find, kept.make):
+            with pytest.raises(SubjectKeysAway, match=r"gone|no answer|away"):
+                ask("c-1")
+    for error in (SubjectKeysError("wrong"), LostKey("lost"), KeyError("odd")):
+        raised[:] = [error]
+        with pytest.raises(type(error)) as found:
+            kept.make("c-1")
+        assert found.value is error
 
 
 def test_each_event_loop_has_its_turn():

@@ -17,7 +17,14 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import CommandRefused, CommandTimeout, ProjectionError, SchemaOutOfDate
+from headrace.errors import (
+    CommandRefused,
+    CommandTimeout,
+    ProjectionError,
+    SchemaOutOfDate,
+    SubjectKeysAway,
+    SubjectKeysError,
+)
 from headrace.subscriptions.outages import blames_event, claims_outage, is_outage
 
 
@@ -42,6 +49,7 @@ class DriverError(Exception):
         TimeoutError(),
         CommandRefused(),
         CommandTimeout(),
+        SubjectKeysAway(),
     ],
 )
 def test_a_database_or_queue_that_is_away_is_an_outage(error: Exception) -> None:
@@ -57,6 +65,7 @@ def test_a_database_or_queue_that_is_away_is_an_outage(error: Exception) -> None
         StatementError("no zone", "statement", {}, ValueError()),
         OverflowError(),
         ProjectionError(),
+        SubjectKeysError(),
         KeyError(),
     ],
 )

@@ -15,7 +15,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import UnknownMessageType
+from headrace.errors import SubjectKeysAway, SubjectKeysError, UnknownMessageType
 from headrace.stores.base import AppendOutcome
 from headrace.stores.database.engines import create_engine
 from headrace.stores.database.refusals import Blame, blame_of, postgres_outcome, sqlite_outcome
@@ -56,6 +56,8 @@ class DriverError(Exception):
         (PoolTimeout(), Blame.DATABASE),
         (ConnectionRefusedError(), Blame.DATABASE),
         (TimeoutError(), Blame.DATABASE),
+        (SubjectKeysAway("their database is away"), Blame.DATABASE),
+        (SubjectKeysError("no database of that name"), Blame.VALUES),
         (DataError("statement", {}, DriverError()), Blame.VALUES),
         (DBAPIError("statement", {}, DriverError("22001")), Blame.VALUES),
         (IntegrityError("statement", {}, DriverError("23514")), Blame.VALUES),
