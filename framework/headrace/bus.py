@@ -153,6 +153,7 @@ class CommandBus:
         Raises:
             CommandRefused: the queue did not take it.
             SubjectKeysError: the key of its personal fields cannot be read or made.
+            SerializationError: its values cannot be encoded.
             CommandTimeout: the queue did not say whether it took it.
             ValueError: the deadline has no zone.
         """
@@ -177,10 +178,19 @@ class CommandBus:
         Raises:
             CommandRefused: the queue did not take it.
             SubjectKeysError: the key of its personal fields cannot be read or made.
-            CommandTimeout: the queue did not say whether it took it.
+            SerializationError: its values cannot be encoded.
+            CommandTimeout: the queue did not say whether it took it, or keys were awaited for longer than
+                `result_timeout_ms` of the settings.
         """
         if self._cipher is not None:
-            await self._cipher.make_ahead((envelope.command,))
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1_000):
+                    await self._cipher.make_ahead((envelope.command,))
+            except TimeoutError as error:
+                raise CommandTimeout(
+                    f"the key of a personal field of command {envelope.command_id} did not come within"
+                    f" {self._timeout_ms} ms; the command was not sent"
+                ) from error
         async with self._room:
             await self._publish(envelope)
 
@@ -216,6 +226,7 @@ class CommandBus:
             NotYetHandled: there is a result, but `wait_for` was not reached in time.
             CommandRefused: the queue did not take it.
             SubjectKeysError: the key of its personal fields cannot be read or made.
+            SerializationError: its values cannot be encoded.
             DefinitionError: `wait_for` names a projection that is not part of the application.
         """
         names = () if wait_for == EXECUTED else _names(wait_for)
@@ -224,8 +235,6 @@ class CommandBus:
                 raise DefinitionError(f"wait_for={wait_for!r}: this bus can wait for results only")
             self._progress.check(names)
         envelope = _envelope(command, command_id, None, items, self._by(deadline))
-        if self._cipher is not None:
-            await self._cipher.make_ahead((command,))
         if principal is not None:
             envelope = replace(envelope, principal=principal)
         wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -255,6 +264,9 @@ class CommandBus:
     async def _result(self, envelope: CommandEnvelope, wait_ms: int) -> CommandResult:
         end = asyncio.get_running_loop().time() + wait_ms / 1_000
         try:
+            if self._cipher is not None:
+                async with asyncio.timeout_at(end):
+                    await self._cipher.make_ahead((envelope.command,))
             if self._room.locked():
                 async with asyncio.timeout_at(end):
                     await self._room.acquire()

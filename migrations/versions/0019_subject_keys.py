@@ -7,6 +7,8 @@ Revision 0019, after 0018.
 import sqlalchemy as sa
 from alembic import op
 
+from headrace.errors import DefinitionError
+
 revision = "0019"
 down_revision = "0018"
 branch_labels = None
@@ -25,4 +27,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    keys = sa.table("subject_keys", sa.column("key"))
+    held = op.get_bind().scalar(
+        sa.select(sa.func.count()).select_from(keys).where(keys.c.key.is_not(None))
+    )
+    if held:
+        raise DefinitionError(
+            f"the table subject_keys still has keys ({held}), and without them all personal fields are lost for ever;"
+            " nothing was changed; save the table first, on PostgreSQL with pg_dump --table=subject_keys, on"
+            " SQLite with a copy of the file; then delete all of its rows, and go down again"
+        )
     op.drop_table("subject_keys")

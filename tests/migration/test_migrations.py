@@ -32,6 +32,7 @@ from headrace.stores.database.tables import (
     projections,
 )
 from headrace.stores.open import open_command_letters
+from headrace.stores.subject_keys import DatabaseKeys
 from headrace.testing.conformance.letters import letter
 
 
@@ -339,3 +340,23 @@ def test_a_developer_may_run_alembic_itself(tmp_path: Path) -> None:
     CommandLine().main([*options, "upgrade", "head"])
     CommandLine().main([*options, "check"])  # exits where the tables and the code differ
     asyncio.run(check(url))
+
+
+async def test_keys_of_personal_fields_are_not_dropped_without_a_question(database: str) -> None:
+    await upgrade(database)
+    keys = DatabaseKeys(database)
+    key = keys.make("c-1")
+    keys.make("c-2")
+    keys.forget("c-2")
+    with pytest.raises(
+        DefinitionError, match=r"still has keys \(1\), .*save the table first, .*delete all"
+    ):
+        await downgrade(database, "0018")
+    await check(database)
+    assert keys.find("c-1") == key
+    # Those who were forgotten are no keys.
+    keys.forget("c-1")
+    keys.close()
+    await downgrade(database, "0018")
+    with pytest.raises(SchemaOutOfDate):
+        await check(database)

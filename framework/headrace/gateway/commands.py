@@ -99,9 +99,7 @@ class Commands:
         )
         command = self._command(command_type, fields)
         try:
-            if self._serializer.cipher is not None:
-                await self._serializer.cipher.make_ahead((command,))
-            self._check_encodes(command, command_id)
+            wait_ms = await self._check_encodes(command, command_id, wait_ms)
             if wished.respond_async:
                 return await self._hand_over(command, command_id, wait_ms, principal)
             result = await self._bus.execute(
@@ -149,17 +147,28 @@ class Commands:
             raise invalid(str(error), [wrong]) from error
         return command
 
-    def _check_encodes(self, command: Command, command_id: str) -> None:
+    async def _check_encodes(self, command: Command, command_id: str, wait_ms: int) -> int:
+        """Returns how much time is left once the command's keys are there and it encodes."""
+        time = asyncio.get_running_loop().time
+        end = time() + wait_ms / 1_000
         envelope = CommandEnvelope(
             command=command, command_id=command_id, correlation_id=command_id
         )
+        cipher = self._serializer.cipher
         try:
+            if cipher is not None:
+                async with asyncio.timeout_at(end):
+                    await cipher.make_ahead((command,))
+                wait_ms = max(1, int((end - time()) * 1_000))
             self._serializer.encode_command(envelope)
+        except TimeoutError as error:
+            raise CommandTimeout(f"the keys did not come within {wait_ms} ms") from error
         except (
             ValueError, TypeError, OverflowError, SerializationError, msgspec.MsgspecError,
         ) as error:  # fmt: skip
             sentence = f"{command.message_name} cannot be sent with these values: {error}"
             raise invalid(sentence, [{"field": "", "sentence": sentence}]) from error
+        return wait_ms
 
     async def _hand_over(
         self, command: Command, command_id: str, wait_ms: int, principal: Principal | None

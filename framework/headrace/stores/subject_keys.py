@@ -44,7 +44,14 @@ from headrace.stores.database.engines import (
 from headrace.stores.database.refusals import is_away
 from headrace.stores.database.schema import check
 from headrace.stores.database.tables import subject_keys
-from headrace.subjects.keys import KEY_BYTES, KeyWrap, Subject, SubjectKeys
+from headrace.subjects.keys import (
+    KEY_BYTES,
+    SUBJECT_MAX,
+    KeyWrap,
+    Subject,
+    SubjectKeys,
+    is_storable,
+)
 
 __all__ = ["DatabaseKeys", "keys_at"]
 
@@ -65,8 +72,6 @@ _ANSWER_MS_MAX: Final = 20_000
 _CLOSE_MS_MAX: Final = 2_000
 # Milliseconds for which emptying SQLite's log waits for readers: `forget` is done without, too.
 _EMPTY_LOG_MS_MAX: Final = 1_000
-# Characters of a subject's id: as many as an aggregate's may have.
-SUBJECT_MAX: Final = 255
 
 _columns = subject_keys.c
 
@@ -319,7 +324,7 @@ def _close(process: int, database: _Database) -> None:
 
 
 def _checked(subject: str) -> str:
-    if len(subject) > SUBJECT_MAX or "\0" in subject:
+    if not is_storable(subject):
         raise SubjectKeysError(
             f"the id of a subject has at most {SUBJECT_MAX} characters and no NUL; this one, with"
             f" {len(subject)}, begins with {subject[:20]!r}"

@@ -15,14 +15,15 @@ import base64
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import msgspec
 from pydantic_core import to_jsonable_python
 
 from headrace.errors import ExtraMissing, SerializationError
-from headrace.subjects.keys import KeptKeys, LostKey, SubjectKeys
+from headrace.subjects.keys import SUBJECT_MAX, KeptKeys, LostKey, SubjectKeys, is_storable
 from headrace.subjects.personal import Personal
 
 __all__ = ["SEALED", "FieldCipher"]
@@ -71,6 +72,7 @@ class FieldCipher:
             messages: commands, events or application messages that are encoded next.
 
         Raises:
+            SerializationError: no key can be stored for the subject of one; no key was asked for.
             SubjectKeysError: a key cannot be read or made.
         """
         if self._kept.asks_ahead:
@@ -78,13 +80,13 @@ class FieldCipher:
 
     async def make_key_ahead(self, subject: str) -> None:
         """Like `make_ahead`, for a subject."""
-        await self._kept.ahead((subject,), make=True)
+        await self._kept.ahead((_checked(subject),), make=True)
 
     async def find_ahead(self, bodies: Iterable[bytes]) -> None:
         """Reads the keys that messages need, all at once, without holding up the event loop.
 
         Args:
-            bodies: messages that are decoded next.
+            bodies: messages that are decoded next; what is wrong with one is said where it is decoded.
 
         Raises:
             SubjectKeysError: the keys cannot be read.
@@ -120,7 +122,7 @@ class FieldCipher:
             data: its fields as JSON values; stays as it is.
 
         Raises:
-            SerializationError: a personal field has no subject.
+            SerializationError: a personal field has no subject, or one for which no key can be stored.
             SubjectKeysError: the key cannot be read or made.
         """
         sealed = dict(data)
@@ -132,6 +134,8 @@ class FieldCipher:
                     " and not empty"
                 )
             whose, value = str(subject), None
+            if self._kept.asks_ahead:
+                _checked(whose)
             key = self._kept.make(whose)
             if key is not None:
                 nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -167,6 +171,8 @@ class FieldCipher:
     def _unsealed(self, name: str, field: str, stored: Any) -> Any:
         try:
             whose, placeholder, value = stored
+            if type(whose) is not str or (self._kept.asks_ahead and not is_storable(whose)):
+                return self._refuse(name, field)
             key = None if value is None else self._kept.find(whose)
             if key is None:
                 return placeholder
@@ -177,10 +183,13 @@ class FieldCipher:
         except LostKey as error:
             raise SerializationError(f"{name}: {field} cannot be read: {error}") from error
         except (TypeError, ValueError, self._invalid) as error:
-            raise SerializationError(
-                f"{name}: the personal field {field} is not what was stored"
-            ) from error
+            self._refuse(name, field, error)
         return _decode(plain)
+
+    def _refuse(self, name: str, field: str, cause: Exception | None = None) -> NoReturn:
+        raise SerializationError(
+            f"{name}: the personal field {field} is not what was stored"
+        ) from cause
 
 
 def _subjects_of(messages: Iterable[Any]) -> Iterator[str]:
@@ -188,11 +197,24 @@ def _subjects_of(messages: Iterable[Any]) -> Iterator[str]:
         for mark in type(message).message_personal.values():
             subject = getattr(message, mark.subject)
             if type(subject) in _PLAIN and subject != "":
-                yield str(subject)
+                yield _checked(str(subject))
+
+
+def _checked(subject: str) -> str:
+    """Returns a subject that a table can hold: one that it cannot would fail a request for many."""
+    if not is_storable(subject):
+        raise SerializationError(
+            f"the id of a person has at most {SUBJECT_MAX} characters, no NUL and no half of a surrogate"
+            f" pair; this one, with {len(subject)}, begins with {subject[:20]!r}"
+        )
+    return subject
 
 
 def _subjects_in(bodies: Iterable[bytes]) -> Iterator[str]:
-    for body in bodies:
-        if _SEALED_JSON in body:
-            for found in _SUBJECT.finditer(body):
-                yield _decode(b'"%b"' % found[1])
+    """Yields subjects of sealed values; one that is none fails where its message alone is decoded."""
+    texts = (text for body in bodies if _SEALED_JSON in body for text in _SUBJECT.findall(body))
+    for text in texts:
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            subject = _decode(b'"%b"' % text)
+            if is_storable(subject):
+                yield subject

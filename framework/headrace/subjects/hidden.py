@@ -31,6 +31,8 @@ class ErrorWithPersonalValues(Exception):
 def hide_personal(error: Exception, messages: Iterable[Any]) -> Exception:
     """Returns an error that tells no personal value of messages; the same one where none has any.
 
+    Raises nothing: in place of one that cannot be read or changed stands one that tells its type.
+
     Args:
         error: of a function that was given them; it, and what caused it, are changed.
         messages: commands, events or application messages.
@@ -38,9 +40,12 @@ def hide_personal(error: Exception, messages: Iterable[Any]) -> Exception:
     personal = [each for each in messages if getattr(type(each), "message_personal", None)]
     if not personal:
         return error
-    values = sorted(set(_values_of(personal)), key=len, reverse=True)
-    hidden = _hidden(error, values, 0)
-    return hidden if isinstance(hidden, Exception) else error
+    try:
+        values = sorted(set(_values_of(personal)), key=len, reverse=True)
+        hidden = _hidden(error, values, 0)
+    except Exception:  # noqa: BLE001 - texts of users' values raise what they like
+        return _stand_in(error)
+    return hidden if isinstance(hidden, Exception) else _stand_in(error)
 
 
 def _values_of(messages: Iterable[Any]) -> Iterator[str]:
@@ -64,6 +69,19 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _hidden(error: BaseException, values: list[str], depth: int) -> BaseException:
+    try:
+        return _changed(error, values, depth)
+    except Exception:  # noqa: BLE001 - attributes and texts of users' errors raise what they like
+        return _stand_in(error)
+
+
+def _stand_in(error: BaseException) -> Exception:
+    """Returns what stands for an error that cannot be read or changed; nothing tells what caused it."""
+    told = f"{type(error).__name__}, whose text cannot be read or changed"
+    return ErrorWithPersonalValues(told).with_traceback(error.__traceback__)
+
+
+def _changed(error: BaseException, values: list[str], depth: int) -> BaseException:
     if isinstance(error, BaseExceptionGroup):
         inner = [_hidden(each, values, depth + 1) for each in error.exceptions]
         return _like(error, error.derive(inner), values, depth)

@@ -22,6 +22,7 @@ __all__ = [
     "KEPT_MAX",
     "KEPT_S",
     "KEY_BYTES",
+    "SUBJECT_MAX",
     "KeptKeys",
     "KeyWrap",
     "LostKey",
@@ -30,11 +31,14 @@ __all__ = [
     "NewSubject",
     "Subject",
     "SubjectKeys",
+    "is_storable",
     "no_new_keys",
 ]
 
 # AES-256.
 KEY_BYTES: Final = 32
+# Characters of a subject's id in a store that answers for many: as many as an aggregate's may have.
+SUBJECT_MAX: Final = 255
 # Seconds for which a process uses a key without asking again: so long after `forget`, at most, another
 # process may still read; asking for every field would cost as much as reading a file.
 KEPT_S: Final = 10.0
@@ -60,6 +64,17 @@ class NewSubject(SubjectKeysError):
 
 class LostKey(SubjectKeysError):
     """A key store knows of no key, and of no forgetting."""
+
+
+def is_storable(subject: str) -> bool:
+    """Whether every store of many keys can be asked for a subject; another one is in no table."""
+    if len(subject) > SUBJECT_MAX or "\0" in subject:
+        return False
+    try:
+        subject.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Personal fields in services and clients, where the application says nothing of keys."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -92,6 +93,46 @@ async def test_a_client_makes_the_key_that_the_service_reads(app: App, tmp_path:
         async with app.client(Settings(broker=broker.address)) as client:
             with pytest.raises(SubjectKeysError, match="event_store of the settings"):
                 await client.send(change(4))
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    email: str
+
+
+class ReadOnlyDetail(Exception):
+    @property
+    def detail(self) -> str:
+        return "ann-1@example.org"
+
+
+class BrokenText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("kind", [Frozen, ReadOnlyDetail, BrokenText])
+async def test_a_handlers_error_that_cannot_be_changed_parks_its_command_alone(
+    app: App, kind: type[Exception]
+) -> None:
+    class Fail(Command):
+        customer_id: AggregateId
+        email: Email
+
+    @app.handles
+    async def fail(command: Fail, context: CommandContext) -> None:
+        raise kind(command.email)
+
+    async with app.run_local(
+        Settings(error_retries_max=1, retry_ms_max=1, retry_ms_min=1)
+    ) as running:
+        failed = await running.bus.execute(Fail(customer_id="c-1", email="ann-1@example.org"))
+        assert failed.status == "failed"
+        assert failed.sentence == f"{kind.__name__}, whose text cannot be read or changed"
+        (letter,) = await running.parked.read()
+        assert "ann-1" not in repr(letter)
+        # The service goes on.
+        assert (await running.bus.execute(change(2))).ok
 
 
 async def test_a_forgotten_person_reads_as_the_placeholder_after_a_restart(

@@ -6,7 +6,6 @@ import pytest
 
 from headrace._runtime.backoff import Backoff
 from headrace._runtime.ids import new_id
-from headrace.errors import SubjectKeysAway
 from headrace.settings import Settings
 
 # Duplicates.
@@ -490,48 +489,3 @@ async def test_what_was_recorded_before_a_domain_error_leaves_no_trace(world, ba
     assert [result.status for result in results] == ["executed", "rejected", "executed"]
     assert results[2].value == {"balance": 2}
     await world.check("a-1")
-
-
-class AwayForAWhile:
-    """Fails with an outage of the keys so many times, then does what it stands for."""
-
-    def __init__(self, work, times):
-        self._work = work
-        self.left = times
-
-    def __call__(self, *arguments):
-        if self.left:
-            self.left -= 1
-            raise SubjectKeysAway("the keys are away")
-        return self._work(*arguments)
-
-
-async def test_a_command_waits_while_the_keys_are_away_and_is_not_parked(world, bank, monkeypatch):
-    world.start()
-    away = AwayForAWhile(world.serializer.encode_stream, 20)
-    monkeypatch.setattr(world.serializer, "encode_stream", away)
-    assert (await world.bus.execute(bank.Open(account_id="a-1"))).status == "executed"
-    assert away.left == 0
-    assert world.letters.all == []
-
-
-async def test_an_aggregate_is_loaded_once_its_keys_are_back(world, bank):
-    await world.store_behind(world.stream("a-1", 1, bank.Opened(owner="Ann"), command_id="o"))
-    world.start()
-    for method in ("read_stream", "find_stored"):
-        world.store.failures[method] = [SubjectKeysAway("the keys are away")] * 20
-    deposit = bank.Deposit(account_id="a-1", amount=1)
-    assert (await world.bus.execute(deposit)).value == {"balance": 1}
-    assert world.letters.all == []
-
-
-async def test_a_duplicate_is_answered_once_the_keys_of_its_events_are_back(
-    world, bank, monkeypatch
-):
-    await world.store_behind(world.stream("a-1", 1, bank.Opened(owner="Ann"), command_id="o"))
-    processor = world.start()
-    away = AwayForAWhile(world.serializer.encode_stream, 20)
-    monkeypatch.setattr(world.serializer, "encode_stream", away)
-    assert (await world.bus.execute(bank.Open(account_id="a-1"), command_id="o")).version == 1
-    assert away.left == 0
-    assert not processor.done()

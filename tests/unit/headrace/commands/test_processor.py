@@ -8,10 +8,8 @@ from sqlalchemy.exc import DataError
 from headrace.commands import processor as processor_module
 from headrace.commands.command_handlers import CommandContext
 from headrace.domain.message import AggregateId, Command
-from headrace.errors import DamagedStream, SubjectKeysAway
+from headrace.errors import DamagedStream
 from headrace.settings import Settings
-from headrace.subjects.cipher import FieldCipher
-from headrace.subjects.keys import MemoryKeys
 from headrace.transports.base import Outgoing
 
 
@@ -497,23 +495,3 @@ async def test_what_is_decided_without_a_version_is_never_decided_on_what_anothe
     )
     withdrawn = await two_topics.bus.execute(bank.Withdraw(account_id="a-1", amount=18))
     assert (withdrawn.status, withdrawn.version) == ("executed", 4)
-
-
-async def test_a_command_whose_keys_are_away_is_decoded_later_and_not_parked(
-    world, bank, monkeypatch
-):
-    class Cipher(FieldCipher):
-        left = 20
-
-        async def find_ahead(self, bodies):
-            assert len(list(bodies)) == 1
-            if self.left:
-                self.left -= 1
-                raise SubjectKeysAway("the keys are away")
-
-    cipher = Cipher(MemoryKeys())
-    monkeypatch.setattr(world.serializer, "_cipher", cipher)
-    world.start()
-    assert (await world.bus.execute(bank.Open(account_id="a-1"))).status == "executed"
-    assert cipher.left == 0
-    assert world.letters.all == []

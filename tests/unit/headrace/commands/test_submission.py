@@ -1,4 +1,4 @@
-"""What a submission remembers; and of many, what the store held of them, asked in one question."""
+"""What a submission remembers, what the store held of many, and how they wait for keys of personal fields."""
 
 import asyncio
 
@@ -8,7 +8,10 @@ from headrace._runtime.ids import new_id
 from headrace.commands.aggregate_worker import SOUGHT_TOGETHER_MAX
 from headrace.commands.decision import DecisionFailed, Repeated
 from headrace.commands.submission import CommandDelivery, Submission
+from headrace.errors import SubjectKeysAway
 from headrace.serialization import CommandEnvelope
+from headrace.subjects.cipher import FieldCipher
+from headrace.subjects.keys import MemoryKeys
 
 
 def test_a_new_decision_takes_the_place_of_the_old_one_and_of_what_became_of_it(bank):
@@ -88,3 +91,68 @@ async def test_a_command_that_is_sent_again_by_its_bus_does_not_run_again(world,
     await world.bus.execute(bank.Deposit(account_id="a-1", amount=5), command_id=command_id)
     assert len(world.store.appends) == appends
     assert (await world.account("a-1")).balance == 5
+
+
+class AwayForAWhile:
+    """Fails with an outage of the keys so many times, then does what it stands for."""
+
+    def __init__(self, work, times):
+        self._work = work
+        self.left = times
+
+    def __call__(self, *arguments):
+        if self.left:
+            self.left -= 1
+            raise SubjectKeysAway("the keys are away")
+        return self._work(*arguments)
+
+
+async def test_a_command_waits_while_the_keys_are_away_and_is_not_parked(world, bank, monkeypatch):
+    world.start()
+    away = AwayForAWhile(world.serializer.encode_stream, 20)
+    monkeypatch.setattr(world.serializer, "encode_stream", away)
+    assert (await world.bus.execute(bank.Open(account_id="a-1"))).status == "executed"
+    assert away.left == 0
+    assert world.letters.all == []
+
+
+async def test_an_aggregate_is_loaded_once_its_keys_are_back(world, bank):
+    await world.store_behind(world.stream("a-1", 1, bank.Opened(owner="Ann"), command_id="o"))
+    world.start()
+    for method in ("read_stream", "find_stored"):
+        world.store.failures[method] = [SubjectKeysAway("the keys are away")] * 20
+    deposit = bank.Deposit(account_id="a-1", amount=1)
+    assert (await world.bus.execute(deposit)).value == {"balance": 1}
+    assert world.letters.all == []
+
+
+async def test_a_duplicate_is_answered_once_the_keys_of_its_events_are_back(
+    world, bank, monkeypatch
+):
+    await world.store_behind(world.stream("a-1", 1, bank.Opened(owner="Ann"), command_id="o"))
+    processor = world.start()
+    away = AwayForAWhile(world.serializer.encode_stream, 20)
+    monkeypatch.setattr(world.serializer, "encode_stream", away)
+    assert (await world.bus.execute(bank.Open(account_id="a-1"), command_id="o")).version == 1
+    assert away.left == 0
+    assert not processor.done()
+
+
+async def test_a_command_whose_keys_are_away_is_decoded_later_and_not_parked(
+    world, bank, monkeypatch
+):
+    class Cipher(FieldCipher):
+        left = 20
+
+        async def find_ahead(self, bodies):
+            assert len(list(bodies)) == 1
+            if self.left:
+                self.left -= 1
+                raise SubjectKeysAway("the keys are away")
+
+    cipher = Cipher(MemoryKeys())
+    monkeypatch.setattr(world.serializer, "_cipher", cipher)
+    world.start()
+    assert (await world.bus.execute(bank.Open(account_id="a-1"))).status == "executed"
+    assert cipher.left == 0
+    assert world.letters.all == []

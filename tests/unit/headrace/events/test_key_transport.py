@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SerializationError, SubjectKeysAway
 from headrace.events.key_transport import KeySubscription, with_keys
 from headrace.subjects.cipher import FieldCipher
 from headrace.subjects.keys import MemoryKeys
@@ -27,7 +28,7 @@ class Far(MemoryKeys):
 
     def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
         if self.away:
-            raise SubjectKeysError("away")
+            raise SubjectKeysAway("away")
         self.asked.append(set(subjects))
         return {each: self.find(each) for each in subjects}
 
@@ -93,17 +94,40 @@ async def test_messages_wait_while_their_keys_are_away(
     keys.away = True
     subscription = KeySubscription(await transport.subscribe("g", ["t"]), FieldCipher(keys))
     for _ in range(2):
-        with pytest.raises(SubjectKeysError):
+        with pytest.raises(SubjectKeysAway):
             await subscription.poll()
     keys.away = False
     assert [each.key for each in await subscription.poll()] == ["c-1"]
     keys.away = True
     await publish(transport, keys, "c-2")
-    with pytest.raises(SubjectKeysError):
+    with pytest.raises(SubjectKeysAway):
         await subscription.poll()
     keys.away = False
     subscription.seek(("t", 0), 0)
     assert [each.key for each in await polled(subscription, 2)] == ["c-1", "c-2"]
+    await subscription.aclose()
+
+
+@pytest.mark.parametrize(
+    "subject", [b"\\ud800", b"x" * 256, b"a\\u0000b", b"\xff", b"\\q"], ids=repr
+)
+async def test_a_malformed_message_is_handed_over_and_fails_alone(
+    transport: LocalTransport, keys: Far, subject: bytes
+) -> None:
+    await publish(transport, keys, "c-1")
+    body = b'{"who":"c-1","email":{"$personal":["%b","[forgotten]","AAAA"]}}' % subject
+    await transport.publish(Outgoing("t", "bad", body, "M", {}))
+    await publish(transport, keys, "c-2")
+    cipher = FieldCipher(keys)
+    subscription = KeySubscription(await transport.subscribe("g", ["t"]), cipher)
+    found = await polled(subscription, 3)
+    assert [each.key for each in found] == ["c-1", "bad", "c-2"]
+    asked = len(keys.asked)
+    for each in (found[0], found[2]):
+        assert cipher.unseal("M", msgspec.json.decode(each.body))["email"] == "x"
+    with pytest.raises((SerializationError, msgspec.DecodeError, UnicodeDecodeError)):
+        cipher.unseal("M", msgspec.json.decode(found[1].body))
+    assert len(keys.asked) == asked
     await subscription.aclose()
 
 

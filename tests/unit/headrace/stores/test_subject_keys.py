@@ -15,8 +15,8 @@ from sqlalchemy import make_url
 
 from headrace.errors import DefinitionError, SubjectKeysError
 from headrace.stores.database.schema import upgrade
-from headrace.stores.subject_keys import SUBJECT_MAX, DatabaseKeys, keys_at
-from headrace.subjects.keys import ManyKeys, MemoryKeys
+from headrace.stores.subject_keys import DatabaseKeys, keys_at
+from headrace.subjects.keys import SUBJECT_MAX, ManyKeys, MemoryKeys
 from headrace.subscriptions.outages import is_outage
 from headrace.testing.conformance.subject_keys import SubjectKeysConformance
 
@@ -176,7 +176,7 @@ def test_a_url_of_another_database_is_refused_at_once() -> None:
         DatabaseKeys("mysql://host/database")
 
 
-@pytest.mark.parametrize("subject", ["x" * (SUBJECT_MAX + 1), "a\0b"])
+@pytest.mark.parametrize("subject", ["x" * (SUBJECT_MAX + 1), "a\0b", "\ud800"])
 def test_an_id_that_no_column_holds_is_refused(keys: DatabaseKeys, subject: str) -> None:
     for ask in (keys.find, keys.make, keys.forget):
         with pytest.raises(SubjectKeysError, match="has at most 255 characters and no NUL"):

@@ -1,15 +1,18 @@
 """Personal fields to ciphertext and back."""
 
-from typing import Any
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import SerializationError
+from headrace.domain.message import AggregateId, Command
+from headrace.errors import SerializationError, SubjectKeysError
 from headrace.subjects.cipher import SEALED, FieldCipher
-from headrace.subjects.keys import MemoryKeys
+from headrace.subjects.keys import SUBJECT_MAX, MemoryKeys
 from headrace.subjects.personal import Personal
 
 PERSONAL = {"email": Personal(subject="customer_id")}
@@ -65,6 +68,48 @@ def test_a_value_of_a_forgotten_subject_is_not_stored_at_all():
 def test_a_value_without_a_subject_is_refused(subject: Any):
     with pytest.raises(SerializationError, match="must be a text or a number and not empty"):
         sealed(FieldCipher(MemoryKeys()), subject=subject)
+
+
+class Far(MemoryKeys):
+    """Answers for many; fails as a table does where one id is none."""
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        return {each: self.find(each) for each in subjects}
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if any(len(each) > SUBJECT_MAX or "\0" in each for each in subjects):
+            raise SubjectKeysError("none of them was made")
+        return {each: self.make(each) for each in subjects}
+
+
+class Greet(Command):
+    greeting_id: AggregateId
+    who: str
+    email: Annotated[str, Personal(subject="who")]
+
+
+@pytest.mark.parametrize("who", ["x" * (SUBJECT_MAX + 1), "a\0b"])
+async def test_a_subject_that_no_table_holds_fails_its_own_message_alone(who: str):
+    cipher = FieldCipher(Far())
+    good = [Greet(greeting_id="g", who=f"c-{number}", email="x") for number in range(5)]
+    bad = Greet(greeting_id="g", who=who, email="x")
+    found = await asyncio.gather(
+        *(cipher.make_ahead([each]) for each in (*good, bad, *good)), return_exceptions=True
+    )
+    assert [type(each) for each in found if each is not None] == [SerializationError]
+    assert "has at most 255 characters" in str(found[5])
+    with pytest.raises(SerializationError):
+        await cipher.make_key_ahead(who)
+    with pytest.raises(SerializationError, match="has at most 255 characters"):
+        cipher.seal("Greet", {"email": Personal(subject="who")}, {"who": who, "email": "x"})
+    assert sorted(each.subject for each in cipher.keys.subjects()) == [f"c-{n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("keys", [MemoryKeys, Far])
+@pytest.mark.parametrize("whose", [["a", "b"], 1, None, {"a": 1}, True])
+def test_a_subject_that_is_no_text_does_not_open(keys: type[MemoryKeys], whose: Any):
+    with pytest.raises(SerializationError, match="not what was stored"):
+        FieldCipher(keys()).unseal("M", {"email": {SEALED: [whose, "[forgotten]", "AAAA"]}})
 
 
 def test_a_message_that_looks_sealed_is_refused():

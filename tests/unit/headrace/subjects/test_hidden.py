@@ -1,6 +1,7 @@
 """Errors without personal values."""
 
 import traceback
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -154,6 +155,65 @@ def test_an_error_whose_text_stays_is_replaced() -> None:
     assert ANN not in text_of(hidden)
     assert str(hidden) == "Stubborn, whose text told one"
     assert hidden.__traceback__ is not None
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    email: str
+
+
+class ReadOnlyDetail(Exception):
+    @property
+    def detail(self) -> str:
+        return ANN
+
+
+class BrokenText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError(ANN)
+
+
+@pytest.mark.parametrize("error", [Frozen(ANN), ReadOnlyDetail(ANN), BrokenText(ANN)])
+def test_an_error_that_cannot_be_read_or_changed_is_replaced(error: Exception) -> None:
+    found = raised(fail(error))
+    hidden = hide_personal(found, [EVENT])
+    assert ANN not in text_of(hidden)
+    assert str(hidden) == f"{type(error).__name__}, whose text cannot be read or changed"
+    assert hidden.__traceback__ is found.__traceback__
+    # What it caused keeps its type, by which outages are known.
+    outer: Exception
+    for outer in (ExceptionGroup("some", [error]), caused(OSError("away"), error)):
+        told = hide_personal(raised(fail(outer)), [EVENT])
+        assert type(told) is type(outer)
+        assert ANN not in text_of(told)
+        assert "whose text cannot be read or changed" in text_of(told)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def test_values_that_cannot_be_read_replace_the_error() -> None:
+    class Unreadable(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            raise RuntimeError(ANN)
+
+    event = Registered.model_construct(who="c-1", email=Unreadable())
+    hidden = hide_personal(raised(fail(ValueError(ANN))), [event])
+    assert ANN not in text_of(hidden)
+
+
+def test_a_group_that_becomes_no_error_is_replaced() -> None:
+    class Odd(ExceptionGroup[Exception]):
+        def derive(self, excs: Any) -> Any:
+            return BaseExceptionGroup("odd", [KeyboardInterrupt()])
+
+    hidden = hide_personal(raised(fail(Odd("some", [ValueError(ANN)]))), [EVENT])
+    assert ANN not in text_of(hidden)
+    assert "Odd, whose text" in str(hidden)
 
 
 def test_an_error_about_other_messages_stays_as_it_is() -> None:

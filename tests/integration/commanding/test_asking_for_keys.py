@@ -1,0 +1,126 @@
+"""Senders of commands with personal fields: how long they wait for keys, and what is no fault of others."""
+
+import asyncio
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import pytest
+
+from headrace import (
+    Aggregate,
+    AggregateId,
+    App,
+    Command,
+    CommandContext,
+    DomainEvent,
+    Personal,
+    Settings,
+    applies,
+)
+from headrace.errors import CommandTimeout
+from headrace.gateway.gateway import Gateway
+from headrace.subjects.keys import MemoryKeys
+
+Name = Annotated[str, Personal(subject="who")]
+
+
+class Greet(Command):
+    greeting_id: AggregateId
+    who: str
+    name: Name
+
+
+class Greeted(DomainEvent):
+    who: str
+    name: Name
+
+
+class Greeting(Aggregate):
+    def initial_state(self) -> None: ...
+
+    @applies
+    def _greeted(self, event: Greeted) -> None: ...
+
+
+class Slow(MemoryKeys):
+    """A database that answers when the test is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        return {}
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        self.go_on.wait()
+        return {each: self.make(each) for each in subjects}
+
+
+@pytest.fixture
+def app() -> App:
+    made = App("greetings")
+    made.add(Greeting)
+
+    @made.handles
+    async def greet(command: Greet, context: CommandContext) -> None:
+        greeting = Greeting(command.greeting_id)
+        greeting.record(Greeted(who=command.who, name=command.name))
+        context.add(greeting)
+
+    return made
+
+
+def client_of(gateway: Gateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway), base_url="http://localhost")
+
+
+@pytest.mark.parametrize("how", ["execute", "send", "post", "hand over"])
+async def test_keys_that_do_not_come_in_time_are_a_timeout_of_the_sender(
+    app: App, how: str
+) -> None:
+    keys = Slow()
+    app.keep_keys(keys)
+    command = Greet(greeting_id="g", who="c-1", name="Ann")
+    async with app.run_local(Settings(result_timeout_ms=1)) as running:
+        try:
+            if how in ("execute", "send"):
+                with pytest.raises(CommandTimeout):
+                    await getattr(running.bus, how)(command)
+            else:
+                async with client_of(Gateway(app, running)) as client:
+                    answer = await client.post(
+                        "/commands/Greet?wait_ms=1",
+                        json=command.model_dump(),
+                        headers={"Prefer": "respond-async"} if how == "hand over" else {},
+                    )
+                assert answer.status_code == 504
+        finally:
+            keys.go_on.set()
+        assert await running.store.read_stream("g") == []
+
+
+@pytest.mark.parametrize("who", ["x" * 256, "x" * 10_000])
+async def test_a_person_that_no_table_holds_is_422_and_no_fault_of_others(
+    app: App, tmp_path: Path, who: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'all.db'}"
+    async with (
+        app.run_local(Settings(event_store=url, read_models=url)) as running,
+        client_of(Gateway(app, running)) as client,
+    ):
+        names = [*(f"c-{number}" for number in range(5)), who, *(f"d-{n}" for n in range(5))]
+        answers = await asyncio.gather(
+            *(
+                client.post(
+                    "/commands/Greet",
+                    json={"greeting_id": f"g-{number}", "who": each, "name": "Ann"},
+                )
+                for number, each in enumerate(names)
+            )
+        )
+    assert [each.status_code for each in answers] == [200] * 5 + [422] + [200] * 5
+    assert "has at most 255 characters" in answers[5].json()["detail"]
