@@ -24,8 +24,10 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
+from headrace_mq.broker.files.epoch import last_epoch
 from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
-from headrace_mq.broker.metadata import broker_file, group_file, users_file
+from headrace_mq.broker.metadata import archive_file, broker_file, group_file, users_file
+from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
@@ -51,8 +53,7 @@ from headrace_mq.cluster.record import (
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
-from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
-from headrace_mq.store.segment.segment import SEGMENT_SUFFIX
+from headrace_mq.store.replication.epochs import EpochFile
 
 __all__ = ["ReplicatedBroker"]
 
@@ -111,6 +112,8 @@ class ReplicatedBroker:
         self._conversation = Conversation(
             self._replica, self._clock, self._address_of, self._until_changed
         )
+        # Of the record, if this broker makes it: messages may be there from a time when it ran alone.
+        self._first_epoch = 1
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -123,10 +126,10 @@ class ReplicatedBroker:
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
             MessageQueueError: the address cannot be bound, the files cannot be used, or the folder is of a broker that
-                ran alone.
+                ran alone and cannot found the group.
         """
         self.failure = asyncio.get_running_loop().create_future()
-        _refuse_lone(self._directory)
+        _refuse_archived(self._directory)
         listener = self._listener = _listen(self._settings.host, self._settings.port)
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -134,10 +137,18 @@ class ReplicatedBroker:
         self._logs.epochs.open(store.raw.ends())
         self._kept_file = group_file(self._directory)
         me = identity_of(self._kept_file, self._group.advertise or self.address)
+        seen = seen_of(self._kept_file.read())
+        self._first_epoch = last_epoch(
+            broker_file(self._directory), holds_messages=any(store.raw.ends().values()),
+            now_ms=self._clock.now_ms(),
+        )  # fmt: skip
+        await adopt(
+            self._logs, me, self._keeper, epoch=self._first_epoch, seen=seen, directory=self._directory
+        )  # fmt: skip
         self._member = ClusterMember(
             me,
             {**self._logs.by_name, DOCUMENTS_LOG: self._documents},
-            seen=seen_of(self._kept_file.read()),
+            seen=seen,
             min_in_sync=self._group.min_in_sync,
         )
         self._patience = self._fresh_patience()
@@ -232,7 +243,7 @@ class ReplicatedBroker:
 
     async def _read(self) -> GroupRecord:
         if self._member.seen is None:
-            return await self._keeper.create(self._member.me, [self._member.me])
+            return await self._keeper.create(self._member.me, [self._member.me], self._first_epoch)
         return await self._keeper.read()
 
     def _took(self, record: GroupRecord) -> None:
@@ -453,13 +464,13 @@ class ReplicatedBroker:
             await server.aclose(_CLOSE_GRACE_MS)
 
 
-def _refuse_lone(directory: Path) -> None:
-    """Raises MessageQueueError for the folder of a broker that ran alone: its log has no epochs to compare."""
-    ran_alone = broker_file(directory).path.exists() and not (directory / EPOCHS_NAME).exists()
-    if ran_alone and any(directory.glob(f"*/*{SEGMENT_SUFFIX}")):
+def _refuse_archived(directory: Path) -> None:
+    """Raises MessageQueueError for the folder of a broker with an archive: a group would be without those messages."""
+    path = archive_file(directory).path
+    if path.exists():
         raise MessageQueueError(
-            f"the broker in {directory} ran alone, and its messages cannot become those of a group yet; start the"
-            " brokers of a group with empty folders"
+            f"messages of the broker in {directory} are in an archive, and a group has none yet; run it without"
+            f" --record, or remove {path} to do without them"
         )
 
 

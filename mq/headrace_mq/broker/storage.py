@@ -10,11 +10,13 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import Archive
 from headrace_mq.broker.files.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.files.kept_group import seen_of
 from headrace_mq.broker.metadata import archive_file, broker_file, group_file
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.replication.epochs import EPOCHS_NAME
 
 __all__ = ["Storage"]
 
@@ -56,11 +58,8 @@ class Storage:
                 group and none is led.
         """
         settings, clock, files = self._settings.store, self._clock, self._files
-        if self._followers is None and files.exists(group_file(settings.directory).path):
-            raise MessageQueueError(
-                f"the broker in {settings.directory} belongs to a group; start it with --record, or remove"
-                " metadata/group.json to take it out of its group and run it alone"
-            )
+        if self._followers is None:
+            self._refuse_member()
         file = broker_file(settings.directory, files)
 
         def epoch() -> int:
@@ -81,7 +80,23 @@ class Storage:
         self._store = store
         if self._followers is not None:
             self._followers.attach(store)
+        elif files.exists(epochs := settings.directory / EPOCHS_NAME):
+            # Taken out of its group. What it writes from here on is of none of these epochs.
+            files.remove(epochs)
+            files.sync_directory(settings.directory)
         return store
+
+    def _refuse_member(self) -> None:
+        """Raises MessageQueueError for the folder of a broker that a group counts on; one that only tried may run alone."""
+        directory, files = self._settings.store.directory, self._files
+        file = group_file(directory, files)
+        if not files.exists(file.path):
+            return
+        if files.exists(directory / EPOCHS_NAME) or seen_of(file.read()) is not None:
+            raise MessageQueueError(
+                f"the broker in {directory} belongs to a group; start it with --record, or remove"
+                " metadata/group.json to take it out of its group and run it alone"
+            )
 
     async def open_archive(self) -> None:
         """Opens the archive. Raises MessageQueueError where the one of earlier starts is not named."""

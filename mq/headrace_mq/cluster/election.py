@@ -6,8 +6,17 @@ nothing but when: of two that try at once the record takes one, and one that tri
 """
 
 from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+from headrace_mq.errors import MessageQueueError
 
-__all__ = ["LEASE_MS", "RENEW_MS", "SPREAD_MS_MAX", "Patience", "candidacy", "may_stand"]
+__all__ = [
+    "LEASE_MS",
+    "RENEW_MS",
+    "SPREAD_MS_MAX",
+    "Patience",
+    "candidacy",
+    "founding",
+    "may_stand",
+]
 
 # A leader that says nothing for this long is taken for lost, as etcd and Patroni do within seconds. Shorter: a slow disk
 # costs a failover. Longer: producers wait.
@@ -36,6 +45,31 @@ def candidacy(me: Identity, record: GroupRecord, *, keep_leader: bool = False) -
     gone = record.leader if record.leader != me.name and not keep_leader else None
     in_sync = frozenset(m for m in record.in_sync if m.name != gone)
     return Proposal(record.version, record.epoch + 1, me.name, in_sync)
+
+
+def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
+    """Returns the change with which a broker founds a group on messages from before; None: none is needed.
+
+    Only the record that this disk made, or would make, may have them: each other group has messages of its own at
+    the same positions.
+
+    Args:
+        me: the broker, alone in the set of a record that it made.
+        record: as `create` returned it; of an earlier start, if that was killed.
+        epoch: the highest one of the messages; the broker may have run alone since it made the record.
+
+    Raises:
+        MessageQueueError: the record is of other brokers.
+    """
+    if record.in_sync != {me}:
+        names = " ".join(sorted(one.name for one in record.in_sync))
+        raise MessageQueueError(
+            f"the brokers {names} have made this group already, and this folder holds messages of its own, from before;"
+            " choose another --group for them, or start with an empty folder to join this one"
+        )
+    if record.epoch >= epoch:
+        return None
+    return Proposal(record.version, epoch, me.name, record.in_sync)
 
 
 class Patience:

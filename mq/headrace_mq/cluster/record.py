@@ -83,8 +83,15 @@ class RecordKeeper(Protocol):
         """
         ...
 
-    async def create(self, leader: Identity, in_sync: Collection[Identity]) -> GroupRecord:
-        """Makes the record at version 1 and epoch 1, or returns the one that is there.
+    async def create(
+        self, leader: Identity, in_sync: Collection[Identity], epoch: int = 1
+    ) -> GroupRecord:
+        """Makes the record at version 1, or returns the one that is there.
+
+        Args:
+            leader: leads it by name; it takes the next epoch before it does.
+            in_sync: its members.
+            epoch: no lower than that of any byte that the leader has.
 
         Raises:
             RecordUnavailable: no answer in time; call it again.

@@ -35,13 +35,14 @@ class Member:
         self._record = record
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
+    async def start(self, *, alone: bool = False) -> None:
+        """Starts it in its group, or without one."""
+        group = () if alone else ("--record", self._record)
         self._folder.mkdir(exist_ok=True)
         with (self._folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._prefix, sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self._folder / "data"),
-                "--port", self.address.rpartition(":")[2], "--record", self._record,
-                "--segment-size", "256KiB", *self._options,
+                "--port", self.address.rpartition(":")[2], *group, "--segment-size", "256KiB", *self._options,
                 stdout=log, stderr=log,
             )  # fmt: skip
 

@@ -151,6 +151,33 @@ async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> No
         assert consumer.position(queue) == position > 0
 
 
+async def test_a_broker_that_ran_alone_is_the_first_of_a_group_after_a_kill(
+    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
+) -> None:
+    group = trio(tmp_path, free_port, postgres_database)
+    a, b, c = group.members
+    async with AsyncExitStack() as stack:
+        for member in group.members:
+            stack.push_async_callback(member.end)
+        stack.push_async_callback(group.record.aclose)
+        await a.start(alone=True)
+        async with AdminClient(a.address, timeout_ms=30_000) as admin:
+            await admin.create_topic(TOPIC, queues=QUEUES)
+        senders = Senders(group.address)
+        await senders.more(500)
+        # Its producers go on with the group, each with the messages that have no answer yet.
+        await a.end()
+        await a.start()
+        await senders.more(200)
+        await b.start()
+        await c.start()
+        await group.in_sync()
+        assert await group.leader() is a
+        await a.end()
+        await senders.more(200)
+        await senders.end(group)
+
+
 async def test_messages_wait_while_fewer_brokers_are_in_sync_than_must_be(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> None:

@@ -3,7 +3,7 @@ The number of this start of the broker: greater than that of every start before 
 
 It stands in every batch, so that what an older start wrote can be told from what a newer one did.
 
-Used by `storage` once for each start; uses a `metadata_file`.
+Used by `storage` once for each start, and by `replicated_broker`; uses a `metadata_file`.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
 
-__all__ = ["KeptBroker", "is_used", "next_epoch"]
+__all__ = ["KeptBroker", "is_used", "last_epoch", "next_epoch"]
 
 _log = get_logger(__name__)
 
@@ -55,6 +55,24 @@ def next_epoch(
         epoch = 1
     file.write(KeptBroker(epoch))
     return epoch
+
+
+def last_epoch(file: MetadataFile[KeptBroker], *, holds_messages: bool, now_ms: int) -> int:
+    """Returns an epoch that no message of the store is above; 1 where no start has any.
+
+    Args:
+        file: where the last epoch stands.
+        holds_messages: whether the store does; if so and the file is missing, the clock tells, as in `next_epoch`.
+        now_ms: the time.
+
+    Raises:
+        DataCorrupt: the file is damaged.
+        FormatTooNew: a newer version wrote the file.
+    """
+    kept = file.read()
+    if kept is not None:
+        return kept.epoch
+    return now_ms // 1_000 if holds_messages else 1
 
 
 def is_used(files: Files, store: Path) -> bool:

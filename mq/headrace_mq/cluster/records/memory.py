@@ -37,12 +37,14 @@ class MemoryRecord:
             raise RecordUnavailable("the record is away, or was never made; call `create` first")
         return self._record
 
-    async def create(self, leader: Identity, in_sync: Collection[Identity]) -> GroupRecord:
+    async def create(
+        self, leader: Identity, in_sync: Collection[Identity], epoch: int = 1
+    ) -> GroupRecord:
         """Makes the record, or returns the one that is there. Raises RecordUnavailable."""
         if self.is_away:
             raise RecordUnavailable("the record is away")
         if self._record is None:
-            self._record = GroupRecord(1, 1, leader.name, frozenset(in_sync))
+            self._record = GroupRecord(1, epoch, leader.name, frozenset(in_sync))
         return self._record
 
     async def propose(self, proposal: Proposal) -> GroupRecord:

@@ -64,11 +64,13 @@ class PostgresRecord:
             )
         return _record_of(row)
 
-    async def create(self, leader: Identity, in_sync: Collection[Identity]) -> GroupRecord:
+    async def create(
+        self, leader: Identity, in_sync: Collection[Identity], epoch: int = 1
+    ) -> GroupRecord:
         """Makes the table and the record, or returns the one that is there. Raises RecordUnavailable."""
         names, stores = _columns(in_sync)
         await self._row(RecordUnavailable, "table")
-        await self._row(RecordUnavailable, "create", *self._key, leader.name, names, stores)
+        await self._row(RecordUnavailable, "create", *self._key, leader.name, names, stores, epoch)
         return await self.read()
 
     async def propose(self, proposal: Proposal) -> GroupRecord:

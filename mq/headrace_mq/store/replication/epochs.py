@@ -128,6 +128,12 @@ class EpochFile:
         self._files = files
         self._path = directory / EPOCHS_NAME
         self._histories: dict[str, EpochHistory] = {}
+        self._is_there = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the store has the file: whether it ever was a replica, or had one."""
+        return self._is_there
 
     def open(self, ends: Mapping[str, int]) -> None:
         """Reads the file; a store that never had replicas has none.
@@ -143,6 +149,7 @@ class EpochFile:
             FormatTooNew: a newer version wrote it.
         """
         payload = read_checkpoint(self._files, self._path)
+        self._is_there = payload is not None
         if payload is None:
             return
         try:
@@ -168,7 +175,19 @@ class EpochFile:
         """
         changed = EpochHistory(self.of(log).starts)
         changed.begin(epoch, position)
-        self._write(log, changed)
+        self._write({log: changed})
+
+    def adopt(self, epoch: int, logs: Iterable[str]) -> None:
+        """Notes one epoch for all that logs hold: what a broker wrote before it had replicas.
+
+        Args:
+            epoch: the highest one of the bytes; replicas cannot have others in it.
+            logs: those that hold anything; all of them in one step, so that a crash leaves none without.
+
+        Raises:
+            OSError: the file is there with all of them, or not at all.
+        """
+        self._write({log: EpochHistory([(epoch, 0)]) for log in logs})
 
     def take_over(self, log: str, position: int, starts: Iterable[Start]) -> None:
         """Notes the epochs of a leader's bytes from a position on; see `EpochHistory.take_over`.
@@ -187,7 +206,7 @@ class EpochFile:
         changed = EpochHistory(self.of(log).starts)
         changed.take_over(position, starts)
         if changed != self.of(log):
-            self._write(log, changed)
+            self._write({log: changed})
 
     def cut(self, log: str, position: int) -> None:
         """Forgets the epochs that begin at or after a position.
@@ -197,14 +216,13 @@ class EpochFile:
         changed = EpochHistory(self.of(log).starts)
         changed.cut(position)
         if changed != self.of(log):
-            self._write(log, changed)
+            self._write({log: changed})
 
-    def _write(self, log: str, changed: EpochHistory) -> None:
-        every = {name: history.starts for name, history in self._histories.items()}
-        write_checkpoint(
-            self._files, self._path, msgspec.msgpack.encode({**every, log: changed.starts})
-        )
-        self._histories[log] = changed
+    def _write(self, changed: Mapping[str, EpochHistory]) -> None:
+        every = {name: history.starts for name, history in {**self._histories, **changed}.items()}
+        write_checkpoint(self._files, self._path, msgspec.msgpack.encode(every))
+        self._histories |= changed
+        self._is_there = True
 
 
 def _epoch_of(start: Start) -> int:

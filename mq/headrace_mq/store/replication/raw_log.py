@@ -112,6 +112,10 @@ class RawLog:
         segments = self._logs[log].segments
         return segments[0].base if segments else 0
 
+    def is_compacted(self, log: str) -> bool:
+        """Whether a compaction rewrote a segment of a log: its bytes cannot be read here."""
+        return any(segment.compacted is not None for segment in self._logs[log].segments)
+
     def first_segment(self, log: str) -> FirstSegment:
         """Returns the segment that a log begins with; it must have one."""
         held = self._logs[log]

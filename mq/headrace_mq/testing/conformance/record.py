@@ -44,6 +44,13 @@ class RecordConformance:
         assert made[0].leader in {"a", "b", "c"}
         assert made[0].in_sync == {A, B, C}
 
+    async def test_a_record_begins_in_the_epoch_that_its_maker_says(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A broker that ran alone has epochs already."""
+        assert await keeper().create(A, [A], 7) == GroupRecord(1, 7, "a", frozenset({A}))
+        assert (await keeper().create(B, [B], 9)).epoch == 7
+
     async def test_a_change_of_the_version_that_was_seen_is_made(
         self, keeper: Callable[[], RecordKeeper]
     ) -> None:

@@ -57,8 +57,12 @@ class Group:
             ),
         )
         broker = ReplicatedBroker(settings, record=self.record)
-        await broker.start()
         self.brokers.append(broker)
+        try:
+            await broker.start()
+        except BaseException:
+            await self.stop(broker)
+            raise
         return broker
 
     @property
@@ -393,10 +397,10 @@ async def test_a_folder_of_a_lone_broker_and_one_of_a_group_are_kept_apart(
         Producer(lone.address) as producer,
     ):
         await producer.send(Message(topic="t", body=b"1"))
-    with pytest.raises(MessageQueueError, match="start the brokers of a group with empty folders"):
-        await group.add("lone")
     member = await group.add("a")
     await group.leader()
+    with pytest.raises(MessageQueueError, match="start with an empty folder"):
+        await group.add("lone")
     await group.stop(member)
     store = StoreSettings(directory=tmp_path / "a")
     with pytest.raises(MessageQueueError, match="start it with --record"):

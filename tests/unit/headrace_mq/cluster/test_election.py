@@ -2,8 +2,18 @@
 
 from typing import Any
 
-from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience, candidacy, may_stand
+import pytest
+
+from headrace_mq.cluster.election import (
+    LEASE_MS,
+    RENEW_MS,
+    Patience,
+    candidacy,
+    founding,
+    may_stand,
+)
 from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+from headrace_mq.errors import MessageQueueError
 
 
 def test_only_a_member_of_the_set_with_its_disk_may_stand(trio: Any, record: GroupRecord) -> None:
@@ -19,6 +29,21 @@ def test_a_new_leader_leaves_the_old_one_out_of_the_set(trio: Any, record: Group
     assert candidacy(b, record, keep_leader=True) == Proposal(7, 4, "b", frozenset(trio))
     # After a restart the leader takes a new epoch, too.
     assert candidacy(a, record) == Proposal(7, 4, "a", frozenset(trio))
+
+
+def test_a_broker_founds_a_group_on_its_messages_only_where_it_made_the_record(
+    trio: Any, record: GroupRecord
+) -> None:
+    a, b, _ = trio
+    own = GroupRecord(1, 5, "a", frozenset({a}))
+    assert founding(a, own, 5) is None
+    # It ran alone again after it had made the record.
+    assert founding(a, own, 7) == Proposal(1, 7, "a", frozenset({a}))
+    for other in (record, own._replace(in_sync=frozenset({b})), own._replace(in_sync=frozenset())):
+        with pytest.raises(MessageQueueError, match="another --group"):
+            founding(a, other, 5)
+    with pytest.raises(MessageQueueError, match="another --group"):
+        founding(Identity("a", "another disk"), own, 5)
 
 
 def test_a_member_waits_a_lease_and_its_own_delay_unless_the_process_is_gone() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_mq.broker.files.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.files.epoch import KeptBroker, last_epoch, next_epoch
 from headrace_mq.broker.files.metadata_file import MetadataFile
 
 NOW_MS = 1_700_000_000_000
@@ -44,3 +44,10 @@ def test_an_empty_store_that_was_just_locked_is_a_first_start(
     file.path.parent.rmdir()
     (store / "store.checkpoint").touch()
     assert next_epoch(file, store=store, now_ms=NOW_MS) > 1
+
+
+def test_no_message_is_above_the_last_epoch(tmp_path: Path, file: MetadataFile[KeptBroker]) -> None:
+    assert last_epoch(file, holds_messages=False, now_ms=NOW_MS) == 1
+    assert last_epoch(file, holds_messages=True, now_ms=NOW_MS) == NOW_MS // 1_000
+    taken = [next_epoch(file, store=tmp_path / "store", now_ms=NOW_MS) for _ in range(3)]
+    assert last_epoch(file, holds_messages=True, now_ms=NOW_MS) == taken[-1]

@@ -105,7 +105,9 @@ async def test_a_reader_from_the_beginning_sees_the_last_message_of_each_key(
     await keeper.put(("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"))
     await keeper.put(("b", b"5"))
     await keeper.seal()
+    assert not keeper.store.raw.is_compacted("compact")
     await keeper.compact()
+    assert keeper.store.raw.is_compacted("compact")
     expected = [(2, "a", b"3"), (3, "c", b"4"), (4, "b", b"5")]
     assert keeper.seen() == expected
     await keeper.reopen()

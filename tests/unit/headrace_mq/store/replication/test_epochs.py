@@ -133,6 +133,26 @@ def test_a_change_that_the_disk_refuses_is_not_made(tmp_path: Path, files: Any) 
     assert kept.of("forever").starts == [(1, 0)]
 
 
+def test_logs_from_before_have_one_epoch_all_of_them_or_none(tmp_path: Path, files: Any) -> None:
+    kept = EpochFile(files, tmp_path)
+    kept.open({"forever": 100, "transient": 50})
+    assert not kept.is_there
+    files.write_error = OSError(28, "No space left on device")
+    with pytest.raises(OSError, match="No space"):
+        kept.adopt(7, ["forever", "transient"])
+    assert (kept.is_there, kept.of("forever").last(100)) == (False, 0)
+    files.write_error = None
+    kept.adopt(7, ["forever", "transient"])
+    again = EpochFile(files, tmp_path)
+    again.open({"forever": 100, "transient": 50})
+    assert again.is_there
+    assert [again.of(log).starts for log in ("forever", "transient", "compact")] == [
+        [(7, 0)],
+        [(7, 0)],
+        [],
+    ]
+
+
 @pytest.mark.parametrize("payload", [b"\x00", b"\x81\xa1a\x92\x92\x02\x00\x92\x01\x05"])
 def test_a_file_of_something_else_is_damage(tmp_path: Path, files: Any, payload: bytes) -> None:
     write_checkpoint(files, tmp_path / EPOCHS_NAME, payload)

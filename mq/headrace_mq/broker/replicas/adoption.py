@@ -1,0 +1,76 @@
+"""
+How a broker that ran alone becomes the first one of a group, with the messages that it has.
+
+    record made, with this disk alone in sync ─▶ `epochs`: all that is there has one epoch ─▶ elected in the next one
+
+Each step is durable before the next, and none changes a message. A crash before the first step, or between the two, leaves
+a folder that starts with the group's record, or alone; after the second it starts with the record. Brokers with empty folders then copy
+all of it, as they copy any log.
+
+Used by `replicated_broker` at each start; the rule is `founding`'s.
+"""
+
+from pathlib import Path
+
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.replicas.store_logs import StoreLogs
+from headrace_mq.cluster.election import founding
+from headrace_mq.cluster.record import GroupRecord, Identity, RecordKeeper, Refused
+from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.store.replication.epochs import EPOCHS_NAME
+
+__all__ = ["adopt"]
+
+_log = get_logger(__name__)
+
+
+async def adopt(
+    logs: StoreLogs,
+    me: Identity,
+    keeper: RecordKeeper,
+    *,
+    epoch: int,
+    seen: GroupRecord | None,
+    directory: Path,
+) -> None:
+    """Gives the messages of a broker that ran alone to the group that it founds; does nothing for any other folder.
+
+    Args:
+        logs: of the open store.
+        me: the broker.
+        keeper: of the group's record.
+        epoch: no message of the store is of a later one.
+        seen: the newest record that this broker ever saw.
+        directory: of the store; for sentences.
+
+    Raises:
+        RecordUnavailable: the record does not answer; nothing is changed, or half of it: start again.
+        DataCorrupt: the folder is one of a group, and lacks its epochs.
+        MessageQueueError: the record is of other brokers, or the messages cannot be copied by replicas.
+    """
+    held = [name for name, end in logs.ends().items() if end > 0]
+    if logs.epochs.is_there or not held:
+        return
+    if seen is not None:
+        raise DataCorrupt(
+            f"{directory / EPOCHS_NAME} is missing, though this broker is one of a group; start it with an empty folder,"
+            " and it copies everything again"
+        )
+    compacted = [name for name in held if logs.store.raw.is_compacted(name)]
+    if compacted:
+        raise MessageQueueError(
+            f"the log {', '.join(compacted)!r} in {directory} was compacted, and replicas cannot copy such a log"
+            " yet; run this broker without --record"
+        )
+    record = await keeper.create(me, [me], epoch)
+    proposal = founding(me, record, epoch)
+    if proposal is not None:
+        try:
+            await keeper.propose(proposal)
+        except Refused as refused:
+            founding(me, refused.record, 0)
+            raise MessageQueueError(
+                f"{refused}; another process starts with the same folder: stop it, and start again"
+            ) from refused
+    logs.epochs.adopt(epoch, held)
+    _log.warning("the messages of this broker are those of its group from now on", epoch=epoch)

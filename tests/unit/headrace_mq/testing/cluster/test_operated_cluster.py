@@ -1,0 +1,15 @@
+"""The simulation of a group with an operator repeats a run by its seed, and shows what it is to show."""
+
+from headrace_mq.testing.cluster.operated_cluster import OperatedCluster, run
+
+
+def test_a_seed_gives_the_same_run() -> None:
+    assert run(5) == run(5)
+    assert run(5) != run(6)
+
+
+def test_a_broker_that_ran_alone_founds_the_group_with_its_messages() -> None:
+    cluster = OperatedCluster(1)
+    (founder,) = cluster.record.in_sync
+    assert founder.name == "a"
+    assert cluster.acked["forever"] == cluster.nodes["a"].logs["forever"].entries
