@@ -15,15 +15,18 @@ from typing import NamedTuple, Self
 
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.errors import InvalidArgument
+from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
+from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
 __all__ = [
     "ALL_NAMES",
+    "JOURNAL_TOPICS",
     "Action",
     "Ask",
     "Pattern",
     "ResourceKind",
     "is_audit_change",
-    "is_audit_end",
+    "is_open",
     "owned",
 ]
 
@@ -33,6 +36,8 @@ NAME_BYTES_MAX = 255
 ALL_NAMES = ""
 # Topics that the clients of a group make for it, by the beginning of their names; its name follows.
 GROUP_TOPICS = ("%RETRY%", "%DLQ%", "%MARK%", "%RESENT%")
+# The broker's own: what is sent there is for other topics, and those are asked about.
+JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 
 
 class Action(StrEnum):
@@ -143,9 +148,16 @@ def is_audit_change(ask: Ask) -> bool:
     return is_audit and ask.action not in {Action.READ, Action.CONSUME}
 
 
-def is_audit_end(ask: Ask) -> bool:
-    """Returns whether a question is where the queues of the audit end: that is no secret, so each user may see it."""
-    return ask == (Action.READ, ResourceKind.TOPIC, AUDIT_TOPIC)
+def is_open(ask: Ask) -> bool:
+    """Returns whether each user may do something, whatever rules say, because it shows no message and changes none.
+
+    It is to see where the queues of the audit end, and to look for the journals or make them, as clients do before they send.
+    """
+    if ask.kind is not ResourceKind.TOPIC:
+        return False
+    if ask.name == AUDIT_TOPIC:
+        return ask.action is Action.READ
+    return ask.name in JOURNAL_TOPICS and ask.action in {Action.READ, Action.CREATE}
 
 
 def _text(kind: ResourceKind, name: str) -> str:

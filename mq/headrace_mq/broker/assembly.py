@@ -17,6 +17,7 @@ from headrace_mq._runtime.descriptors import in_use
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.access.audit import AUDIT_TOPIC
+from headrace_mq.access.resources import JOURNAL_TOPICS
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -30,7 +31,7 @@ from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.deletion import Deletion
 from headrace_mq.broker.topics.topics import COMPACT
 from headrace_mq.broker.users.audit import Audit, AuditLimits
-from headrace_mq.broker.users.guard import JOURNAL_TOPICS, Guard
+from headrace_mq.broker.users.guard import Guard
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import MessageQueueError

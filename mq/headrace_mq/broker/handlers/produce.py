@@ -11,7 +11,7 @@ from itertools import islice
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.access.resources import Action, Ask, ResourceKind
+from headrace_mq.access.resources import JOURNAL_TOPICS, Action, Ask, ResourceKind
 from headrace_mq.broker.handlers.throttle import hold_produce
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.quotas.creations import QUEUES
@@ -19,7 +19,6 @@ from headrace_mq.broker.schedule import delivery as schedule_delivery
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import COMPACT
 from headrace_mq.broker.transactions import delivery as transaction_delivery
-from headrace_mq.broker.users.guard import JOURNAL_TOPICS
 from headrace_mq.errors import (
     BrokerError,
     BrokerStopping,

@@ -23,13 +23,9 @@ from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import InvalidArgument, LoginFailed, NotPermitted
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
-from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 
-__all__ = ["JOURNAL_TOPICS", "Guard"]
+__all__ = ["Guard"]
 
-# The broker's own: what is sent there is for other topics, and those are asked about.
-JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 # Resources that one request may name: as many as the handlers take.
 ASKS_MAX = 4_096
 # Users with topics, and groups, that are remembered to pass: as many as there are queues. Some 150 bytes each.
@@ -126,9 +122,6 @@ class Guard:
         ask = owned(ask)
         if is_audit_change(ask):
             return False
-        is_journal = ask.kind is ResourceKind.TOPIC and ask.name in JOURNAL_TOPICS
-        if is_journal and ask.action in {Action.READ, Action.CREATE}:
-            return True
         return self._book is None or self._book.policy.grants(connection.user).allows(ask)
 
     def require(self, connection: Connection, ask: Ask, code: int) -> None:

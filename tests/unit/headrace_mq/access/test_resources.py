@@ -5,11 +5,13 @@ import pytest
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.access.resources import (
     GROUP_TOPICS,
+    JOURNAL_TOPICS,
     Action,
     Ask,
     Pattern,
     ResourceKind,
     is_audit_change,
+    is_open,
     owned,
 )
 from headrace_mq.admin import dead_letters, letter_marks
@@ -83,3 +85,17 @@ def test_the_audit_is_read_as_the_cluster_is_and_changed_by_no_one() -> None:
     changes = {action for action in Action if is_audit_change(of(action))}
     assert changes == set(Action) - {Action.READ, Action.CONSUME}
     assert not is_audit_change(Ask(Action.PUBLISH, ResourceKind.TOPIC, "orders"))
+
+
+def test_to_look_for_topics_of_the_broker_is_open_to_each_user_and_for_other_resources_is_not() -> (
+    None
+):
+    def open_to_all(kind: ResourceKind, name: str) -> set[Action]:
+        return {action for action in Action if is_open(Ask(action, kind, name))}
+
+    assert open_to_all(ResourceKind.TOPIC, AUDIT_TOPIC) == {Action.READ}
+    for name in JOURNAL_TOPICS:
+        assert open_to_all(ResourceKind.TOPIC, name) == {Action.READ, Action.CREATE}
+        assert open_to_all(ResourceKind.GROUP, name) == set()
+    assert open_to_all(ResourceKind.GROUP, AUDIT_TOPIC) == set()
+    assert open_to_all(ResourceKind.TOPIC, "orders") == set()

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.access.needs import NEEDS
-from headrace_mq.access.resources import Action, Ask, ResourceKind, owned
+from headrace_mq.access.resources import JOURNAL_TOPICS, Action, Ask, ResourceKind, owned
 from headrace_mq.broker.dispatcher import HANDLERS
 from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.users import guard as module
@@ -302,7 +302,22 @@ def test_an_explained_permission_agrees_with_the_guard_about_the_audit(
         assert gate.guard.allows(client, Ask(action, ResourceKind.TOPIC, AUDIT_TOPIC)) is may_see
 
 
-@pytest.mark.parametrize("name", [AUDIT_TOPIC, *sorted(module.JOURNAL_TOPICS)])
+@pytest.mark.parametrize("user", ["root", "ann", "off", "gone"])
+@pytest.mark.parametrize("name", sorted(JOURNAL_TOPICS))
+def test_an_explained_permission_agrees_with_the_guard_about_the_journals(
+    gate: Gate, user: str, name: str
+) -> None:
+    gate.book.change(SetUser("add", "off", disabled=1))
+    client: Any = Client(user)
+    asks = [Ask(action, ResourceKind.TOPIC, name) for action in Action]
+    explained = [gate.book.policy.grants(user).explain(ask).allowed for ask in asks]
+    assert [gate.guard.allows(client, ask) for ask in asks] == explained
+    found = {ask.action for ask, allowed in zip(asks, explained, strict=True) if allowed}
+    may = {"root": set(Action), "ann": {Action.READ, Action.CREATE}}
+    assert found == may.get(user, set())
+
+
+@pytest.mark.parametrize("name", [AUDIT_TOPIC, *sorted(JOURNAL_TOPICS)])
 def test_a_group_with_the_name_of_a_topic_of_the_broker_needs_its_rule(
     gate: Gate, name: str
 ) -> None:
