@@ -203,9 +203,15 @@ class Flushes:
         self._offsets = offsets
         self._producers = producers
         self._refused: set[str] = set()
+        # One write at a time: a timer flushes, and so does a leader that hands over.
+        self._turn = asyncio.Lock()
 
     async def offsets(self) -> None:
-        """Writes committed offsets; who waits for them hears how that went."""
+        """Writes committed offsets; who waits for them hears how that went. On return none of before is on its way."""
+        async with self._turn:
+            await self._write_offsets()
+
+    async def _write_offsets(self) -> None:
         changes = self._offsets.take_changes()
         if changes is None:
             return

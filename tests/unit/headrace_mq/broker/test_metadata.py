@@ -1,6 +1,9 @@
 """The broker's own files: each is found, and says how it is repaired."""
 
+import asyncio
 import errno
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,41 @@ class Full(SystemFiles):
 @pytest.fixture
 def files() -> Full:
     return Full()
+
+
+async def test_a_flush_during_another_one_keeps_those_that_wait_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a leader hands over while its timer flushes."""
+    offsets = Offsets(offsets_file(tmp_path))
+    flushes = Flushes(offsets, Producers(producers_file(tmp_path)))
+    begun, go_on, write = asyncio.Event(), threading.Event(), offsets.write
+    loop, told, written = asyncio.get_running_loop(), list[str](), list[bytes]()
+
+    def slow(changes: bytes) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(30)
+        write(changes)
+        written.append(changes)
+
+    def tell(word: str) -> Callable[[OSError | None], None]:
+        return lambda _: told.append(f"{word} {len(written)}")
+
+    monkeypatch.setattr(offsets, "write", slow)
+    offsets.commit("g", [(QUEUE, 5)])
+    offsets.when_durable(tell("first"))
+    first = asyncio.create_task(flushes.offsets())
+    await begun.wait()
+    offsets.commit("g", [(QUEUE, 6)])
+    offsets.when_durable(tell("second"))
+    others = [asyncio.create_task(flushes.offsets()) for _ in range(2)]
+    await asyncio.sleep(0)
+    early = [one.done() for one in others]
+    go_on.set()
+    await asyncio.gather(first, *others)
+    assert early == [False, False]
+    assert told == ["first 1", "second 2"]
+    assert len(written) == 2
 
 
 async def test_a_full_disk_is_logged_once_and_all_is_written_when_there_is_room(
