@@ -1,7 +1,8 @@
 """`headrace cluster`: shows a group of brokers, as its record has it, and lets another one lead."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.cluster.record import GroupRecord
+    from headrace_mq.cluster.records.postgres import PostgresRecord
 
 __all__ = ["Cluster", "Group", "commands"]
 
@@ -86,9 +88,9 @@ def switchover(
 async def _later(before: "GroupRecord", url: str, cluster: str, group: str) -> "GroupRecord | None":
     """Returns the record of a later epoch, or None if none came in time."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_SWITCH_S_MAX):
+        async with _kept(url, cluster, group) as record, asyncio.timeout(_SWITCH_S_MAX):
             while True:
-                after = await _read(url, cluster, group)
+                after = await record.read()
                 if after.epoch > before.epoch:
                     return after
                 await asyncio.sleep(_LOOK_S)
@@ -96,12 +98,19 @@ async def _later(before: "GroupRecord", url: str, cluster: str, group: str) -> "
 
 
 async def _read(url: str, cluster: str, group: str) -> "GroupRecord":
+    async with _kept(url, cluster, group) as record:
+        return await record.read()
+
+
+@asynccontextmanager
+async def _kept(url: str, cluster: str, group: str) -> "AsyncIterator[PostgresRecord]":
+    """Yields the record of a group, with one connection; a failure of it is an error of the command line."""
     from headrace_mq.cluster.record import RecordUnavailable
     from headrace_mq.cluster.records.postgres import PostgresRecord
 
     keeper = PostgresRecord(url, cluster=cluster, group=group)
     try:
-        return await keeper.read()
+        yield keeper
     except RecordUnavailable as error:
         raise HeadraceError(str(error)) from error
     finally:

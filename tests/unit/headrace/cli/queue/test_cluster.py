@@ -4,17 +4,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
+from headrace.cli.queue import cluster
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
-from headrace_mq.cluster.record import Identity
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
+
+# Times that the record is asked before another broker leads.
+LOOKS = 3
 
 
 def status(*arguments: str) -> Result:
@@ -69,6 +74,38 @@ async def members(
     yield made
     for broker in made:
         await broker.aclose()
+
+
+async def test_the_wait_for_another_leader_asks_over_one_connection(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(postgres_database)
+    other = PostgresRecord(postgres_database, cluster="default", group="g1")
+    before = await other.read()
+    connected: list[PostgresRecord] = []
+    asked: list[GroupRecord] = []
+    connect, read = PostgresRecord._connect, PostgresRecord.read
+
+    async def counted(self: PostgresRecord, driver: Any) -> Any:
+        connected.append(self)
+        return await connect(self, driver)
+
+    async def looked(self: PostgresRecord) -> GroupRecord:
+        asked.append(await read(self))
+        if len(asked) == LOOKS:
+            proposal = Proposal(before.version, before.epoch + 1, "h:2", before.in_sync)
+            await other.propose(proposal)
+        return asked[-1]
+
+    monkeypatch.setattr(PostgresRecord, "_connect", counted)
+    monkeypatch.setattr(PostgresRecord, "read", looked)
+    after = await cluster._later(before, postgres_database, "default", "g1")
+    await other.aclose()
+    assert after is not None
+    assert (after.leader, after.epoch) == ("h:2", before.epoch + 1)
+    assert len(asked) == LOOKS + 1
+    assert len(connected) == 1
+    assert connected[0]._connection is None
 
 
 async def test_another_broker_leads_after_a_switchover(
