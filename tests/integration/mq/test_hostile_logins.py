@@ -2,11 +2,13 @@
 
 import base64
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import SecretStr
 from scramp import ScramClient
 from structlog.testing import capture_logs
@@ -17,10 +19,17 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.broker.stopped_broker import add_user
 from headrace_mq.broker.users.logins import FAILURES_MAX
 from headrace_mq.errors import LoginFailed, ResponseCode
-from headrace_mq.protocol.access import SCRAM, Login
+from headrace_mq.protocol.access import (
+    ED25519,
+    SCRAM,
+    Login,
+    LoginAnswer,
+    key_greeting,
+    signed_by_key,
+)
 from headrace_mq.protocol.bodies import ErrorAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import encode_frame
+from headrace_mq.protocol.frame import Frame, encode_frame
 from tests.integration.mq.secured_broker import PASSWORD, Door, RawClient, guarded
 from tests.integration.mq.test_permissions import TABLE
 
@@ -34,6 +43,52 @@ MESSAGES = (
     "c=biws,r=x,p=AAAA", f"c=biws,r=x,p={base64.b64encode(bytes(32)).decode()}", "n,,n=" + "x" * 70_000 + ",r=1",
     "n,,n==2C=3D,r=x", "n,,n=%s%n%x,r={0}", "n,,r=x,n=root",
 )  # fmt: skip
+
+NONCE = "n" * 43
+GREETINGS = (
+    "", "n=bank", f"n=bank,r={NONCE}", f"r={NONCE},n=", f"r={NONCE}", "r=,n=bank", f"r={'n' * 31},n=bank",
+    f"r={'n' * 65},n=bank", f"r={NONCE}\x00,n=bank", f" r={NONCE},n=bank", f"r={NONCE},n=" + "x" * 3_000,
+    "n,,n=bank,r=x",
+)  # fmt: skip
+# Those that are well formed, of users that there are not.
+STRANGERS = (
+    "eve",
+    "bank\x00",
+    "\u202ebank",
+    "BANK",
+    "bank ",
+    "bank,n=root",
+    "%s%n{0}",
+    "x" * 1_900,
+)
+SERVICE = Ed25519PrivateKey.generate()
+
+
+def text_of(signature: bytes) -> str:
+    return base64.b64encode(signature).decode()
+
+
+# What comes in place of the right signature; each is given what is to be signed.
+FORGERIES: tuple[Callable[[bytes], str], ...] = (
+    lambda _: "",
+    lambda _: "=",
+    lambda _: "AAAA",
+    lambda _: "\x00" * 88,
+    lambda _: "\u202e" * 88,
+    lambda _: text_of(bytes(64)),
+    lambda _: text_of(b"\xff" * 64),
+    lambda signed: text_of(SERVICE.sign(signed)[:-1]),
+    lambda signed: text_of(SERVICE.sign(signed) + b"\x00"),
+    lambda signed: text_of(SERVICE.sign(signed)[::-1]),
+    lambda signed: text_of(SERVICE.sign(signed)) + "\n",
+    lambda signed: text_of(SERVICE.sign(signed))[:-2] + "%=",
+    lambda signed: SERVICE.sign(signed).hex(),
+    lambda signed: text_of(SERVICE.sign(signed.replace(b"bank", b"root"))),
+    lambda signed: text_of(SERVICE.sign(signed[:-1])),
+    lambda signed: text_of(Ed25519PrivateKey.generate().sign(signed)),
+    lambda _: text_of(SERVICE.sign(signed_by_key("bank", NONCE, NONCE))),
+    lambda signed: text_of(SERVICE.sign(signed)) * 30,
+)
 
 
 @pytest.fixture
@@ -90,6 +145,7 @@ async def test_hostile_messages_of_a_login_let_no_one_in(broker: Broker, door: D
     async with AdminClient(door.of("root")) as admin:
         before = await known(admin)
     told = [Login(SCRAM, text) for text in MESSAGES]
+    told += [Login(ED25519, text) for text in (*GREETINGS, key_greeting("root", NONCE), "AAAA")]
     told += [Login(name, "n,,n=root,r=x") for name in ("", "PLAIN", "SCRAM-SHA-1", "x" * 9_000)]
     with capture_logs() as logs:
         for number in range(STREAMS):
@@ -109,6 +165,55 @@ async def test_hostile_messages_of_a_login_let_no_one_in(broker: Broker, door: D
     assert not broker._state.logins._exchanges
     # Its own guesses locked the name for this address, and for no other.
     broker._state.logins._failures.clear()
+    await unharmed(door, before)
+
+
+async def test_hostile_messages_of_a_login_with_a_key_let_no_user_in(
+    broker: Broker, door: Door
+) -> None:
+    async with AdminClient(door.of("root")) as admin:
+        for name in ("bank", "old"):
+            await admin.add_user(name, None, key=SERVICE.public_key().public_bytes_raw())
+        await admin.change_user("old", disabled=True)
+        before = await known(admin)
+    # Each from its own address, so that none is refused for those before it.
+    places = (f"127.0.3.{number}" for number in count(1))
+
+    async def greet(message: str) -> tuple[RawClient, Frame]:
+        client = await RawClient.dial(broker.address, host=next(places))
+        return client, await client.ask(RequestCode.LOGIN, encode(Login(ED25519, message)))
+
+    async def end(name: str, mechanism: str, forge: Callable[[bytes], str]) -> int:
+        client, answer = await greet(key_greeting(name, NONCE))
+        assert answer.code == ResponseCode.OK, name
+        signed = signed_by_key(name, NONCE, decode(LoginAnswer, answer.body).message)
+        last = encode(Login(mechanism, forge(signed)))
+        code = (await client.ask(RequestCode.LOGIN, last)).code
+        client.hang_up()
+        return code
+
+    def right(signed: bytes) -> str:
+        return text_of(SERVICE.sign(signed))
+
+    with capture_logs() as logs:
+        codes = []
+        for message in GREETINGS:
+            client, answer = await greet(message)
+            codes.append(answer.code)
+            client.hang_up()
+        codes += [await end("bank", ED25519, forge) for forge in FORGERIES]
+        codes += [await end(name, ED25519, right) for name in ("root", "old", *STRANGERS)]
+        codes.append(await end("bank", SCRAM, right))
+        codes.append(await end("bank", SCRAM, lambda _: f"n,,n=bank,r={NONCE}"))
+    assert set(codes) == {LoginFailed.code}
+    assert [one for one in logs if one["event"] == "request failed"] == []
+    assert [one for one in logs if one.get("action") == "login" and one["outcome"] == "done"] == []
+    assert broker._state is not None
+    assert broker._state.logins is not None
+    assert broker._state.logins.refused == len(codes)
+    assert not broker._state.logins._exchanges
+    # The same steps with the right signature let the user in.
+    assert await end("bank", ED25519, right) == ResponseCode.OK
     await unharmed(door, before)
 
 
