@@ -292,7 +292,7 @@ class BrokerState:
         audit = self.audit
         if audit is not None:
             failure = outcome if isinstance(outcome, Exception) else None
-            audit.finish(connection, frame.correlation, failure)
+            audit.finish(connection, (frame.code, frame.correlation), failure)
         if isinstance(outcome, Exception):
             refuse(connection, frame, outcome)
         elif not frame.is_oneway:

@@ -46,6 +46,8 @@ SAME_REFUSAL_MS = 60_000
 # Different refusals that are remembered for that, of some 300 bytes each.
 REFUSALS_MAX = 1_000
 _SECOND_MS = 1_000
+# A request of a connection: its code and its correlation.
+_Request = tuple[int, int]
 _UNKNOWN = (
     "the broker ended before its replicas confirmed this change, so its outcome is unknown: look whether it is"
     " made, and make it again if it is not"
@@ -142,7 +144,7 @@ class Audit:
         self._ends = [store.range(QueueRef(AUDIT_TOPIC, kind))[1] for kind in range(len(KINDS))]
         self._seconds = [_Second() for _ in KINDS]
         self._refused: dict[tuple[str, str, str, str], _Refusal] = {}
-        self._later: dict[tuple[Connection, int], list[AuditEntry]] = {}
+        self._later: dict[tuple[Connection, _Request], list[AuditEntry]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._hindered = ""
         self.changes = 0
@@ -197,7 +199,7 @@ class Audit:
         *,
         resource: str = "",
         detail: str = "",
-        correlation: int | None = None,
+        request: _Request | None = None,
     ) -> Iterator[Noting]:
         """Writes what the block does, and how it ends; see `note`.
 
@@ -206,11 +208,12 @@ class Audit:
             action: what it wants to do.
             resource: to what.
             detail: what else there is to know.
-            correlation: of its request, if the change may end after the block; then `finish` may come in the block already.
+            request: its code and correlation, if the change may end after the block; then `finish` may come in the block
+                already.
         """
         noting = Noting()
         entry = self._entry(connection, action, "done", resource, detail)
-        key = None if correlation is None else (connection, correlation)
+        key = None if request is None else (connection, request)
         if key is not None:
             self._later.setdefault(key, []).append(entry)
         try:
@@ -225,15 +228,18 @@ class Audit:
         if (key is None or not noting.ends_later) and self._take(key, entry):
             self._end(entry, None)
 
-    def finish(self, connection: Connection, correlation: int, failure: Exception | None) -> None:
-        """Writes how a change ended that was not done when its block ended."""
-        key = (connection, correlation)
+    def finish(self, connection: Connection, request: _Request, failure: Exception | None) -> None:
+        """Writes how a change ended that was not done when its block ended.
+
+        Requests of one code end in their order, also if a client gives them one correlation; others may not.
+        """
+        key = (connection, request)
         if entries := self._later.get(key):
             entry = entries[0]
             self._take(key, entry)
             self._end(entry, failure)
 
-    def _take(self, key: tuple[Connection, int] | None, entry: AuditEntry) -> bool:
+    def _take(self, key: tuple[Connection, _Request] | None, entry: AuditEntry) -> bool:
         """Takes out an entry that waits for its end; False: it has ended. One without a key does not wait."""
         if key is None:
             return True

@@ -176,9 +176,10 @@ class Guard:
         frame: Frame,
     ) -> R:
         # What a replica asks for is no change that ends later.
-        correlation = None if frame.code == RequestCode.FOLLOW else frame.correlation
+        follows = frame.code == RequestCode.FOLLOW
+        request = None if follows else (frame.code, frame.correlation)
         with self._audit.noting(
-            connection, _name(frame.code), resource=resource, detail=detail, correlation=correlation
+            connection, _name(frame.code), resource=resource, detail=detail, request=request
         ) as noting:
             answer = handler(state, connection, frame)
             noting.ends_later = answer is None

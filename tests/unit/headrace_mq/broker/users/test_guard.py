@@ -32,6 +32,8 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.message_store import Appended
 
+DELETION = (RequestCode.DELETE_QUEUES, 7)
+
 
 class Client:
     """What the guard sees of a connection."""
@@ -215,8 +217,8 @@ def test_a_change_that_is_answered_later_stands_in_the_audit_when_it_is_done(gat
     with capture_logs() as logs:
         assert gate.guard.passed(root, frame, lambda *_: None)(None, root, frame) is None
         assert logs == []
-        gate.audit.finish(root, 7, TopicInUse("a group reads it"))
-        gate.audit.finish(root, 7, None)
+        gate.audit.finish(root, DELETION, TopicInUse("a group reads it"))
+        gate.audit.finish(root, DELETION, None)
     (line,) = logs
     assert (line["outcome"], line["detail"]) == ("failed", "a group reads it (keep=0)")
 
@@ -231,11 +233,13 @@ def test_a_change_that_ends_before_its_handler_returns_stands_in_the_audit_once(
         raise StoreFull("the disk is full")
 
     def late(*_: object) -> None:
-        gate.audit.finish(root, 7, None)
+        gate.audit.finish(root, DELETION, None)
         raise StoreFull("the answer does not fit")
 
     with capture_logs() as logs:
-        ends_at_once = gate.guard.passed(root, frame, lambda *_: gate.audit.finish(root, 7, None))
+        ends_at_once = gate.guard.passed(
+            root, frame, lambda *_: gate.audit.finish(root, DELETION, None)
+        )
         assert ends_at_once(None, root, frame) is None
         assert gate.guard.passed(root, frame, lambda *_: b"done")(None, root, frame) == b"done"
         for failing in (full, late):
@@ -243,6 +247,24 @@ def test_a_change_that_ends_before_its_handler_returns_stands_in_the_audit_once(
                 gate.guard.passed(root, frame, failing)(None, root, frame)
     assert [one["outcome"] for one in logs] == ["done", "done", "failed", "done"]
     assert gate.audit._later == {}
+
+
+def test_a_client_that_repeats_a_correlation_does_not_swap_how_its_changes_ended(
+    gate: Gate,
+) -> None:
+    root: Any = Client("root")
+    moving = Frame(
+        RequestCode.RESET_OFFSETS, 1, 0, 7, memoryview(encode(ResetOffsets("g", "latest")))
+    )
+    doomed = Frame(RequestCode.DELETE_QUEUES, 1, 0, 7, memoryview(encode(DeleteQueues("orders"))))
+    with capture_logs() as logs:
+        for frame in (moving, doomed):
+            gate.guard.passed(root, frame, lambda *_: None)(None, root, frame)
+        gate.audit.finish(root, DELETION, TopicInUse("a group reads it"))
+        gate.audit.finish(root, (RequestCode.RESET_OFFSETS, 7), None)
+    assert [(one["action"], one["outcome"]) for one in logs] == [
+        ("delete_queues", "failed"), ("reset_offsets", "done"),
+    ]  # fmt: skip
 
 
 def test_a_dry_run_stays_out_of_the_audit(gate: Gate) -> None:
