@@ -149,7 +149,7 @@ def is_audit_change(ask: Ask) -> bool:
 
 
 def is_open(ask: Ask) -> bool:
-    """Returns whether each user may do something, whatever rules say, because it shows no message and changes none.
+    """Returns whether each user may do something, also against a rule, because it shows no message and changes none.
 
     It is to see where the queues of the audit end, and to look for the journals or make them, as clients do before they send.
     """
