@@ -181,7 +181,7 @@ def test_a_dashboard_asks_the_data_source_that_its_user_chose() -> None:
 
 
 def test_a_dashboard_offers_replicas_as_brokers_too(tmp_path: Path) -> None:
-    replica = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, ())
+    replica = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, 0, ())
     settings = BrokerSettings(store=StoreSettings(directory=tmp_path))
     samples = BrokerMetrics(settings, lambda: None, lambda: replica).samples()
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))

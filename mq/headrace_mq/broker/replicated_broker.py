@@ -109,6 +109,7 @@ class ReplicatedBroker:
         self._stopping = False
         # So that it is said once.
         self._went_back = False
+        self._record_heard_ms = self._clock.monotonic_ms()
         self._conversation = Conversation(
             self._replica, self._clock, self._address_of, self._until_changed
         )
@@ -172,7 +173,8 @@ class ReplicatedBroker:
         return GroupFigures(
             self._group.cluster, self._group.name, member.me.name, self.state is not None,
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
-            self._went_back, () if term is None else term.figures(),
+            self._went_back, self._clock.monotonic_ms() - self._record_heard_ms,
+            () if term is None else term.figures(),
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
@@ -248,6 +250,7 @@ class ReplicatedBroker:
 
     def _took(self, record: GroupRecord) -> None:
         """Takes over a record that was read, or that a proposal returned."""
+        self._record_heard_ms = self._clock.monotonic_ms()
         before = self._member.seen
         self._note(self._member.on_record(record), before)
 

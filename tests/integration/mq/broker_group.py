@@ -3,12 +3,15 @@
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.record import RecordUnavailable
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
@@ -50,6 +53,10 @@ class Member:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def log(self) -> str:
+        """What it has written, over all its starts."""
+        return (self._folder / "log").read_text()
+
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         if self._process is None:
             return 0
@@ -69,8 +76,14 @@ class Group:
     async def in_sync(self) -> None:
         """Returns when all are in the set."""
         async with asyncio.timeout(60):
-            while len((await self.record.read()).in_sync) < len(self.members):
+            while await self._in_sync() < len(self.members):
                 await asyncio.sleep(0)
+
+    async def _in_sync(self) -> int:
+        try:
+            return len((await self.record.read()).in_sync)
+        except RecordUnavailable:  # no broker has made it yet
+            return 0
 
     async def leader(self) -> Member:
         """The one that serves clients."""
@@ -123,6 +136,23 @@ class Senders:
                 for task in self._tasks:
                     if task.done():
                         task.result()
+
+    async def go_on_for(self, seconds: float) -> None:
+        """Returns after that time, in which there never were ten seconds without an acknowledgement."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            async with asyncio.timeout(10):
+                await self.more(10)
+
+    async def stand_still_for(self, seconds: float) -> None:
+        """Returns after that time, in which nothing was acknowledged but what was on its way."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await self.more(1_000_000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.more(1)
+                raise AssertionError(f"{self.acknowledged[-1]!r} was acknowledged")
 
     async def end(self, group: Group) -> None:
         """Checks that the group has what was acknowledged, once and in order."""

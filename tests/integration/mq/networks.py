@@ -10,6 +10,7 @@ machine's own network is not touched.
 
 import ctypes
 import os
+import socket
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,14 @@ class Networks:
     def prefix(self, name: str) -> list[str]:
         """What to put before a command so that it runs in that place."""
         return ["ip", "netns", "exec", self._inside[name]]
+
+    def listen(self, name: str, port: int) -> socket.socket:
+        """A socket of this process that listens at the address of that place."""
+        _enter(Path("/run/netns") / self._inside[name])
+        try:
+            return socket.create_server((self.addresses[name], port))
+        finally:
+            _enter(Path("/run/netns") / self._middle)
 
     def cut(self, name: str, *, out: bool, into: bool) -> None:
         """Loses what the place sends (`out`), and what it is sent (`into`)."""

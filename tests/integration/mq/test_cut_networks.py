@@ -1,23 +1,30 @@
 """Brokers of a group on machines whose network is cut: nothing is lost, and producers go on.
 
-Each broker is in a network of its own. The record stays reachable: it is behind a Unix socket.
+Each broker is in a network of its own, and so is the group's record: what listens there passes on to PostgreSQL.
 """
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.cluster.election import LEASE_MS
 from tests.integration.mq.broker_group import QUEUES, TOPIC, Group, Member, Senders
 from tests.integration.mq.networks import Networks, unavailable
 
 NAMES = "abc"
+RECORD = "r"
 PORT = 9876
+RECORD_PORT = 5432
 # Four seconds on a quiet machine: a lease of three, and clients look for a leader four times a second.
 SECONDS_MAX = 15
+# By then a replica would lead.
+LEASE_S = LEASE_MS / 1_000 + 1
 
 
 @pytest.fixture
@@ -25,19 +32,58 @@ def networks() -> Iterator[Networks]:
     reason = unavailable()
     if reason:
         pytest.skip(reason)
-    with Networks(NAMES) as made:
+    with Networks([*NAMES, RECORD]) as made:
         yield made
 
 
+class Relay:
+    """Passes bytes on between connections that it accepts and a server behind a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_unix_connection(self._path)
+        self._writers += [writer, back]
+        await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+    def end(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+
 @pytest.fixture
-async def group(networks: Networks, tmp_path: Path, postgres_database: str) -> AsyncIterator[Group]:
+async def record(networks: Networks, postgres_database: str) -> AsyncIterator[str]:
+    """The URL of the record, as brokers reach it."""
+    parts = make_url(postgres_database)
+    relay = Relay(f"{parts.query['host']}/.s.PGSQL.5432")
+    listener = networks.listen(RECORD, RECORD_PORT)
+    server = await asyncio.start_server(relay.serve, sock=listener)
+    yield f"postgresql://postgres@{networks.addresses[RECORD]}:{RECORD_PORT}/{parts.database}"
+    server.close()
+    relay.end()
+
+
+@pytest.fixture
+async def group(
+    networks: Networks, tmp_path: Path, postgres_database: str, record: str
+) -> AsyncIterator[Group]:
+    places = {name: networks.addresses[name] for name in NAMES}
     members = [
         Member(
-            tmp_path / name, f"{address}:{PORT}", postgres_database,
+            tmp_path / name, f"{address}:{PORT}", record,
             "--host", address, "--insecure", prefix=networks.prefix(name),
         )
-        for name, address in networks.addresses.items()
+        for name, address in places.items()
     ]  # fmt: skip
+    # The test itself reads the record past all cuts.
     made = Group(members, postgres_database)
     async with AsyncExitStack() as stack:
         for member in members:
@@ -45,7 +91,6 @@ async def group(networks: Networks, tmp_path: Path, postgres_database: str) -> A
         stack.push_async_callback(made.record.aclose)
         for member in members:
             await member.start()
-            await made.leader()
         await made.in_sync()
         yield made
 
@@ -63,27 +108,21 @@ def name_of(networks: Networks, member: Member) -> str:
     return next(name for name, at in networks.addresses.items() if member.address == f"{at}:{PORT}")
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [{"out": True, "into": True}, {"out": True, "into": False}, {"out": False, "into": True}],
-    ids=["both ways", "what it sends", "what it is sent"],
-)
 async def test_producers_go_on_when_the_leaders_network_is_cut(
-    networks: Networks,
-    group: Group,
-    senders: Senders,
-    lost: dict[str, bool],
+    networks: Networks, group: Group, senders: Senders
 ) -> None:
-    await senders.more(200)
-    leader = await group.leader()
-    begun = time.monotonic()
-    networks.cut(name_of(networks, leader), **lost)
-    # Each producer may have had one answer on its way.
-    await senders.more(8)
-    assert time.monotonic() - begun < SECONDS_MAX
-    networks.heal()
-    await group.in_sync()
-    assert await group.leader() is not leader
+    """In both directions, of what it sends alone, and of what it is sent alone."""
+    for out, into in ((True, True), (True, False), (False, True)):
+        await senders.more(200)
+        leader = await group.leader()
+        begun = time.monotonic()
+        networks.cut(name_of(networks, leader), out=out, into=into)
+        # Each producer may have had one answer on its way.
+        await senders.more(8)
+        assert time.monotonic() - begun < SECONDS_MAX
+        networks.heal()
+        await group.in_sync()
+        assert await group.leader() is not leader
     await senders.more(100)
 
 
@@ -100,3 +139,31 @@ async def test_producers_go_on_when_a_replica_is_cut_off_from_its_leader(
     networks.heal()
     await group.in_sync()
     await senders.more(100)
+
+
+async def test_a_group_without_its_record_goes_on_and_elects_when_the_record_is_back(
+    networks: Networks, group: Group, senders: Senders
+) -> None:
+    await senders.more(200)
+    leader, before = await group.leader(), await group.record.read()
+    # Away from the leader alone: the others could elect one, and hear the leader.
+    networks.part(name_of(networks, leader), RECORD)
+    await senders.go_on_for(LEASE_S)
+    networks.heal()
+    # Away from all.
+    networks.cut(RECORD, out=True, into=True)
+    await senders.go_on_for(LEASE_S)
+    for member in group.members:
+        assert "the group's record cannot be read" in member.log()
+    assert await group.record.read() == before
+    assert await group.leader() is leader
+    # The leader is lost meanwhile: what was on its way may be acknowledged, and then nothing.
+    await leader.end()
+    await senders.stand_still_for(LEASE_S)
+    assert await group.record.read() == before
+    networks.heal()
+    await senders.more(100)
+    assert (await group.record.read()).epoch > before.epoch
+    assert await group.leader() is not leader
+    await leader.start()
+    await group.in_sync()

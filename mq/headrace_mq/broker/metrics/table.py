@@ -320,6 +320,13 @@ WENT_BACK: Final = Metric(
     "1: the database lost a change of the group's record, and no leader can be elected.",
     ("cluster", "group"),
 )
+RECORD_SILENT: Final = Metric(
+    "headrace_broker_record_silent_seconds",
+    "gauge",
+    "seconds",
+    "How long ago the group's record answered this broker. While it does not answer, the group goes on, and elects no leader.",
+    ("cluster", "group"),
+)
 REPLICA_IN_SYNC: Final = Metric(
     "headrace_broker_replica_in_sync",
     "gauge",

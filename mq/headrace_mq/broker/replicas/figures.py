@@ -38,6 +38,7 @@ class GroupFigures(NamedTuple):
         in_sync: the names of the brokers in sync.
         min_in_sync: fewer of them acknowledge nothing.
         went_back: whether the record is older than one that was seen, so that nothing is decided.
+        record_silent_ms: how long ago the record answered; while it does not, no leader is elected.
         replicas: those of this broker, if it leads.
     """
 
@@ -50,4 +51,5 @@ class GroupFigures(NamedTuple):
     in_sync: tuple[str, ...]
     min_in_sync: int
     went_back: bool
+    record_silent_ms: int
     replicas: tuple[ReplicaFigures, ...]

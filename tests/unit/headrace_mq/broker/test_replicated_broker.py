@@ -203,7 +203,13 @@ async def test_a_leader_goes_on_while_the_record_is_away(group: Group) -> None:
     await group.until_in_sync(2)
     group.record.is_away = True
     await send(group, b"1")
-    group.record.is_away = False
+    async with asyncio.timeout(20):
+        # It is read each second.
+        while min(one.figures().record_silent_ms for one in group.brokers) < 1_200:
+            await asyncio.sleep(0)
+        group.record.is_away = False
+        while max(one.figures().record_silent_ms for one in group.brokers) > 1_200:
+            await asyncio.sleep(0)
     assert await end_of(group) == 1
 
 

@@ -10,7 +10,7 @@ from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.topics.disk import FORECAST_MS_MIN
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
-FIGURES = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, ())
+FIGURES = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, 0, ())
 
 
 async def test_a_text_has_metrics_of_the_table_alone(broker, client, batch) -> None:

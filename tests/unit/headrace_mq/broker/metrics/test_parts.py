@@ -84,13 +84,16 @@ async def test_a_certificate_has_an_end(start, tmp_path, authority, read) -> Non
 
 def test_a_group_of_brokers_has_figures(read) -> None:
     replicas = (ReplicaFigures("b:1", in_sync=True, lag_bytes=5, lag_ms=250),)
-    figures = GroupFigures("c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, replicas)
+    figures = GroupFigures(
+        "c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, 1_500, replicas
+    )
     found = read(replica_samples(figures))
     assert found["leads", "c", "g1"] == 1
     assert found["leader_info", "c", "g1", "a:1", "a:1"] == 1
     assert found["group_epoch", "c", "g1"] == 7
     assert (found["in_sync", "c", "g1"], found["min_in_sync", "c", "g1"]) == (2, 2)
     assert found["record_went_back", "c", "g1"] == 0
+    assert found["record_silent_seconds", "c", "g1"] == 1.5
     assert found["replica_in_sync", "c", "g1", "b:1"] == 1
     assert found["replica_lag_bytes", "c", "g1", "b:1"] == 5
     assert found["replica_lag_seconds", "c", "g1", "b:1"] == 0.25
