@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.cli.doctor.broker_rules import BrokerFacts, PlaceFacts, PlaceKind
 from headrace.cli.doctor.cluster_rules import ClusterFacts
-from headrace.cli.questions import Questions
+from headrace.figures.questions import Questions
 from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:

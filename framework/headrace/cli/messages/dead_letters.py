@@ -7,16 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.messages.records import described, shortened, word
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import (
-    AsJson,
-    ask,
-    milliseconds,
-    print_json,
-    when,
-)
+from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json
 from headrace.cli.tables import print_table
+from headrace.figures.records import described, shortened, word
+from headrace.figures.words import when
 
 __all__ = ["dead", "purge", "resend"]
 

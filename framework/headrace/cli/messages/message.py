@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.messages import dead_letters
-from headrace.cli.messages.records import (
+from headrace.cli.options import BrokerAddress
+from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json, quiet
+from headrace.cli.queue.group import DryRun, show_moves
+from headrace.cli.tables import print_table
+from headrace.figures.records import (
     Senders,
     content,
     described,
@@ -18,17 +22,7 @@ from headrace.cli.messages.records import (
     word,
     words,
 )
-from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import (
-    AsJson,
-    ask,
-    milliseconds,
-    print_json,
-    quiet,
-    when,
-)
-from headrace.cli.queue.group import DryRun, show_moves
-from headrace.cli.tables import print_table
+from headrace.figures.words import when
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace_mq.message import Record

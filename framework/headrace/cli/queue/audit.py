@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json, when
+from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json
 from headrace.cli.tables import one_line, print_table
+from headrace.figures.words import when
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.access.audit import AuditEntry

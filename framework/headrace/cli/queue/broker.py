@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
-from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, when
+from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.queue.broker_options import BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
 from headrace.cli.settings import ConfigFile, SetPairs, gather
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
+from headrace.figures.words import per_second, when
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.settings import BrokerSettings

@@ -6,15 +6,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import (
-    AsJson,
-    ask,
-    milliseconds,
-    per_second,
-    print_json,
-    when,
-)
+from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json
 from headrace.cli.tables import print_table
+from headrace.figures.words import age, per_second, when
 
 __all__ = ["DryRun", "commands", "show_moves"]
 
@@ -82,7 +76,7 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
             (
                 one.topic, one.queue_id, one.member or "none",
                 when(lag.now_ms - one.held_ms if one.member else 0), one.end,
-                _place(one.committed), one.lag, _age(lag.now_ms, one.oldest_stored_at_ms),
+                _place(one.committed), one.lag, age(lag.now_ms, one.oldest_stored_at_ms),
                 per_second(one.fetched)[0],
             )
             for one in lag.queues
@@ -315,11 +309,6 @@ def _retries(one: Any) -> str:
 
 def _away(member: Any) -> str:
     return f"away, its place is kept for {-(-member.away_ms // 1_000)} s"
-
-
-def _age(now_ms: int, stored_at_ms: int) -> str:
-    """Writes how long a message has waited; empty for none."""
-    return f"{max(0, now_ms - stored_at_ms) / 1_000:,.1f} s" if stored_at_ms else ""
 
 
 def _place(offset: int) -> int | str:

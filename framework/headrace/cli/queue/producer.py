@@ -3,8 +3,9 @@
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, print_json, when
+from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.tables import print_table
+from headrace.figures.words import when
 
 __all__ = ["commands"]
 

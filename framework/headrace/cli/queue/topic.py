@@ -1,16 +1,14 @@
 """`headrace topic`: creates, shows, changes and deletes topics of a broker and their queues."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, per_second, print_json, when
+from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.tables import print_table
-
-if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
-    from headrace_mq.protocol.administration import Traffic
+from headrace.figures.topics import frozen_queues, frozen_sides, topic_rows
+from headrace.figures.words import per_second, when
 
 __all__ = ["commands"]
 
@@ -29,23 +27,7 @@ def list_topics(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
     """List every topic with its queues, the messages they hold, and how fast they come and go."""
 
     async def question(admin: Any) -> list[dict[str, Any]]:
-        topics = await admin.topics()
-        held: dict[str, list[Any]] = {topic.topic: [] for topic in topics}
-        for queue in await admin.queues(topics):
-            held[queue.topic].append(queue)
-        return [
-            {
-                "topic": topic.topic,
-                "queues": topic.queues,
-                "retention": topic.retention,
-                "messages": sum(one.end - one.first for one in held[topic.topic]),
-                "unwritable": topic.unwritable,
-                "unreadable": topic.unreadable,
-                "produced": _total(one.produced for one in held[topic.topic]),
-                "fetched": _total(one.fetched for one in held[topic.topic]),
-            }
-            for topic in topics
-        ]
+        return await topic_rows(admin, await admin.topics())
 
     topics = ask(broker, question)
     if as_json:
@@ -56,7 +38,7 @@ def list_topics(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9
         (
             (
                 one["topic"], one["queues"], one["retention"], one["messages"],
-                per_second(one["produced"])[0], per_second(one["fetched"])[0], _frozen(one),
+                per_second(one["produced"])[0], per_second(one["fetched"])[0], frozen_queues(one["unwritable"], one["unreadable"]),
             )
             for one in topics
         ),
@@ -85,7 +67,7 @@ def show(name: Name, *, as_json: AsJson = False, broker: BrokerAddress = "127.0.
                 one.queue_id, one.first, one.end, one.end - one.first,
                 when(one.first_stored_at_ms), when(one.last_stored_at_ms),
                 per_second(one.produced)[0], per_second(one.fetched)[0],
-                _sides(writing=not one.writable, reading=not one.readable),
+                frozen_sides(writing=not one.writable, reading=not one.readable),
             )
             for one in queues
         ),
@@ -195,14 +177,6 @@ def delete(
     raise typer.Exit(1 if any(queue.obstacles for queue in answer.queues) else 0)
 
 
-def _total(parts: "Iterable[Traffic]") -> "Traffic":
-    from headrace_mq.protocol.administration import Traffic
-
-    held = list(parts)
-    sums = (sum(getattr(part, name) for part in held) for name in Traffic.__struct_fields__)
-    return Traffic(*sums)
-
-
 def _say_deleted(name: str, keep: int, answer: Any) -> None:
     what = f"queues from {keep} on of topic {name}" if keep else f"topic {name}"
     messages = sum(queue.end - queue.first for queue in answer.queues)
@@ -215,14 +189,5 @@ def _say_deleted(name: str, keep: int, answer: Any) -> None:
 
 
 def _say_frozen(topic: Any) -> None:
-    frozen = _frozen({"unwritable": topic.unwritable, "unreadable": topic.unreadable})
+    frozen = frozen_queues(topic.unwritable, topic.unreadable)
     typer.echo(f"topic {topic.topic}: {f'frozen for {frozen}' if frozen else 'nothing is frozen'}")
-
-
-def _frozen(topic: dict[str, Any]) -> str:
-    sides = (("writing", topic["unwritable"]), ("reading", topic["unreadable"]))
-    return ", ".join(f"{side}: {' '.join(map(str, queues))}" for side, queues in sides if queues)
-
-
-def _sides(*, writing: bool, reading: bool) -> str:
-    return ", ".join(side for side, is_so in (("writing", writing), ("reading", reading)) if is_so)

@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headrace.cli.top.rates import BrokerRates, ConnectionRates, GroupRates, TopicRates, TopRates
+from headrace.figures.rates import BrokerRates, ConnectionRates, GroupRates, TopicRates, TopRates
+from headrace.figures.words import size
 
 __all__ = ["KEYS", "SORTS", "TopPage", "TopTable", "page", "sorted_by"]
 
 # What a table may be sorted by, and the key that chooses it.
 SORTS: Final = ("messages", "bytes", "lag", "name")
 KEYS: Final[Mapping[str, str]] = MappingProxyType({name[0]: name for name in SORTS})
-_KIB: Final = 1 << 10
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 R = TypeVar("R")
 
@@ -110,20 +109,20 @@ def _head(broker: BrokerRates) -> list[str]:
     if broker.cpu_percent is not None:
         machine.append(f"processor {broker.cpu_percent:.0f} %")
     if broker.memory_bytes is not None:
-        machine.append(f"memory {_size(broker.memory_bytes)}")
+        machine.append(f"memory {size(broker.memory_bytes)}")
     if broker.disk_percent is not None and broker.disk_free_bytes is not None:
-        free = _size(broker.disk_free_bytes)
+        free = size(broker.disk_free_bytes)
         machine.append(f"disk {broker.disk_percent:.0f} % full, {free} free")
     traffic = [
-        f"in {broker.messages_in:,} messages/s, {_size(broker.bytes_in)}/s",
-        f"out {broker.messages_out:,} messages/s, {_size(broker.bytes_out)}/s",
+        f"in {broker.messages_in:,} messages/s, {size(broker.bytes_in)}/s",
+        f"out {broker.messages_out:,} messages/s, {size(broker.bytes_out)}/s",
         f"held up {broker.throttled:,.1f} requests/s, {broker.held:,} wait",
     ]
     counts = [
         f"connections {broker.connections:,}", f"topics {broker.topics:,}", f"queues {broker.queues:,}",
         f"groups {broker.groups:,}", f"takes messages: {f'no: {broker.refuses}' if broker.refuses else 'yes'}",
     ]  # fmt: skip
-    machine.append(f"logs {_size(broker.log_bytes)}, +{_size(broker.log_growth)}/s")
+    machine.append(f"logs {size(broker.log_bytes)}, +{size(broker.log_growth)}/s")
     return ["   ".join(parts) for parts in (traffic, machine, counts)]
 
 
@@ -144,33 +143,25 @@ _REPLICA: Final = ("replica", "address", "in bytes/s", "out bytes/s")
 
 def _topic(one: TopicRates) -> Sequence[object]:
     return (
-        one.topic, one.queues, one.messages, float(one.messages_in), _size(one.bytes_in),
-        float(one.messages_out), _size(one.bytes_out),
+        one.topic, one.queues, one.messages, float(one.messages_in), size(one.bytes_in),
+        float(one.messages_out), size(one.bytes_out),
     )  # fmt: skip
 
 
 def _group(one: GroupRates) -> Sequence[object]:
     return (
         one.group, one.members, one.lag, None if one.lag_ms is None else one.lag_ms / 1_000,
-        None if one.change is None else f"{one.change:+,.1f}", float(one.messages_out), _size(one.bytes_out),
+        None if one.change is None else f"{one.change:+,.1f}", float(one.messages_out), size(one.bytes_out),
         "paused" if one.paused else "",
     )  # fmt: skip
 
 
 def _connection(one: ConnectionRates) -> Sequence[object]:
     return (
-        one.client_id, one.address, one.roles, one.groups, float(one.messages_in), _size(one.bytes_in),
-        _size(one.bytes_out), float(one.throttled_ms),
+        one.client_id, one.address, one.roles, one.groups, float(one.messages_in), size(one.bytes_in),
+        size(one.bytes_out), float(one.throttled_ms),
     )  # fmt: skip
 
 
 def _replica(one: ConnectionRates) -> Sequence[object]:
-    return one.client_id, one.address, _size(one.bytes_in), _size(one.bytes_out)
-
-
-def _size(value: float) -> str:
-    for unit in _UNITS[:-1]:
-        if abs(value) < _KIB:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= _KIB
-    return f"{value:,.1f} {_UNITS[-1]}"
+    return one.client_id, one.address, size(one.bytes_in), size(one.bytes_out)

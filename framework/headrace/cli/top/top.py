@@ -7,32 +7,24 @@ view goes on when the broker is back.
 
 import asyncio
 import sys
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.questions import Questions
 from headrace.cli.queue.administration import print_json
 from headrace.cli.tables import print_table
 from headrace.cli.top.page import KEYS, SORTS, page
-from headrace.cli.top.rates import TopRates, TopSample, rates
+from headrace.figures.rates import TopRates, rates
+from headrace.figures.sample import TopSample, take_sample
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace.cli.top.screen import Screen
     from headrace_mq.admin.client import AdminClient
-    from headrace_mq.protocol.administration import (
-        BrokerStatus,
-        ConnectionDescription,
-        GroupSummary,
-    )
 
-__all__ = ["take_sample", "top"]
+__all__ = ["top"]
 
-# Groups whose oldest message is asked for at each look, those with the most messages first: three requests each.
-GROUPS_AGED_MAX: Final = 20
 # A person reads no faster, and each look costs the broker some milliseconds.
 _EVERY_S_MIN: Final = 0.2
 _EVERY_S_MAX: Final = 3_600.0
@@ -87,25 +79,6 @@ def top(
     configure_logs("console", "error")
     with suppress(KeyboardInterrupt):  # as `q` does
         asyncio.run(_watch(broker, every, once=once, sort=sort, rows=rows, as_json=as_json))
-
-
-async def take_sample(admin: "AdminClient") -> TopSample:
-    """Returns what a broker holds and does at this moment.
-
-    Args:
-        admin: a connection to the broker.
-
-    Raises:
-        MessageQueueError: the broker does not answer.
-    """
-    questions = Questions(admin)
-    status: BrokerStatus | None = await questions.may(admin.status(), None)
-    at_ms = time.monotonic_ns() // 1_000_000
-    _, queues = await questions.queues(lambda _: True)
-    groups: list[GroupSummary] = await questions.may(admin.groups(), [])
-    connections: list[ConnectionDescription] = await questions.may(admin.connections(), [])
-    oldest = await questions.oldest(groups, GROUPS_AGED_MAX)
-    return TopSample(at_ms, status, queues, groups, oldest, connections, questions.denied)
 
 
 async def _watch(

@@ -3,7 +3,7 @@ import json
 import pytest
 import structlog
 
-from headrace.cli.queue.administration import ask, print_json, quiet, when
+from headrace.cli.queue.administration import ask, print_json, quiet
 from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import TopicDescription, TopicsAnswer
 
@@ -45,11 +45,3 @@ def test_bodies_are_printed_as_objects_with_names(capsys: pytest.CaptureFixture[
             ]
         },
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("time_ms", "shown"),
-    [(0, ""), (1_700_000_000_000, "2023-11-14 22:13:20.000"), (1, "1970-01-01 00:00:00.001")],
-)
-def test_times_are_written_for_people(time_ms: int, shown: str) -> None:
-    assert when(time_ms) == shown

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.top.page import KEYS, SORTS, TopTable, page, sorted_by
-from headrace.cli.top.rates import (
+from headrace.figures.rates import (
     BrokerRates,
     ConnectionRates,
     GroupRates,

@@ -9,11 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace.cli
-from headrace.cli.top.rates import rates
-from headrace.cli.top.top import take_sample
-from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.errors import ConnectionLost
-from headrace_mq.testing.embedded import broker
 
 
 def test_one_page_has_the_broker_and_tables(run, topic, broker_address) -> None:
@@ -85,25 +81,3 @@ def test_without_a_broker_a_sentence_says_what_to_check(run, free_port: Callable
     done = run("top", "--once", "--broker", f"127.0.0.1:{free_port()}")
     assert isinstance(done.error, ConnectionLost)
     assert "check that it is running" in str(done.error)
-
-
-async def test_a_look_finds_topics_groups_and_connections() -> None:
-    async with broker() as address, AdminClient(address) as admin:
-        await admin.create_topic("orders", 2)
-        before = await take_sample(admin)
-        async with Producer(address) as producer:
-            await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
-            for number in range(6):
-                await producer.send(Message(topic="orders", body=b"tea", key=str(number)))
-            now = await take_sample(admin)
-    found = rates(before, now)
-    (topic,) = found.topics
-    assert (topic.topic, topic.queues, topic.messages) == ("orders", 2, 6)
-    assert topic.messages_in * found.seconds > 5.99
-    (group,) = found.groups
-    assert (group.group, group.lag, group.members) == ("kitchen", 6, 0)
-    assert group.lag_ms is not None
-    assert [one.roles for one in found.connections if one.messages_in] == ["producer"]
-    assert found.broker is not None
-    assert found.broker.memory_bytes is not None
-    assert (found.replicas, found.denied) == ([], ())

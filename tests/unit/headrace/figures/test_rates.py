@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.top.rates import TopSample, rates
+from headrace.figures.rates import rates
+from headrace.figures.sample import TopSample
 from headrace_mq.protocol.administration import (
     NO_TRAFFIC,
     BrokerStatus,

@@ -1,7 +1,7 @@
 """
-Prints messages that a broker returned, as text for people or as JSON for programs.
+Messages that a broker returned, as text for people or as JSON for programs.
 
-Used by `message` and `dead_letters`.
+Used by `headrace message` and the console. Pure.
 """
 
 import base64

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.messages.records import (
+from headrace.figures.records import (
     content,
     described,
     id_of,

@@ -7,55 +7,29 @@ Rates of a broker from two looks at it: what counts up, divided by the time betw
 
 Messages that came in, bytes of connections and processor time are counters of the broker, so their rates are exact.
 What was given out, and bytes of topics, the broker counts by the second: they are of its last whole second.
-Used by `headrace top`. Pure.
+Used by `headrace top` and the console. Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headrace.figures.sample import TopSample
+
 if TYPE_CHECKING:
-    from headrace_mq.protocol.administration import (
-        BrokerStatus,
-        ConnectionDescription,
-        GroupSummary,
-        QueueDescription,
-    )
+    from headrace_mq.protocol.administration import BrokerStatus, QueueDescription
 
 __all__ = [
     "BrokerRates",
     "ConnectionRates",
     "GroupRates",
     "TopRates",
-    "TopSample",
     "TopicRates",
     "rates",
 ]
 
-_MS: Final = 1_000
+_PER_S: Final = 1_000
 _PERCENT: Final = 100
-
-
-class TopSample(NamedTuple):
-    """One look at a broker.
-
-    Attributes:
-        at_ms: when, by a clock that is never set.
-        status: of the broker; None: it may not be read.
-        queues: states of the queues of all topics.
-        groups: all groups.
-        oldest_ms: for how long the oldest message waits for a group, by name, where it was asked.
-        connections: all connections.
-        denied: sentences about what this user may not read.
-    """
-
-    at_ms: int
-    status: "BrokerStatus | None"
-    queues: "Sequence[QueueDescription]"
-    groups: "Sequence[GroupSummary]"
-    oldest_ms: Mapping[str, int]
-    connections: "Sequence[ConnectionDescription]"
-    denied: Sequence[str] = ()
 
 
 class BrokerRates(NamedTuple):
@@ -176,7 +150,7 @@ def rates(before: TopSample, now: TopSample) -> TopRates:
     """
     from headrace_mq.protocol.frame import REPLICA_SOFTWARE
 
-    seconds = max(1, now.at_ms - before.at_ms) / _MS
+    seconds = max(1, now.at_ms - before.at_ms) / _PER_S
     connections = list(_connections(before, now, seconds))
     return TopRates(
         seconds,
@@ -207,7 +181,7 @@ def _broker(before: TopSample, now: TopSample, seconds: float) -> BrokerRates | 
     free = process and _told(process.disk_free_bytes)
     return BrokerRates(
         software=process.software if process else None,
-        cpu_percent=_PERCENT * _grown(old.cpu_ms, process.cpu_ms, seconds) / _MS
+        cpu_percent=_PERCENT * _grown(old.cpu_ms, process.cpu_ms, seconds) / _PER_S
         if process and old
         else None,
         memory_bytes=process and _told(process.memory_bytes),

@@ -1,7 +1,7 @@
 """
 Questions to a broker of which some may be refused: what this user may not read is noted, and left out.
 
-Used by commands that look at a whole broker, `headrace doctor` and `headrace top`; uses `AdminClient`, with requests
+Used by what looks at a whole broker, `headrace doctor`, `headrace top` and the console; uses `AdminClient`, with requests
 that only read.
 """
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.questions import Questions
+from headrace.figures.questions import Questions
 from headrace_mq.errors import ConnectionLost, GroupNotFound, NotPermitted, TopicNotFound
 from headrace_mq.protocol.administration import (
     GroupDescription,
