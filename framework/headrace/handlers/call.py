@@ -52,12 +52,10 @@ async def _call(handler: EventHandler, event: DomainEvent, context: EventContext
     deadline = Deadline()
     try:
         await deadline.run(handler(event, context))
-    except TimeoutError as error:
-        if not deadline.expired():
-            raise
-        # Not a TimeoutError: that would mean that another system is away, and the runner would wait.
-        raise EventHandlerError(f"it ran for more than {HANDLER_MS_MAX} ms") from error
-    except Exception as error:  # noqa: BLE001 - of users' code; raised again
+    except Exception as error:  # of users' code; raised again
+        if isinstance(error, TimeoutError) and deadline.expired():
+            # Not a TimeoutError: that would mean that another system is away, and the runner would wait.
+            raise EventHandlerError(f"it ran for more than {HANDLER_MS_MAX} ms") from error
         told = hide_personal(error, (event,))
     else:
         return

@@ -38,7 +38,6 @@ from headrace.stores.database.tables import (
     processes,
 )
 from headrace.subjects.hidden import hide_personal
-from headrace.subjects.keys import NewSubject
 
 __all__ = [
     "DONE",
@@ -239,7 +238,7 @@ class Work(Generic[S]):
             return
         try:
             handled = self.react(before, key, stream)
-        except (NewSubject, SubjectKeysAway):
+        except SubjectKeysAway:
             raise
         except Exception as error:  # noqa: BLE001 - user code raises what it likes; raised or kept
             self._park(before or self._new(key, stream), stream, error)

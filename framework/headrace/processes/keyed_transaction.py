@@ -3,18 +3,18 @@ Transactions in which a process's handlers run, and their commands are encoded.
 
 A command may need the key of a person who has none yet. On SQLite the keys may be in the database that the
 transaction has locked, and a second connection would wait for it in vain. So such a transaction makes no key:
-it is rolled back, the key is made, and it runs again.
+it is rolled back, all keys that it lacked are made, and it runs again.
 
 Used by the runner of processes and by retries of their instances.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
 from headrace.serialization import Serializer
-from headrace.subjects.keys import NewSubject, no_new_keys
+from headrace.subjects.keys import NewSubjects, no_new_keys
 
 __all__ = ["Transact", "with_keys"]
 
@@ -22,13 +22,17 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 Transact = Callable[[Work[T]], Awaitable[T]]
 
+# Runs of a transaction that lacks keys: the second has them all, unless another process changed meanwhile
+# what the handlers see. Handlers that name other persons at each run would never end; they fail in the last.
+RUNS_MAX: Final = 5
+
 
 async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer) -> T:
     """Runs work in a transaction; again, where it lacked a key.
 
     Args:
         transact: runs work in a transaction, and commits it.
-        work: may encode commands; lets `NewSubject` pass.
+        work: may encode commands.
         serializer: encodes them.
 
     Raises:
@@ -39,14 +43,21 @@ async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer
     if cipher is None:
         return await transact(work)
 
+    made: frozenset[str] = frozenset()
+    run = 0
+
     # Set where the work runs, which may be another thread.
     def without_new_keys(connection: Connection) -> T:
-        with no_new_keys():
+        with no_new_keys(made, last=run == RUNS_MAX):
             return work(connection)
 
     while True:
+        run += 1
         try:
             return await transact(without_new_keys)
-        except NewSubject as new:
-            subject = new.subject
-        await cipher.make_key_ahead(subject)
+        except NewSubjects as new:
+            if run == RUNS_MAX:
+                raise
+            subjects = new.subjects
+        await cipher.make_keys_ahead(subjects)
+        made |= subjects

@@ -41,7 +41,6 @@ from headrace.stores.base import EventStore
 from headrace.stores.database.parked import Letter
 from headrace.stores.database.tables import parked_rows, process_journal
 from headrace.subjects.hidden import hide_personal
-from headrace.subjects.keys import NewSubject
 
 __all__ = ["StuckInstances"]
 
@@ -171,7 +170,7 @@ class StuckInstances:
             if not (skip and place == 0) and not current.ended:
                 try:
                     handled = work.react(None if current.state is None else current, key, stream)
-                except (NewSubject, SubjectKeysAway):
+                except SubjectKeysAway:
                     raise
                 except Exception as raised:  # noqa: BLE001 - user code raises what it likes; kept
                     error = hide_personal(raised, stream.events)

@@ -78,9 +78,9 @@ class FieldCipher:
         if self._kept.asks_ahead:
             await self._kept.ahead(_subjects_of(messages), make=True)
 
-    async def make_key_ahead(self, subject: str) -> None:
-        """Like `make_ahead`, for a subject."""
-        await self._kept.ahead((_checked(subject),), make=True)
+    async def make_keys_ahead(self, subjects: Iterable[str]) -> None:
+        """Like `make_ahead`, for subjects."""
+        await self._kept.ahead([_checked(each) for each in subjects], make=True)
 
     async def find_ahead(self, bodies: Iterable[bytes]) -> None:
         """Reads the keys that messages need, all at once, without holding up the event loop.

@@ -28,10 +28,15 @@ class ErrorWithPersonalValues(Exception):
     """Stands for an error whose text cannot be changed; tells its type."""
 
 
+class UnreadableError(Exception):
+    """Stands for an error that cannot be read or changed; tells its type."""
+
+
 def hide_personal(error: Exception, messages: Iterable[Any]) -> Exception:
     """Returns an error that tells no personal value of messages; the same one where none has any.
 
-    Raises nothing: in place of one that cannot be read or changed stands one that tells its type.
+    Raises nothing: in place of one that cannot be read or changed stands one that tells its type. So what is
+    returned can be logged and stored.
 
     Args:
         error: of a function that was given them; it, and what caused it, are changed.
@@ -39,13 +44,20 @@ def hide_personal(error: Exception, messages: Iterable[Any]) -> Exception:
     """
     personal = [each for each in messages if getattr(type(each), "message_personal", None)]
     if not personal:
-        return error
+        return error if _is_readable(error) else _stand_in(error)
     try:
         values = sorted(set(_values_of(personal)), key=len, reverse=True)
         hidden = _hidden(error, values, 0)
     except Exception:  # noqa: BLE001 - texts of users' values raise what they like
         return _stand_in(error)
     return hidden if isinstance(hidden, Exception) else _stand_in(error)
+
+
+def _is_readable(error: Exception) -> bool:
+    try:
+        return isinstance(f"{error}{error!r}", str)
+    except Exception:  # noqa: BLE001 - texts of users' errors raise what they like
+        return False
 
 
 def _values_of(messages: Iterable[Any]) -> Iterator[str]:
@@ -78,7 +90,7 @@ def _hidden(error: BaseException, values: list[str], depth: int) -> BaseExceptio
 def _stand_in(error: BaseException) -> Exception:
     """Returns what stands for an error that cannot be read or changed; nothing tells what caused it."""
     told = f"{type(error).__name__}, whose text cannot be read or changed"
-    return ErrorWithPersonalValues(told).with_traceback(error.__traceback__)
+    return UnreadableError(told).with_traceback(error.__traceback__)
 
 
 def _changed(error: BaseException, values: list[str], depth: int) -> BaseException:

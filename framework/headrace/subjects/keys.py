@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from headrace.errors import SubjectKeysAway, SubjectKeysError
@@ -28,7 +30,7 @@ __all__ = [
     "LostKey",
     "ManyKeys",
     "MemoryKeys",
-    "NewSubject",
+    "NewSubjects",
     "Subject",
     "SubjectKeys",
     "is_storable",
@@ -47,19 +49,20 @@ KEPT_MAX: Final = 10_000
 # Keys in one request to a store: its answer has some 50 KB.
 ASKED_MAX: Final = 500
 
-_no_new_keys: ContextVar[bool] = ContextVar("no_new_keys", default=False)
 
-
-class NewSubject(SubjectKeysError):
-    """A key cannot be made here and now; make it ahead, and encode again.
+class NewSubjects(SubjectKeysError):
+    """Keys cannot be made here and now; make them ahead, and encode again.
 
     Attributes:
-        subject: whose.
+        subjects: whose.
     """
 
-    def __init__(self, subject: str) -> None:
-        super().__init__(f"{subject!r} has no key yet")
-        self.subject = subject
+    def __init__(self, subjects: Collection[str]) -> None:
+        super().__init__(
+            f"there is no key yet of {', '.join(map(repr, islice(subjects, 3)))}; a handler must name the"
+            " same persons each time it runs: let it depend on its arguments alone"
+        )
+        self.subjects = frozenset(subjects)
 
 
 class LostKey(SubjectKeysError):
@@ -78,16 +81,49 @@ def is_storable(subject: str) -> bool:
 
 
 @contextmanager
-def no_new_keys() -> Iterator[None]:
+def no_new_keys(made: Collection[str] = (), *, last: bool = False) -> Iterator[None]:
     """Within a transaction that locks a whole database: a store that may be in it makes no key.
 
-    What needs one raises `NewSubject` instead of waiting for a lock that is never given.
+    What needs one gets a key that is thrown away, and the block ends with `NewSubjects`, which names all
+    of them: what was encoded must not be kept.
+
+    Args:
+        made: subjects whose keys were made for this block; they are good for longer than `KEPT_S`.
+        last: raise `NewSubjects` at once, where the key is needed.
+
+    Raises:
+        NewSubjects: keys were needed; in place of any other error, too, which may come of it.
     """
-    before = _no_new_keys.set(True)
+    lack = _Lack(made, last)
+    before = _lack.set(lack)
     try:
         yield
+    except Exception as error:
+        if lack.keys:
+            raise NewSubjects(lack.keys) from error
+        raise
     finally:
-        _no_new_keys.reset(before)
+        _lack.reset(before)
+    if lack.keys:
+        raise NewSubjects(lack.keys)
+
+
+class _Lack:
+    """What a block that makes no keys has lacked."""
+
+    def __init__(self, made: Collection[str], last: bool) -> None:
+        self.made = made
+        self._last = last
+        self.keys: dict[str, bytes] = {}
+
+    def key(self, subject: str) -> bytes:
+        """Returns a subject's key that is thrown away."""
+        if self._last:
+            raise NewSubjects([subject])
+        return self.keys.setdefault(subject, secrets.token_bytes(KEY_BYTES))
+
+
+_lack: ContextVar[_Lack | None] = ContextVar("lack", default=None)
 
 
 class Subject(NamedTuple):
@@ -220,6 +256,9 @@ class KeptKeys:
         kept = self._fresh(subject)
         if kept is not None:
             return kept[1]
+        lack = _lack.get()
+        if lack is not None and subject in lack.keys:
+            return lack.keys[subject]
         if self._many is None:
             with _outages():
                 return self._keep({subject: self._keys.find(subject)})[subject]
@@ -237,14 +276,16 @@ class KeptKeys:
         """Returns a subject's key, made if need be; None: it was destroyed.
 
         Raises:
-            NewSubject: `no_new_keys` is in force, and the subject may have none.
+            NewSubjects: this is the last block of `no_new_keys`, and the subject may have none.
         """
-        kept = self._fresh(subject)
+        lack = _lack.get()
+        known = lack is not None and subject in lack.made
+        kept = self._kept.get(subject) if known else self._fresh(subject)
         # A store that is not one of many keys may have been asked before the key was made.
         if kept is not None and (kept[1] is not None or self._many is not None):
             return kept[1]
-        if self._many is not None and _no_new_keys.get():
-            raise NewSubject(subject)
+        if self._many is not None and lack is not None:
+            return lack.key(subject)
         with _outages():
             return self._keep({subject: self._keys.make(subject)})[subject]
 
@@ -262,15 +303,32 @@ class KeptKeys:
         wanted = self._unknown(subjects)
         if not wanted:
             return
+        self._wanted[make].update(dict.fromkeys(wanted))
+        lock = self._lock()
+        await lock.acquire()
+        # A caller that gives up ends no request, and the next one waits for it: one thread at a time waits
+        # for a store that does not answer.
+        asking = asyncio.create_task(self._ask_together(wanted, make=make))
+        asking.add_done_callback(partial(_asked, lock))
+        await asyncio.shield(asking)
+
+    async def _ask_together(self, wanted: list[str], *, make: bool) -> None:
         together = self._wanted[make]
-        together.update(dict.fromkeys(wanted))
-        async with self._lock():
-            while wanted := self._unknown(wanted):
-                asked = list(dict.fromkeys([*wanted, *self._unknown(together)]))[:ASKED_MAX]
-                for each in asked:
-                    together.pop(each, None)
+        while wanted := self._unknown(wanted):
+            own = wanted[:ASKED_MAX]
+            asked = list(dict.fromkeys([*own, *self._unknown(together)]))[:ASKED_MAX]
+            for each in asked:
+                together.pop(each, None)
+            try:
                 await asyncio.to_thread(self._ask, asked, make=make)
-                wanted = wanted[ASKED_MAX:]
+            except SubjectKeysAway:
+                raise
+            except Exception:
+                if len(asked) == len(own):
+                    raise
+                # It may be the fault of another caller's subject, which then fails alone, too.
+                await asyncio.to_thread(self._ask, own, make=make)
+            wanted = wanted[ASKED_MAX:]
 
     def _lock(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
@@ -300,6 +358,13 @@ class KeptKeys:
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         return found
+
+
+def _asked(lock: asyncio.Lock, asking: asyncio.Task[None]) -> None:
+    lock.release()
+    if not asking.cancelled():
+        # So that an error is known as seen where its caller has given up.
+        asking.exception()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Senders of commands with personal fields: how long they wait for keys, and what is no fault of others."""
+"""Who needs keys of personal fields: how long senders wait for them, and what is no fault of others."""
 
 import asyncio
 import threading
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from headrace import (
     Aggregate,
@@ -16,13 +17,17 @@ from headrace import (
     Command,
     CommandContext,
     DomainEvent,
+    EventContext,
     Personal,
+    Projection,
     Settings,
     applies,
 )
+from headrace.bus import HANDLED
 from headrace.errors import CommandTimeout
 from headrace.gateway.gateway import Gateway
 from headrace.subjects.keys import MemoryKeys
+from headrace.transports.base import Outgoing
 
 Name = Annotated[str, Personal(subject="who")]
 
@@ -43,6 +48,11 @@ class Greeting(Aggregate):
 
     @applies
     def _greeted(self, event: Greeted) -> None: ...
+
+
+class Row(BaseModel):
+    greeting_id: str
+    name: str
 
 
 class Slow(MemoryKeys):
@@ -124,3 +134,41 @@ async def test_a_person_that_no_table_holds_is_422_and_no_fault_of_others(
         )
     assert [each.status_code for each in answers] == [200] * 5 + [422] + [200] * 5
     assert "has at most 255 characters" in answers[5].json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [b"\\ud800", b"x" * 256, b"a\\u0000b", b"\\q"],
+    ids=["surrogate", "long", "NUL", "escape"],
+)
+async def test_readers_pass_over_messages_whose_persons_are_none(
+    app: App, tmp_path: Path, subject: bytes
+) -> None:
+    url = f"sqlite:///{tmp_path / 'all.db'}"
+    sealed = b'{"$personal":["%b","[forgotten]","AAAA"]}' % subject
+    names = Projection("names", row=Row, key="greeting_id")
+
+    @names.fold
+    def greeted(row: Row | None, event: Greeted, context: EventContext) -> Row:
+        return Row(greeting_id=context.aggregate_id, name=event.name)
+
+    app.add(names)
+    async with app.run_local(
+        Settings(event_store=url, read_models=url, error_retries_max=1, retry_ms_max=1, retry_ms_min=1)
+    ) as running:  # fmt: skip
+        assert running.lineage is not None
+        transport = running.lineage.transport
+        for topic, key, body in (
+            ("greetings.commands", "bad-1", b'{"name":"Greet","version":1,"command_id":"b","correlation_id":"b",'
+             b'"data":{"greeting_id":"bad-1","who":"x","name":%b}}' % sealed),
+            ("greetings.events", "bad-2", b'{"aggregate_type":"Greeting","aggregate_id":"bad-2","version":1,'
+             b'"command_id":"b","correlation_id":"b","recorded_at":"2026-01-31T12:00:00Z","events":['
+             b'{"name":"Greeted","version":1,"data":{"who":"x","name":%b}}]}' % sealed),
+        ):  # fmt: skip
+            await transport.publish(Outgoing(topic, key, body, "", {}))
+        good = Greet(greeting_id="good", who="c-1", name="Ann")
+        await running.bus.execute(good, wait_for=HANDLED, timeout_ms=5_000)
+        row = await running.read(names).get("good")
+        assert (row and row.name) == "Ann"
+        letters = await running.letters.read()
+        assert [each.aggregate_id for each in letters] == ["bad-1"]

@@ -119,9 +119,16 @@ async def test_a_handlers_error_that_cannot_be_changed_parks_its_command_alone(
         customer_id: AggregateId
         email: Email
 
+    class FailToo(Command):
+        customer_id: AggregateId
+
     @app.handles
     async def fail(command: Fail, context: CommandContext) -> None:
         raise kind(command.email)
+
+    @app.handles
+    async def fail_too(command: FailToo, context: CommandContext) -> None:
+        raise kind("x")
 
     async with app.run_local(
         Settings(error_retries_max=1, retry_ms_max=1, retry_ms_min=1)
@@ -131,7 +138,8 @@ async def test_a_handlers_error_that_cannot_be_changed_parks_its_command_alone(
         assert failed.sentence == f"{kind.__name__}, whose text cannot be read or changed"
         (letter,) = await running.parked.read()
         assert "ann-1" not in repr(letter)
-        # The service goes on.
+        # The service goes on, without personal fields as well.
+        assert (await running.bus.execute(FailToo(customer_id="c-2"))).status == "failed"
         assert (await running.bus.execute(change(2))).ok
 
 

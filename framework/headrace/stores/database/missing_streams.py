@@ -18,7 +18,7 @@ from sqlalchemy import Dialect, text
 from headrace.domain.stream import EventStream
 from headrace.serialization import Serializer
 from headrace.stores.database.engines import EngineLimits, autocommit, create_engine
-from headrace.stores.database.rows import stream_in
+from headrace.stores.database.rows import read_keys, stream_in
 from headrace.stores.database.schema import check
 from headrace.stores.database.statements import load_statement
 
@@ -94,6 +94,7 @@ class MissingStreams:
         binds = _binds(self._engine.dialect, page)
         async with self._reading.connect() as connection:
             rows = (await connection.execute(self._statement, binds)).all()
+        await read_keys(rows, self._serializer)
         return [stream_in(row, self._serializer) for row in rows]
 
 

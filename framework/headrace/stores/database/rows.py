@@ -20,7 +20,7 @@ from headrace.serialization import Serializer
 from headrace.stores.base import StoredByCommand, StoredStream
 from headrace.stores.database.tables import event_streams
 
-__all__ = ["COLUMNS", "by_command", "checksum_of", "entry_in", "stream_in"]
+__all__ = ["COLUMNS", "by_command", "checksum_of", "entry_in", "read_keys", "stream_in"]
 
 _of: Final = event_streams.c
 # Everything in a row except the moment; that column is for people, and the body has the moment too.
@@ -41,6 +41,16 @@ def checksum_of(
     """Returns the checksum that is stored with a stream."""
     head = f"{aggregate_id}\0{aggregate_type}\0{version}\0{command_id}\0".encode()
     return google_crc32c.extend(google_crc32c.value(head), body)  # type: ignore[no-any-return]  # untyped
+
+
+async def read_keys(rows: Iterable[Any], serializer: Serializer) -> None:
+    """Reads the keys of personal fields that rows of `COLUMNS` need, all at once, off the event loop.
+
+    Raises:
+        SubjectKeysError: they cannot be read.
+    """
+    if serializer.cipher is not None:
+        await serializer.cipher.find_ahead(row[5].encode() for row in rows)
 
 
 def stream_in(row: Any, serializer: Serializer) -> EventStream:

@@ -30,7 +30,13 @@ from headrace.stores.database import queries
 from headrace.stores.database.engines import EngineLimits, autocommit, create_engine
 from headrace.stores.database.identity import identity_in
 from headrace.stores.database.refusals import postgres_outcome
-from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
+from headrace.stores.database.rows import (
+    by_command,
+    checksum_of,
+    entry_in,
+    read_keys,
+    stream_in,
+)
 from headrace.stores.database.statements import load_statement
 from headrace.stores.postgres.writer import PostgresWriter
 
@@ -83,7 +89,10 @@ class PostgresEventStore:
         async with self._single.connect() as connection:
             found = await connection.execute(queries.stream_of_command(aggregate_id, command_id))
             row = found.first()
-        return None if row is None else stream_in(row, self._serializer)
+        if row is None:
+            return None
+        await read_keys([row], self._serializer)
+        return stream_in(row, self._serializer)
 
     async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         """Returns what commands stored; see `EventStore.find_stored`."""
@@ -95,6 +104,7 @@ class PostgresEventStore:
         }
         async with self._single.connect() as connection:
             rows = (await connection.execute(self._stored_sql, binds)).all()
+        await read_keys(rows, self._serializer)
         return by_command(rows, self._serializer)
 
     async def read_stream(
@@ -104,12 +114,14 @@ class PostgresEventStore:
         query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
         async with self._single.connect() as connection:
             rows = (await connection.execute(query)).all()
+        await read_keys(rows, self._serializer)
         return [stream_in(row, self._serializer) for row in rows]
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
         async with self._single.connect() as connection:
             rows = (await connection.execute(queries.all_streams(after_position, limit))).all()
+        await read_keys(rows, self._serializer)
         return [
             StoredStream(position=row.position, stream=stream_in(row, self._serializer))
             for row in rows
@@ -122,6 +134,7 @@ class PostgresEventStore:
         query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
         async with self._single.connect() as connection:
             rows = (await connection.execute(query)).all()
+        await read_keys(rows, self._serializer)
         return [entry_in(row, self._serializer) for row in rows]
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:

@@ -40,7 +40,13 @@ from headrace.stores.database.engines import (
 )
 from headrace.stores.database.identity import identity_in
 from headrace.stores.database.refusals import sqlite_outcome
-from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
+from headrace.stores.database.rows import (
+    by_command,
+    checksum_of,
+    entry_in,
+    read_keys,
+    stream_in,
+)
 from headrace.stores.database.statements import load_statement
 from headrace.stores.sqlite.writer import Row, SqliteWriter
 
@@ -89,7 +95,10 @@ class SqliteEventStore:
         """Returns what a command stored on an aggregate, rejections included, or None."""
         query = queries.stream_of_command(aggregate_id, command_id)
         row = await self._read(lambda connection: connection.execute(query).first())
-        return None if row is None else stream_in(row, self._serializer)
+        if row is None:
+            return None
+        await read_keys([row], self._serializer)
+        return stream_in(row, self._serializer)
 
     async def find_stored(self, commands: Collection[tuple[str, str]]) -> StoredByCommand:
         """Returns what commands stored; see `EventStore.find_stored`."""
@@ -97,6 +106,7 @@ class SqliteEventStore:
         rows = await self._read(
             lambda connection: connection.execute(self._stored_sql, binds).all()
         )
+        await read_keys(rows, self._serializer)
         return by_command(rows, self._serializer)
 
     async def read_stream(
@@ -105,12 +115,14 @@ class SqliteEventStore:
         """Returns an aggregate's streams in version order, without rejections."""
         query = queries.streams_of_aggregate(aggregate_id, after_version, to_version)
         rows = await self._read(lambda connection: connection.execute(query).all())
+        await read_keys(rows, self._serializer)
         return [stream_in(row, self._serializer) for row in rows]
 
     async def read_all(self, *, after_position: int = 0, limit: int = 1_000) -> list[StoredStream]:
         """Returns streams of all aggregates in position order, rejections included."""
         query = queries.all_streams(after_position, limit)
         rows = await self._read(lambda connection: connection.execute(query).all())
+        await read_keys(rows, self._serializer)
         return [
             StoredStream(position=row.position, stream=stream_in(row, self._serializer))
             for row in rows
@@ -122,6 +134,7 @@ class SqliteEventStore:
         """Returns streams in position order; a damaged stream comes as its error."""
         query = queries.all_streams(after_position, limit, aggregate_id=aggregate_id)
         rows = await self._read(lambda connection: connection.execute(query).all())
+        await read_keys(rows, self._serializer)
         return [entry_in(row, self._serializer) for row in rows]
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:

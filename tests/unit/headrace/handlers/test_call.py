@@ -1,16 +1,20 @@
 """A stream through its handlers: events in order, priorities in order, equals at once."""
 
 import asyncio
+import traceback
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import pytest
 
 from headrace._runtime import handler_deadline
-from headrace.domain.message import EventContext
+from headrace.domain.message import DomainEvent, EventContext
+from headrace.domain.stream import EventStream
 from headrace.errors import EventHandlerError
 from headrace.handlers.call import call_all, call_once
 from headrace.handlers.event_handlers import EventHandlers
+from headrace.subjects.personal import Personal
 
 
 class Calls:
@@ -131,3 +135,24 @@ async def test_a_timeout_within_a_handler_is_its_own_error(calls: Calls, domain:
     with pytest.raises(EventHandlerError, match="printer") as raised:
         await call_all(calls.handlers, stream, call_once)
     assert isinstance(raised.value.__cause__, TimeoutError)
+
+
+async def test_a_timeout_within_a_handler_tells_no_personal_value() -> None:
+    class Moved(DomainEvent):
+        who: str
+        email: Annotated[str, Personal(subject="who")]
+
+    async def handler(event: Moved, context: EventContext) -> None:
+        raise TimeoutError(f"no answer about {event.email}")
+
+    handlers = EventHandlers("mails")
+    handlers.add(handler, priority=0)
+    event = Moved(who="c-1", email="ann@example.org")
+    stream = EventStream(
+        aggregate_type="X", aggregate_id="x", version=1, command_id="c", correlation_id="c",
+        recorded_at=datetime(2026, 1, 31, tzinfo=UTC), events=(event,),
+    )  # fmt: skip
+    with pytest.raises(EventHandlerError, match="no answer about") as raised:
+        await call_all(handlers, stream, call_once)
+    assert isinstance(raised.value.__cause__, TimeoutError)
+    assert "ann" not in "".join(traceback.format_exception(raised.value))

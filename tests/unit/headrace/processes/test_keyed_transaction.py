@@ -1,14 +1,15 @@
 """Transactions that lack a key run again."""
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import count
 from typing import Any
 
 import pytest
 
 from headrace.errors import SubjectKeysError
-from headrace.processes.keyed_transaction import with_keys
+from headrace.processes.keyed_transaction import RUNS_MAX, with_keys
 from headrace.subjects.cipher import FieldCipher
-from headrace.subjects.keys import MemoryKeys
+from headrace.subjects.keys import MemoryKeys, NewSubjects
 from headrace.subjects.personal import Personal
 
 PERSONAL = {"email": Personal(subject="who")}
@@ -64,10 +65,43 @@ async def test_keys_that_a_transaction_lacks_are_made_outside_of_it() -> None:
         return [serializer.cipher.seal("M", PERSONAL, each) for each in data]
 
     assert len(await with_keys(database.transact, work, serializer)) == 3
-    assert database.count == 3
+    assert database.count == 2
     assert [each.subject for each in keys.subjects()] == ["c-1", "c-2"]
     await with_keys(database.transact, work, serializer)
-    assert database.count == 4
+    assert database.count == 3
+
+
+async def test_work_that_lacks_many_keys_runs_twice() -> None:
+    keys = Locked()
+    serializer: Any = Sealing(keys)
+    database = Database(keys)
+
+    def work(_: Any) -> None:
+        for number in range(100):
+            serializer.cipher.seal("M", PERSONAL, {"who": f"c-{number}", "email": "x"})
+
+    await with_keys(database.transact, work, serializer)
+    assert database.count == 2
+
+
+async def test_work_that_names_other_persons_each_time_fails_at_last() -> None:
+    keys = Locked()
+    serializer: Any = Sealing(keys)
+    database, numbers = Database(keys), count()
+    where: list[str] = []
+
+    def work(_: Any) -> str:
+        # As a process does with an error of its handler.
+        try:
+            serializer.cipher.seal("M", PERSONAL, {"who": f"c-{next(numbers)}", "email": "x"})
+        except NewSubjects as error:
+            where.append(f"{error}")
+        return "parked"
+
+    assert await with_keys(database.transact, work, serializer) == "parked"
+    assert database.count == RUNS_MAX
+    assert len(where) == 1
+    assert "depend on its arguments alone" in where[0]
 
 
 async def test_an_error_of_the_work_ends_it() -> None:

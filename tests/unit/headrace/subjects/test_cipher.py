@@ -99,7 +99,7 @@ async def test_a_subject_that_no_table_holds_fails_its_own_message_alone(who: st
     assert [type(each) for each in found if each is not None] == [SerializationError]
     assert "has at most 255 characters" in str(found[5])
     with pytest.raises(SerializationError):
-        await cipher.make_key_ahead(who)
+        await cipher.make_keys_ahead([who])
     with pytest.raises(SerializationError, match="has at most 255 characters"):
         cipher.seal("Greet", {"email": Personal(subject="who")}, {"who": who, "email": "x"})
     assert sorted(each.subject for each in cipher.keys.subjects()) == [f"c-{n}" for n in range(5)]

@@ -189,6 +189,13 @@ def test_an_error_that_cannot_be_read_or_changed_is_replaced(error: Exception) -
         assert "whose text cannot be read or changed" in text_of(told)
 
 
+def test_an_error_whose_text_raises_is_replaced_without_personal_values_too() -> None:
+    hidden = hide_personal(raised(fail(BrokenText())), [Left(email=ANN)])
+    assert str(hidden) == "BrokenText, whose text cannot be read or changed"
+    readable = ReadOnlyDetail("x")
+    assert hide_personal(readable, [Left(email=ANN)]) is readable
+
+
 def caused(error: Exception, cause: Exception) -> Exception:
     error.__cause__ = cause
     return error

@@ -1,6 +1,7 @@
 """Keys in memory, and those that a process keeps."""
 
 import asyncio
+import threading
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -13,7 +14,7 @@ from headrace.subjects.keys import (
     KeptKeys,
     LostKey,
     MemoryKeys,
-    NewSubject,
+    NewSubjects,
     no_new_keys,
 )
 from headrace.testing.conformance.subject_keys import SubjectKeysConformance
@@ -101,11 +102,11 @@ async def test_callers_at_one_time_share_requests():
     kept = KeptKeys(far)
     waits = [kept.ahead([f"c-{number}", "all"], make=True) for number in range(50)]
     await asyncio.gather(*waits)
-    assert [len(each) for each in far.asked] == [2, 49]
+    assert [len(each) for each in far.asked] == [51]
     assert all(kept.make(f"c-{number}") for number in range(50))
     await kept.ahead(["c-3"], make=True)
     await kept.ahead(["c-3", "c-99"], make=False)
-    assert far.asked[2:] == [["c-99"]]
+    assert far.asked[1:] == [["c-99"]]
 
 
 async def test_more_callers_than_a_request_takes_are_served_in_some():
@@ -167,12 +168,87 @@ def test_each_event_loop_has_its_turn():
 
 
 async def test_no_new_key_is_made_within_a_transaction():
-    kept = KeptKeys(Far())
-    with no_new_keys():
-        with pytest.raises(NewSubject) as raised:
-            kept.make("c-1")
-        await kept.ahead([raised.value.subject], make=True)
-        assert kept.make("c-1")
-    assert kept.make("c-2")
+    far, now = Far(), [0.0]
+    kept = KeptKeys(far, lambda: now[0])
+    known = kept.make("c-0")
+    made: dict[str, bytes | None] = {}
+
+    def work() -> None:
+        with no_new_keys():
+            made.update({each: kept.make(each) for each in ("c-0", "c-1", "c-2", "c-1")})
+            # What was sealed is opened again within the same transaction.
+            assert kept.find("c-1") == made["c-1"]
+
+    with pytest.raises(NewSubjects) as raised:
+        work()
+    assert raised.value.subjects == {"c-1", "c-2"}
+    assert [each.subject for each in far.subjects()] == ["c-0"]
+    assert made["c-0"] == known
+    await kept.ahead(raised.value.subjects, make=True)
+    # However long the transaction has waited for its turn.
+    now[0] = KEPT_S + 1
+    with no_new_keys(raised.value.subjects):
+        found = {each: kept.make(each) for each in ("c-1", "c-2")}
+    assert found == {each: far.find(each) for each in ("c-1", "c-2")}
+    assert found["c-1"] != made["c-1"]
+    assert kept.make("c-3")
     with no_new_keys():
         assert KeptKeys(MemoryKeys()).make("c-1")
+
+
+def test_a_transaction_that_fails_for_want_of_a_key_names_it():
+    kept = KeptKeys(Far())
+
+    def work() -> None:
+        with no_new_keys():
+            kept.make("c-1")
+            raise ValueError("it may come of the key")
+
+    with pytest.raises(NewSubjects):
+        work()
+    with pytest.raises(ValueError, match="another"), no_new_keys():
+        raise ValueError("another")
+    with no_new_keys(last=True), pytest.raises(NewSubjects, match="depend on its arguments alone"):
+        kept.make("c-1")
+
+
+class Picky(Far):
+    """Refuses a request in which a subject is that it does not like."""
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if "bad" in subjects:
+            raise SubjectKeysError("bad is refused")
+        return super().make_many(subjects)
+
+
+@pytest.mark.parametrize("names", [["a", "bad", "b"], ["bad", "a"], ["a", "b", "bad"]])
+async def test_a_refused_subject_fails_its_own_caller_alone(names: list[str]):
+    kept = KeptKeys(Picky())
+    found = await asyncio.gather(
+        *(kept.ahead([each], make=True) for each in names), return_exceptions=True
+    )
+    assert [str(each) for each in found if each is not None] == ["bad is refused"]
+    assert found.index(None) != names.index("bad")
+    assert isinstance(found[names.index("bad")], SubjectKeysError)
+
+
+async def test_callers_that_give_up_take_one_thread_in_all():
+    go_on, asked = threading.Event(), []
+
+    class Slow(Far):
+        def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+            asked.append(set(subjects))
+            go_on.wait()
+            return super().make_many(subjects)
+
+    kept = KeptKeys(Slow())
+    try:
+        for number in range(5):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    await kept.ahead([f"c-{number}"], make=True)
+        assert asked == [{"c-0"}]
+    finally:
+        go_on.set()
+    await kept.ahead(["c-5"], make=True)
+    assert asked[1:] == [{f"c-{number}" for number in range(1, 6)}]

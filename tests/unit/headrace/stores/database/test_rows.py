@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
@@ -11,12 +14,17 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from headrace.domain.message import Command, DomainEvent
+from headrace.domain.registry import Registry
 from headrace.errors import DamagedStream, UnknownMessageType
+from headrace.serialization import JsonSerializer
 from headrace.stores.base import EventStore, StoredStream
 from headrace.stores.database.engines import create_engine
 from headrace.stores.database.rows import by_command, checksum_of, entry_in, stream_in
 from headrace.stores.open import open_event_store
 from headrace.stores.postgres.partitions import reshard
+from headrace.subjects.keys import MemoryKeys
+from headrace.subjects.personal import Personal
 from headrace.testing.conformance.streams import conformance_serializer, rejected, stream
 
 SERIALIZER = conformance_serializer()
@@ -178,3 +186,54 @@ async def test_a_row_that_never_decoded_fails_only_its_own_readers(
     first, second = await store.survey()
     assert isinstance(first, DamagedStream)
     assert second == StoredStream(position=2, stream=stream("b", 1))
+
+
+class Registered(DomainEvent):
+    who: str
+    name: Annotated[str, Personal(subject="who")]
+
+
+class FarKeys(MemoryKeys):
+    """Notes what it is asked for, and by which thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[int, set[str]]] = []
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        self.asked.append((threading.get_ident(), set(subjects)))
+        return {each: self.find(each) for each in subjects}
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        return {each: self.make(each) for each in subjects}
+
+
+def personal_serializer(keys: MemoryKeys) -> JsonSerializer:
+    events: Registry[DomainEvent] = Registry("event")
+    events.add(Registered)
+    return JsonSerializer(Registry[Command]("command"), events, None, keys)
+
+
+async def test_keys_of_what_is_read_are_asked_for_at_once_and_off_the_event_loop(
+    database: str,
+) -> None:
+    keys, both = FarKeys(), {"c-1", "c-2"}
+    store = await open_event_store(database, personal_serializer(keys))
+    events = {n: Registered(who=f"c-{n}", name="Ann") for n in (1, 2)}
+    await store.append([replace(stream("a", n), events=(events[n],)) for n in (1, 2)])
+    await store.aclose()
+    ways: list[tuple[str, tuple[Any, ...], set[str]]] = [
+        ("read_stream", ("a",), both),
+        ("find_command", ("a", "command-1"), {"c-1"}),
+        ("find_stored", ([("a", "command-1"), ("a", "command-2")],), both),
+        ("read_all", (), both),
+        ("survey", (), both),
+    ]
+    for way, arguments, whose in ways:
+        keys.asked.clear()
+        store = await open_event_store(database, personal_serializer(keys))
+        assert "Ann" in repr(await getattr(store, way)(*arguments))
+        await store.aclose()
+        ((thread, asked),) = keys.asked
+        assert asked == whose
+        assert thread != threading.get_ident()
