@@ -82,7 +82,7 @@ class Shop:
     @property
     def is_done(self) -> bool:
         """Whether the burst is over and all is handled."""
-        return self._is_after() and sum(map(len, self.handled.values())) >= self.sent
+        return self._is_after() and sum(map(len, self.handled.values())) >= sum(self._counts)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._begin

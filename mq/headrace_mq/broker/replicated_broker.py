@@ -280,14 +280,17 @@ class ReplicatedBroker:
             self._term.commit()
         self._changed.set()
 
-    async def _propose(self, proposal: Proposal) -> None:
+    async def _propose(self, proposal: Proposal) -> bool:
+        """Returns whether it was refused, because the record is another one by now."""
         before = self._member.seen
         try:
             self._took(await self._keeper.propose(proposal))
         except Refused as refused:
             self._note(self._member.on_refused(proposal, refused.record), before)
+            return True
         except OutcomeUnknown as error:
             _log.warning("a change of the group's record has no answer", reason=str(error))
+        return False
 
     # Turns.
 
@@ -305,10 +308,13 @@ class ReplicatedBroker:
 
     async def _stand(self) -> None:
         epoch = self._member.epoch
+        refused = False
         proposal = self._member.stand()
         if proposal is not None:
             _log.warning("this broker stands for the next epoch", epoch=proposal.epoch)
-            await self._propose(proposal)
+            refused = await self._propose(proposal)
+        if refused and self._member.epoch == epoch:
+            return  # the set changed, and not the leader: it stands again, by the record as it is now
         if self._won_epoch != self._member.epoch:
             # Another one won, or this one may not: follow that one, or try again soon.
             self._patience = self._fresh_patience()
@@ -368,13 +374,13 @@ class ReplicatedBroker:
             term.commit()
             while term.leads and not term.leadership.serves and not self._stopping:
                 await self._until_changed(_LOOK_MS)
-            self._standby.followers = None
+            self._standby.followers = self._standby.door = None
             if door is not None:
                 door.close()
             if term.leads and not self._stopping:
                 await self._serve_clients(term)
         finally:
-            self._standby.followers = None
+            self._standby.followers = self._standby.door = None
             duties.cancel()
             term.close()
             self._term = None

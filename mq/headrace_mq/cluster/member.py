@@ -267,7 +267,7 @@ class ClusterMember:
     def on_restart(self, epoch: int, log: str, position: int) -> bool:
         """Returns whether to drop all of a log and to go on at a later position, where the leader's log begins.
 
-        Call it after `on_send` said that this log is equal to the leader's, as far as it goes.
+        The leader says so only of a log that is equal to its own, as far as it goes; else the logs part.
         """
         return self._takes(epoch) and position > self._logs[log].end
 

@@ -8,6 +8,7 @@ must hold the leader's batches, byte for byte, and no other.
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,40 @@ async def test_a_replica_that_begins_where_its_leader_does_stands_a_power_cut_at
     )  # fmt: skip
     # It makes a segment, and writes both files of ends more than once.
     assert steps > 40
+    assert wrong == {}
+
+
+async def test_a_power_cut_in_a_range_of_many_groups_leaves_no_hole(
+    tmp_path: Path, power_cut_files: Any, faulty_files: Any, figures: Callable[..., None]
+) -> None:
+    """Each group of the leader was synced apart; the replica writes all of a range before it syncs."""
+    files = faulty_files()
+    leader = tmp_path / "leader"
+    leader.mkdir()
+    await lead(leader, files, 1, [3_000] * 12)
+    wrong, cuts, step, died = {}, 0, 0, True
+    while died:
+        step += 1
+        for seed in range(8):
+            here, kept = tmp_path / f"{step}-{seed}", tmp_path / f"{step}-{seed}-kept"
+            here.mkdir()
+            disk = power_cut_files(here)
+            disk.cut_at = step
+            # An OSError is of the epochs file: its owner hears of the disk itself.
+            with suppress(MessageQueueError, OSError):
+                await catch_up(here, disk, leader, faulty_files())
+            died = disk.dead
+            disk.image(kept, random.Random(seed))
+            disk.forget()
+            await catch_up(kept, faulty_files(), leader, faulty_files())
+            found = await differences(kept, leader, faulty_files())
+            if found:
+                wrong[step, seed] = found
+            cuts += 1
+            shutil.rmtree(here)
+            shutil.rmtree(kept)
+    figures("power cuts in a range of many groups", power_cuts=cuts, wrong=len(wrong))
+    assert cuts > 100
     assert wrong == {}
 
 

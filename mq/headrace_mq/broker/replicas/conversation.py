@@ -23,7 +23,7 @@ from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader, StoreReadOnly
+from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import REPLICA_SOFTWARE
@@ -102,7 +102,7 @@ class Conversation:
             await link.aclose()
             # The log ends where its bytes are on the disk before a leader's epoch may begin there.
             if self._replica.is_open:
-                with suppress(StoreReadOnly, TimeoutError):
+                with suppress(MessageQueueError, TimeoutError):
                     await self._replica.until_synced()
         return offer
 

@@ -52,8 +52,8 @@ FOLLOW_WAIT_MS_MAX = 500
 # A replica that has not caught up for this long leaves the set, so that producers do not wait for it any
 # longer. RocketMQ: 15 s, Kafka: 30 s; here one lease.
 REPLICA_LAG_MS_MAX = 3_000
-# If none in the set has caught up for longer than that, this broker may be the one that is cut off. The others stand after
-# a lease and 0.2 s, and shall be first; else it would go on alone, where no client may reach it.
+# If none in the set has caught up for as long as two questions may wait, this broker may be the one that is cut off. The
+# others stand after a lease and 0.2 s, and shall be first; else it would go on alone, where no client may reach it.
 ALONE_LAG_MS_MAX = 4_500
 # Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
 JOIN_MS_MAX = 1_000
@@ -293,9 +293,18 @@ class Followers:
     def hand_over(self, to: str) -> str:
         """Begins to hand over to a replica, or to the first one in sync where `to` is empty; returns its name.
 
+        Where a hand-over is under way, it goes on.
+
         Raises:
-            InvalidArgument: it is not in sync, or none is.
+            InvalidArgument: it is not in sync, or none is, or another one will lead.
         """
+        if self.succession is not None:
+            heir = self.succession.to.name
+            if to in {"", heir}:
+                return heir
+            raise InvalidArgument(
+                f"this broker hands over to {heir} already; ask again in a moment"
+            )
         heirs = self._heirs()
         chosen = [one for one in heirs if to in {"", one.name}]
         if not chosen:
@@ -429,6 +438,6 @@ class Followers:
             for member in self.leadership.confirmed
             if member != self._member.me
         }
-        alone = all(each > REPLICA_LAG_MS_MAX for each in lag_ms.values())
+        alone = all(each > 2 * FOLLOW_WAIT_MS_MAX for each in lag_ms.values())
         lag_ms_max = ALONE_LAG_MS_MAX if alone else REPLICA_LAG_MS_MAX
         return sorted(member for member, each in lag_ms.items() if each > lag_ms_max)

@@ -28,7 +28,7 @@ from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import StoreReadOnly
+from headrace_mq.errors import StoreFull, StoreReadOnly
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.log.clean_end import QueueEnd
 from headrace_mq.store.log.commit_gate import CommitGate
@@ -166,6 +166,7 @@ class Replica:
         """Returns when no log has more bytes than that which are not on the disk.
 
         Raises:
+            StoreFull: the disk had no room, so the bytes were taken back.
             StoreReadOnly: the disk failed.
             TimeoutError: the disk took no bytes in time.
         """
@@ -180,6 +181,8 @@ class Replica:
                     await asyncio.wait_for(self._synced.wait(), 1)
                 except TimeoutError:
                     continue
+        if store.is_full:
+            raise StoreFull("the disk of this replica is full; make room on it")
 
     async def _restart(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         """Drops what the leader deleted, and goes on where its log begins."""

@@ -141,6 +141,11 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self._run_cycle)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room for the last groups."""
+        return self._refusing
+
     def durable(self) -> Durable:
         """Returns a future that ends when all appended batches are as durable as `flush` promises.
 
@@ -189,10 +194,12 @@ class Flusher:
         self._running = groups
         self._open_groups.clear()
         self._running_done, self._collecting_done = self._collecting_done, None
-        for group in groups:
-            group.synced = group.start if self._always or group.plan else group.log.synced
         # The log does not have a segment that the cycle makes yet.
         early = self._gate is not None and not planned
+        # A mark says what was on the disk before its group was written: all before it only if each group is synced apart.
+        each_synced = self._always and not early
+        for group in groups:
+            group.synced = group.start if each_synced or group.plan else group.log.synced
         if inline:
             note = self._note_written if early else None
             self._end_cycle(_write_groups(groups, sync=self._always, on_written=note))
@@ -400,16 +407,20 @@ def _write_groups(
 
 
 def _sync_groups(groups: list[Group]) -> list[int]:
-    """Syncs written groups in order; sets `failure` of those that may not be on the disk."""
-    failure: StoreReadOnly | None = None
+    """Syncs the logs of written groups, each once; sets `failure` of groups that may not be on the disk."""
+    failures: dict[str, StoreReadOnly] = {}
     sync_us: list[int] = []
+    logs = {group.log.name: group.log for group in groups}
+    for log in logs.values():
+        try:
+            sync_us.append(log.segments[-1].sync())
+        except Exception as error:  # noqa: BLE001 - every failure must reach the waiting tasks
+            # The logs share the disk, so those that are left must not acknowledge anything either.
+            rest = list(logs)[list(logs).index(log.name) :]
+            failures = dict.fromkeys(rest, StoreReadOnly(_read_only_reason(error)))
+            break
     for group in groups:
-        if failure is None:
-            try:
-                sync_us.append(group.log.segments[-1].sync())
-            except Exception as error:  # noqa: BLE001 - every failure must reach the waiting tasks
-                failure = StoreReadOnly(_read_only_reason(error))
-        group.failure = failure
+        group.failure = failures.get(group.log.name)
     return sync_us
 
 

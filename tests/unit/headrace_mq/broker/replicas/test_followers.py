@@ -149,6 +149,17 @@ async def test_the_next_leader_is_asked_to_lead_once_it_has_everything(
     assert (answer.lead, answer.leaves) == (True, True)
 
 
+async def test_a_hand_over_that_is_asked_for_twice_goes_on(places: list[Any], record: Any) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    followers.hand_over("")
+    followers.offer()
+    for name in ("", b.me.name):
+        assert followers.hand_over(name) == b.me.name
+    with pytest.raises(InvalidArgument, match="hands over to b already"):
+        followers.hand_over("c")
+    assert (await b.step(followers)).lead
+
+
 async def test_a_question_that_waits_is_answered_when_its_replica_shall_lead(
     places: list[Any], record: Any
 ) -> None:
@@ -294,6 +305,11 @@ async def test_a_silent_replica_lags_after_the_time_that_it_has(
     followers._caught_up_ms |= {other: clock.ms, b.me: clock.ms - REPLICA_LAG_MS_MAX}
     assert followers.lagging() == []
     clock.ms += 1
+    assert followers.lagging() == [b.me]
+    # Two that were heard last at different moments are both silent.
+    followers._caught_up_ms |= {other: clock.ms - 2_800, b.me: clock.ms - 3_100}
+    assert followers.lagging() == []
+    clock.ms += ALONE_LAG_MS_MAX - 3_100 + 1
     assert followers.lagging() == [b.me]
 
 

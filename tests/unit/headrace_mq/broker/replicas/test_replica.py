@@ -1,8 +1,12 @@
 """A replica has the leader's bytes, cuts what the leader never had, and forgets what the leader deleted."""
 
+from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.errors import StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
@@ -147,3 +151,32 @@ async def test_an_old_answer_changes_nothing(places: list[Any], record: Any) -> 
     await b.replica.take(b.member, answer)
     await b.replica.take(b.member, type(answer)(answer.epoch - 1))
     assert b.member.epoch == answer.epoch
+
+
+async def test_a_replica_with_a_full_disk_says_so_and_goes_on_when_there_is_room(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await copy(followers, b, record)
+    a.append(0)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await copy(followers, b, record)
+    full, write = OSError(28, "No space left on device"), b.replica._files.write
+
+    def refuse(*_: Any) -> int:
+        raise full
+
+    b.replica._files.write = refuse
+    end = a.logs.ends()["forever"]
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > end)
+    with pytest.raises(StoreFull, match="replica is full"):
+        await b.step(followers)
+    assert b.logs.ends()["forever"] == end
+    b.replica._files.write = write
+    # What is known of the disk is of the last attempt.
+    with suppress(StoreFull):
+        await b.step(followers)
+    await b.step(followers)
+    assert b.logs.ends() == a.logs.ends()
