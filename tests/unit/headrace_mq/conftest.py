@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import uvloop
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
@@ -11,6 +12,24 @@ from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.settings import ConsumerSettings
+
+
+def uvloop_of_a_test() -> asyncio.AbstractEventLoop:
+    """Returns a loop that a test's timeout ends.
+
+    The timeout is an exception in the handler of a signal. uvloop calls that handler from a callback of its own and
+    reports the exception as that callback's, so a test that waits for what never comes would wait for ever.
+    """
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_end_the_test)
+    return loop
+
+
+def _end_the_test(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if isinstance(context.get("exception"), pytest.fail.Exception):
+        for task in asyncio.all_tasks(loop):
+            task.cancel("the test took too long")
+    loop.default_exception_handler(context)
 
 
 class Watched:

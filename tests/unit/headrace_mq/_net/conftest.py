@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-import uvloop
+
+from tests.unit.headrace_mq.conftest import uvloop_of_a_test
 
 
 def pytest_asyncio_loop_factories(
@@ -12,4 +13,4 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     plain = {"asyncio": asyncio.new_event_loop}
     listens = item.path.name == "test_server.py"
-    return plain | {"uvloop": uvloop.new_event_loop} if listens else plain
+    return plain | {"uvloop": uvloop_of_a_test} if listens else plain

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from headrace_mq.broker.metadata import schedule_file, timeline_file, topics_file, transactions_file
 from headrace_mq.broker.schedule.scheduler import Scheduler
@@ -42,11 +41,12 @@ from headrace_mq.protocol.transactions import (
 )
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.store.message_store import MessageStore
+from tests.unit.headrace_mq.conftest import uvloop_of_a_test
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """What a broker runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": uvloop_of_a_test}
 
 
 class FakeClock:

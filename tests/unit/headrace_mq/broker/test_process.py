@@ -80,7 +80,7 @@ def test_run_raises_what_keeps_it_from_starting(
 
 
 async def test_a_broker_of_a_group_says_why_it_does_not_start(
-    tmp_path: Path, free_port: Callable[[], int]
+    tmp_path: Path, free_port: Callable[[], int], connect, batch
 ) -> None:
     group = GroupSettings(record="postgresql://no@127.0.0.1:1/record")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -89,8 +89,8 @@ async def test_a_broker_of_a_group_says_why_it_does_not_start(
         with pytest.raises(MessageQueueError, match="cannot listen on"):
             await serve(settings, ready=lambda _: None)
     lone = StoreSettings(directory=tmp_path / "lone")
-    async with Broker(BrokerSettings(store=lone, port=0)):
-        pass
+    async with Broker(BrokerSettings(store=lone, port=0)) as alone:
+        await (await connect(alone)).produce(batch("t", 0))
     settings = BrokerSettings(store=lone, port=free_port(), group=group)
     with pytest.raises(MessageQueueError, match="with empty folders"):
         await serve(settings, ready=lambda _: None)
