@@ -140,11 +140,6 @@ class MessageStore:
         return self._flusher.read_only
 
     @property
-    def is_full(self) -> bool:
-        """Whether the disk had no room for the last batches; they were taken back."""
-        return self._flusher.is_full
-
-    @property
     def read_figures(self) -> ReadFigures:
         """The reads from memory and from the disk."""
         return self._reader.figures

@@ -181,7 +181,7 @@ class Replica:
                     await asyncio.wait_for(self._synced.wait(), 1)
                 except TimeoutError:
                     continue
-        if store.is_full:
+        if store.raw.is_full:
             raise StoreFull("the disk of this replica is full; make room on it")
 
     async def _restart(self, member: ClusterMember, part: LogPart, epoch: int) -> None:

@@ -54,6 +54,13 @@ class Durable(asyncio.Future[None]):
         self._first = ()
 
 
+def _call(owner: Callable[[], None]) -> None:
+    try:
+        owner()
+    except Exception:  # noqa: BLE001 - a defect there must not stop the store
+        _log.exception("what the owner of a store does after a write failed")
+
+
 class _Cycle(NamedTuple):
     """The groups of one flush, and its waiters."""
 
@@ -91,6 +98,11 @@ class CommitGate:
         """Returns the log position below which groups are committed, as far as `reached` said."""
         return self._reached.get(log, 0)
 
+    def note_written(self) -> None:
+        """Calls `on_written`; its failure must not stop the flush that is under way."""
+        if self.on_written is not None:
+            _call(self.on_written)
+
     def hold(self, groups: list[Group], done: Durable | None) -> None:
         """Holds the groups of one flush, or commits them if their positions were reached already."""
         if self._closed:
@@ -101,7 +113,7 @@ class CommitGate:
                 group.log.held_from = group.start
         self._held.append(_Cycle(groups, done))
         if self.on_held is not None:
-            self.on_held()
+            _call(self.on_held)
         self._step()
 
     def reached(self, log: str, position: int) -> None:

@@ -215,8 +215,8 @@ class Flusher:
         for group in groups:
             if group.failure is None:
                 group.log.written = group.end
-        if self._gate is not None and self._gate.on_written is not None:
-            self._gate.on_written()
+        if self._gate is not None:
+            self._gate.note_written()
 
     def _note_written_soon(self, groups: list[Group]) -> None:
         self._loop.call_soon_threadsafe(self._note_written, groups)
@@ -239,14 +239,15 @@ class Flusher:
         if self._groups and (self._planned or not self._inline):
             # First of all, so that the disk does not wait for the loop.
             self._run_cycle()
-        if self._gate is not None:
-            self._hold(self._gate, groups, done, failure)
-            groups, done = [], None
-        batches = sum(len(group.staged) for group in groups)
-        if done is not None and batches > READERS_FIRST_BATCHES_MAX:
-            done.settle(failure)
-            done = None
         try:
+            if self._gate is not None:
+                held, waiting = groups, done
+                groups, done = [], None
+                self._hold(self._gate, held, waiting, failure)
+            batches = sum(len(group.staged) for group in groups)
+            if done is not None and batches > READERS_FIRST_BATCHES_MAX:
+                done.settle(failure)
+                done = None
             committed = [group for group in groups if group.failure is None]
             if committed:
                 self._committed(committed)

@@ -95,6 +95,11 @@ class RawLog:
         self._clock = clock
         self._planned: dict[str, int] = {}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room for what was appended last; it was taken back."""
+        return self._flusher.is_full
+
     def ends(self) -> dict[str, int]:
         """Returns for each log the position below which every byte is on this disk."""
         return {name: log.synced for name, log in self._logs.items()}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace_mq.errors import BrokerStopping, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
@@ -200,6 +201,42 @@ async def test_the_owner_hears_of_each_flush_that_is_held(
     await held.written()
     assert ends == [held.end()]
     held.gate.reached("forever", held.end())
+
+
+async def test_an_owner_that_fails_stops_no_flush(
+    held: Held, make_batch: Callable[..., bytearray]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a defect of the owner")
+
+    held.gate.on_written = held.gate.on_held = fail
+    with capture_logs() as lines:
+        for number in range(3):
+            done = held.append(make_batch(b"%d" % number))
+            await held.written()
+            held.gate.reached("forever", held.end())
+            await done
+    assert held.bodies() == [b"0", b"1", b"2"]
+    assert len(lines) == 6
+
+
+async def test_a_reader_that_fails_stops_no_flush(
+    held: Held, make_batch: Callable[..., bytearray]
+) -> None:
+    def fail(_: object) -> None:
+        held.store.on_visible = held.seen.extend
+        raise RuntimeError("a defect of a reader")
+
+    held.gate.reached("forever", SEGMENT_BYTES)
+    held.store.on_visible = fail
+    # In the thread, so that the second batch waits for the end of the first one's flush.
+    held.store._flusher._inline = False
+    first = held.append(make_batch(b"0"))
+    await asyncio.sleep(0)
+    second = held.append(make_batch(b"1"))
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    await asyncio.wait_for(asyncio.gather(first, second), 20)
+    assert held.bodies() == [b"0", b"1"]
 
 
 async def test_only_synced_groups_can_be_held(tmp_path: Path, files: Any) -> None:
