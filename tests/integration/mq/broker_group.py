@@ -28,11 +28,18 @@ class Member:
     """One broker process of the group."""
 
     def __init__(
-        self, folder: Path, address: str, record: str, *options: str, prefix: Sequence[str] = ()
+        self,
+        folder: Path,
+        address: str,
+        record: str,
+        *options: str,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "headrace"),
     ) -> None:
-        """`prefix` runs the command elsewhere, such as in a network of its own."""
+        """`prefix` runs the command elsewhere, such as in a network of its own; `program` is run in place of Headrace."""
         self._options = options
         self._prefix = prefix
+        self._program = program
         self.address = address
         self._folder = folder
         self._record = record
@@ -44,10 +51,16 @@ class Member:
         self._folder.mkdir(exist_ok=True)
         with (self._folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._prefix, sys.executable, "-P", "-m", "headrace", "broker", "--data", str(self._folder / "data"),
+                *self._prefix, sys.executable, "-P", *self._program, "broker", "--data", str(self._folder / "data"),
                 "--port", self.address.rpartition(":")[2], *group, "--segment-size", "256KiB", *self._options,
                 stdout=log, stderr=log,
             )  # fmt: skip
+
+    def trouble(self, name: str, number: float) -> None:
+        """Troubles a `troubled_broker`; 0 ends it."""
+        path = self._folder / f".{name}"
+        path.write_text(str(number))
+        path.rename(self._folder / name)
 
     def take(self, number: signal.Signals) -> None:
         assert self._process is not None

@@ -14,7 +14,9 @@ from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.cluster.election import LEASE_MS
+from headrace_mq.errors import SendTimeout
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import ProducerSettings
 from tests.integration.mq.broker_group import PATIENT, QUEUES, TOPIC, Group, Member, Senders
 
 
@@ -100,14 +102,31 @@ async def test_leaders_that_hand_over_under_load_lose_nothing(
     assert sorted(times)[2] < LEASE_MS / 1_000
 
 
-async def test_a_leader_that_was_paused_leads_no_longer(group: Group, senders: Senders) -> None:
+async def test_a_leader_that_was_paused_acknowledges_nothing_and_cuts_what_it_took(
+    group: Group, senders: Senders
+) -> None:
     await senders.more(100)
     leader = await group.leader()
-    leader.take(signal.SIGSTOP)
-    await senders.more(100)
-    leader.take(signal.SIGCONT)
+    settings = ProducerSettings(send_timeout_ms=8_000)
+    async with Producer(leader.address, settings=settings) as late:
+        await late.send(Message(topic=TOPIC, body=b"9 0", key="k0"))
+        senders.acknowledged.append(b"9 0")
+        leader.take(signal.SIGSTOP)
+        # It finds these in its sockets when it goes on, and appends them before it knows of the other one.
+        sent = [late.send_soon(Message(topic=TOPIC, body=b"late", key="k0")) for _ in range(50)]
+        await senders.more(100)
+        leader.take(signal.SIGCONT)
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    assert {type(one) for one in outcomes} == {SendTimeout}
     await group.in_sync()
     assert await group.leader() is not leader
+    await senders.more(100)
+    # What it has now is what all have.
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        await admin.hand_over(leader.address)
+    async with asyncio.timeout(30):
+        while (await group.record.read()).leader != leader.address:
+            await asyncio.sleep(0)
     await senders.more(100)
 
 

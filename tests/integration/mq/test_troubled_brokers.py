@@ -1,0 +1,97 @@
+"""Brokers of a group whose disk or clock is not as it should be: the group goes on, and nothing is lost."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.replicas.followers import REPLICA_LAG_MS_MAX
+from headrace_mq.cluster.election import LEASE_MS
+from tests.integration.mq.broker_group import QUEUES, TOPIC, Group, Member, Senders
+
+PROGRAM = str(Path(__file__).with_name("troubled_broker.py"))
+HOUR_MS = 3_600_000
+# A clock namespace in which the machine has run for an hour longer.
+LATER = ["unshare", "--time", "--monotonic", "3600", "--boottime", "3600"]
+
+
+def prefixes() -> list[list[str]]:
+    """One broker's leases are by a clock that is an hour ahead, where the machine can do that."""
+    tried = subprocess.run([*LATER, "true"], check=False, capture_output=True)
+    return [[], LATER if tried.returncode == 0 else [], []]
+
+
+@pytest.fixture
+async def group(
+    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
+) -> AsyncIterator[Group]:
+    members = [
+        Member(
+            tmp_path / name, f"127.0.0.1:{free_port()}", postgres_database,
+            prefix=prefix, program=[PROGRAM, str(tmp_path / name)],
+        )
+        for name, prefix in zip("abc", prefixes(), strict=True)
+    ]  # fmt: skip
+    made = Group(members, postgres_database)
+    async with AsyncExitStack() as stack:
+        for member in members:
+            stack.push_async_callback(member.end)
+        stack.push_async_callback(made.record.aclose)
+        for member in members:
+            await member.start()
+        await made.in_sync()
+        yield made
+
+
+@pytest.fixture
+async def senders(group: Group) -> AsyncIterator[Senders]:
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+    made = Senders(group.address)
+    yield made
+    await made.end(group)
+
+
+async def test_a_replica_with_a_slow_disk_leaves_the_set_and_comes_back(
+    group: Group, senders: Senders
+) -> None:
+    await senders.more(200)
+    leader, before = await group.leader(), await group.record.read()
+    slow = next(one for one in group.members if one is not leader)
+    began = time.monotonic()
+    slow.trouble("sync_s", 2 * REPLICA_LAG_MS_MAX / 1_000)
+    async with asyncio.timeout(30):
+        while slow.address in {one.name for one in (await group.record.read()).in_sync}:
+            await asyncio.sleep(0)
+    assert time.monotonic() - began > REPLICA_LAG_MS_MAX / 1_000 - 1
+    await senders.go_on_for(1)
+    assert len((await group.record.read()).in_sync) == 2
+    slow.trouble("sync_s", 0)
+    await group.in_sync()
+    await senders.more(100)
+    assert (await group.record.read()).epoch == before.epoch
+
+
+async def test_brokers_whose_clocks_jump_elect_no_leader_but_for_one_that_is_lost(
+    group: Group, senders: Senders
+) -> None:
+    await senders.more(200)
+    leader, before = await group.leader(), await group.record.read()
+    others = [one for one in group.members if one is not leader]
+    for member, ahead_ms in zip([leader, *others], [HOUR_MS, -HOUR_MS, HOUR_MS], strict=True):
+        member.trouble("ahead_ms", ahead_ms)
+    await senders.go_on_for(LEASE_MS / 1_000 + 1)
+    # And back again.
+    leader.trouble("ahead_ms", -HOUR_MS)
+    await senders.go_on_for(1)
+    assert await group.record.read() == before
+    await leader.end()
+    await senders.more(200)
+    assert (await group.record.read()).epoch > before.epoch
+    await leader.start()
+    await group.in_sync()
