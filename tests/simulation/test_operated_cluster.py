@@ -18,6 +18,7 @@ def test_messages_from_before_a_group_and_its_own_survive(first: int) -> None:
     total = sum((run(seed) for seed in range(first, first + CHUNK)), run(first + SEEDS))
     assert total["acknowledged"] > total["messages from before"] > CHUNK
     assert total["led"] > CHUNK
+    assert total["removed"] > CHUNK
 
 
 class EntersEmpty(Leadership):

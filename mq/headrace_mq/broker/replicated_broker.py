@@ -33,6 +33,7 @@ from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, Watc
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.replicas.replica import Replica
+from headrace_mq.broker.replicas.reports import Reports
 from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
@@ -102,6 +103,7 @@ class ReplicatedBroker:
         self._logs = StoreLogs(EpochFile(SystemFiles(), self._directory))
         self._replica = Replica(settings.store, self._logs, clock=self._clock, files=SystemFiles())
         self._documents = Documents(self._directory, SystemFiles())
+        self._reports = Reports(self._logs, self._keeper, self._clock)
         self._listener: socket.socket | None = None
         self._changed = asyncio.Event()
         self._term: Followers | None = None
@@ -174,7 +176,7 @@ class ReplicatedBroker:
             self._group.cluster, self._group.name, member.me.name, self.state is not None,
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
             self._went_back, self._clock.monotonic_ms() - self._record_heard_ms,
-            () if term is None else term.figures(),
+            () if term is None else term.figures(self._reports.names),
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
@@ -236,6 +238,7 @@ class ReplicatedBroker:
         while not self._stopping:
             try:
                 self._took(await self._read())
+                await self._reports.report(self._member.me)
                 silent = False
             except RecordUnavailable as error:
                 if not silent:

@@ -7,7 +7,7 @@ Used by `leadership`, `election` and `member`, which decide, and by the owner of
 `records`. Pure, but for the port: a database keeps the record.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace_mq.errors import MessageQueueError
@@ -15,11 +15,13 @@ from headrace_mq.errors import MessageQueueError
 __all__ = [
     "GroupRecord",
     "Identity",
+    "LogPlace",
     "OutcomeUnknown",
     "Proposal",
     "RecordKeeper",
     "RecordUnavailable",
     "Refused",
+    "Registration",
     "went_back",
 ]
 
@@ -54,6 +56,22 @@ class Proposal(NamedTuple):
     epoch: int
     leader: str
     in_sync: frozenset[Identity]
+
+
+class LogPlace(NamedTuple):
+    """Where a broker's log ends on its disk, and the epoch of its last byte."""
+
+    log: str
+    epoch: int
+    end: int
+
+
+class Registration(NamedTuple):
+    """What a broker last reported of itself, and how long ago by the clock of the record's database."""
+
+    member: Identity
+    logs: tuple[LogPlace, ...]
+    age_ms: int
 
 
 class Refused(MessageQueueError):
@@ -105,6 +123,22 @@ class RecordKeeper(Protocol):
             Refused: it has another version.
             OutcomeUnknown: no answer in time.
         """
+        ...
+
+    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+        """Keeps what a broker reports of itself; returns the names of all that have.
+
+        Raises:
+            RecordUnavailable: no answer in time.
+        """
+        ...
+
+    async def registered(self) -> list[Registration]:
+        """Returns what each broker reported last, in the order of their names. Raises RecordUnavailable."""
+        ...
+
+    async def forget(self, name: str) -> None:
+        """Drops what a broker reported. Raises RecordUnavailable."""
         ...
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
-"""`headrace cluster`: shows a group of brokers, as its record has it, and lets another one lead."""
+"""`headrace cluster`: shows a group of brokers, as its record has it, lets another one lead, and removes those that are gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
-    from headrace_mq.cluster.record import GroupRecord
+    from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
     from headrace_mq.cluster.records.postgres import PostgresRecord
 
 __all__ = ["Cluster", "Group", "commands"]
@@ -21,6 +21,8 @@ __all__ = ["Cluster", "Group", "commands"]
 # The leader itself goes on after two seconds.
 _SWITCH_S_MAX = 5
 _LOOK_S = 0.02
+# A change of the record may be refused because another one came first; of these few in a row are no chance.
+_TRIES_MAX = 5
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
@@ -41,7 +43,7 @@ def status(
     *, record: Record, cluster: Cluster = "default", group: Group = "g1", as_json: AsJson = False
 ) -> None:
     """Show who leads a group and which brokers are in sync; exit status 2 if the record does not answer."""
-    found = asyncio.run(_read(record, cluster, group))
+    found, known = asyncio.run(_look(record, cluster, group))
     members = sorted(one.name for one in found.in_sync)
     if as_json:
         shown = {
@@ -49,6 +51,7 @@ def status(
             "epoch": found.epoch,
             "version": found.version,
             "in_sync": members,
+            "replicas": [_shown(found, one) for one in known],
         }
         print_json(shown)
         return
@@ -59,6 +62,38 @@ def status(
         ("in sync", " ".join(members)),
     ]
     print_table(("", ""), rows)
+    print_table(("broker", "in sync", "reported", "epoch", "bytes"), _rows(found, known))
+
+
+@commands.command()
+def remove(
+    replica: Annotated[str, typer.Argument(help="The broker, HOST:PORT, as `status` shows it.")],
+    *,
+    record: Record,
+    cluster: Cluster = "default",
+    group: Group = "g1",
+) -> None:
+    """Take a broker that will not come back out of a group; exit status 2 if it leads, or still runs."""
+    found = asyncio.run(_remove(replica, record, cluster, group))
+    members = " ".join(sorted(one.name for one in found.in_sync))
+    typer.echo(f"{replica} is no broker of the group any more; in sync: {members}")
+
+
+async def _remove(replica: str, url: str, cluster: str, group: str) -> "GroupRecord":
+    from headrace_mq.cluster.operations import removal
+    from headrace_mq.cluster.record import Refused
+
+    async with _kept(url, cluster, group) as keeper:
+        for _ in range(_TRIES_MAX):
+            found, known = await _all_of(keeper)
+            proposal = removal(found, known, replica)
+            with suppress(Refused):
+                if proposal is not None:
+                    found = await keeper.propose(proposal)
+                # Only then: a report of a member that is waited for must stay to be seen.
+                await keeper.forget(replica)
+                return found
+    raise HeadraceError("the group's record changes all the time; repeat this in a moment")
 
 
 @commands.command()
@@ -102,16 +137,46 @@ async def _read(url: str, cluster: str, group: str) -> "GroupRecord":
         return await record.read()
 
 
+async def _look(url: str, cluster: str, group: str) -> "tuple[GroupRecord, list[Registration]]":
+    async with _kept(url, cluster, group) as keeper:
+        return await _all_of(keeper)
+
+
+async def _all_of(keeper: "RecordKeeper") -> "tuple[GroupRecord, list[Registration]]":
+    return await keeper.read(), await keeper.registered()
+
+
 @asynccontextmanager
 async def _kept(url: str, cluster: str, group: str) -> "AsyncIterator[PostgresRecord]":
     """Yields the record of a group, with one connection; a failure of it is an error of the command line."""
-    from headrace_mq.cluster.record import RecordUnavailable
     from headrace_mq.cluster.records.postgres import PostgresRecord
+    from headrace_mq.errors import MessageQueueError
 
     keeper = PostgresRecord(url, cluster=cluster, group=group)
     try:
         yield keeper
-    except RecordUnavailable as error:
+    except MessageQueueError as error:
         raise HeadraceError(str(error)) from error
     finally:
         await keeper.aclose()
+
+
+def _shown(record: "GroupRecord", one: "Registration") -> dict[str, object]:
+    return {
+        "name": one.member.name,
+        "in_sync": one.member in record.in_sync,
+        "reported_ms": one.age_ms,
+        "epoch": max((log.epoch for log in one.logs), default=0),
+        "bytes": sum(log.end for log in one.logs),
+    }
+
+
+def _rows(record: "GroupRecord", known: "Sequence[Registration]") -> list[tuple[object, ...]]:
+    """One row for each broker that reported, or is in the set."""
+    rows: list[tuple[object, ...]] = []
+    for one in known:
+        name, in_sync, age_ms, epoch, size = _shown(record, one).values()
+        assert isinstance(age_ms, int)
+        rows.append((name, "yes" if in_sync else "no", f"{age_ms / 1_000:,.0f} s ago", epoch, size))
+    silent = {one.name for one in record.in_sync} - {one.member.name for one in known}
+    return sorted([*rows, *((name, "yes", "", None, None) for name in silent)], key=str)

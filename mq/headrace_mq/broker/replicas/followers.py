@@ -14,7 +14,7 @@ the questions, and by `replicated_broker`. The rules are `ClusterMember`'s.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +31,12 @@ from headrace_mq.broker.replicas.bodies import (
 )
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.figures import ReplicaFigures
+from headrace_mq.broker.replicas.reports import without_removed
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.operations import SILENT_MS
 from headrace_mq.cluster.record import Identity
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
@@ -388,11 +390,17 @@ class Followers:
         self._held.append((self.documents.end, answer))
         self.commit()
 
-    def figures(self) -> tuple[ReplicaFigures, ...]:
-        """Returns how far each replica is that has asked, or is in the set."""
+    def figures(self, names: Collection[str] | None = None) -> tuple[ReplicaFigures, ...]:
+        """Returns how far each replica is that has asked, or is in the set.
+
+        Args:
+            names: of the brokers that have reported; see `without_removed`.
+        """
         now_ms, ends = self._clock.monotonic_ms(), self._logs.ends()
         confirmed, durable = self.leadership.confirmed, self.leadership.durable
         known = {*self._caught_up_ms, *self._marks, *confirmed, *durable} - {self._member.me}
+        heard = {one for one, at_ms in self._caught_up_ms.items() if at_ms > now_ms - SILENT_MS}
+        known = without_removed(known, confirmed | heard, names)
         return tuple(
             ReplicaFigures(
                 member.name,

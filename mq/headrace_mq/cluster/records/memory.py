@@ -4,15 +4,18 @@ The record of one group in memory, for tests: it may be away, and lose answers.
 Used by tests and simulations of owners; implements `RecordKeeper`. Several members of one process share one.
 """
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 
 from headrace_mq.cluster.record import (
     GroupRecord,
     Identity,
+    LogPlace,
     OutcomeUnknown,
     Proposal,
     RecordUnavailable,
     Refused,
+    Registration,
 )
 
 __all__ = ["MemoryRecord"]
@@ -28,6 +31,7 @@ class MemoryRecord:
 
     def __init__(self) -> None:
         self._record: GroupRecord | None = None
+        self._reports: dict[str, tuple[Registration, float]] = {}
         self.is_away = False
         self.loses_answers = False
 
@@ -58,6 +62,25 @@ class MemoryRecord:
         if self.loses_answers:
             raise OutcomeUnknown("the answer was lost")
         return self._record
+
+    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+        """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
+        await self.read()
+        self._reports[member.name] = (Registration(member, tuple(logs), 0), time.monotonic())
+        return frozenset(self._reports)
+
+    async def registered(self) -> list[Registration]:
+        """Returns the reports with their ages. Raises RecordUnavailable."""
+        await self.read()
+        return [
+            report._replace(age_ms=round((time.monotonic() - at_s) * 1_000))
+            for _, (report, at_s) in sorted(self._reports.items())
+        ]
+
+    async def forget(self, name: str) -> None:
+        """Drops a report. Raises RecordUnavailable."""
+        await self.read()
+        self._reports.pop(name, None)
 
     async def aclose(self) -> None:
         """Has nothing to give back."""

@@ -9,17 +9,19 @@ a newer one (`went_back`), and by no others.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from headrace_mq.cluster.record import (
     GroupRecord,
     Identity,
+    LogPlace,
     OutcomeUnknown,
     Proposal,
     RecordUnavailable,
     Refused,
+    Registration,
 )
 from headrace_mq.errors import MessageQueueError
 
@@ -92,6 +94,24 @@ class PostgresRecord:
             )
         raise Refused(_record_of(row))
 
+    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+        """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
+        columns = ([one[at] for one in logs] for at in range(len(LogPlace._fields)))
+        row = await self._row(RecordUnavailable, "register", *self._key, *member, *columns)
+        return frozenset(row["names"] if row is not None else ())
+
+    async def registered(self) -> list[Registration]:
+        """Returns the reports with their ages. Raises RecordUnavailable."""
+        rows = await self._rows(RecordUnavailable, "registered", *self._key)
+        return [
+            Registration(Identity(name, store), tuple(map(LogPlace, logs, epochs, ends)), age_ms)
+            for name, store, logs, epochs, ends, age_ms in rows
+        ]
+
+    async def forget(self, name: str) -> None:
+        """Drops a report. Raises RecordUnavailable."""
+        await self._rows(RecordUnavailable, "forget", *self._key, name)
+
     async def aclose(self) -> None:
         """Closes the connection."""
         held, self._connection = self._connection, None
@@ -105,13 +125,19 @@ class PostgresRecord:
     async def _row(
         self, failure: type[RecordUnavailable], statement: str, *bound: Any
     ) -> "asyncpg.Record | None":
+        rows = await self._rows(failure, statement, *bound)
+        return rows[0] if rows else None
+
+    async def _rows(
+        self, failure: type[RecordUnavailable], statement: str, *bound: Any
+    ) -> "list[asyncpg.Record]":
         asyncpg = _driver()
         async with self._turn:
             try:
                 async with asyncio.timeout(2 * self._timeout_s):
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await self._connect(asyncpg)
-                    return await self._connection.fetchrow(
+                    return await self._connection.fetch(
                         _statement(statement), *bound, timeout=self._timeout_s
                     )
             except (

@@ -13,6 +13,7 @@ import pytest
 from headrace_mq.cluster.record import (
     GroupRecord,
     Identity,
+    LogPlace,
     Proposal,
     RecordKeeper,
     RecordUnavailable,
@@ -87,6 +88,25 @@ class RecordConformance:
         results = await asyncio.gather(stand(B), stand(C))
         assert results.count(None) == 1
         assert await keeper().read() in results
+
+    async def test_the_last_report_of_each_broker_is_kept_until_it_is_dropped(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """Reports are kept by the names of brokers, and change nothing of the record."""
+        record = await keeper().create(A, [A])
+        first = [LogPlace("forever", 1, 100), LogPlace("transient", 0, 0)]
+        later = [LogPlace("forever", 4, 1 << 40), LogPlace("transient", 0, 0)]
+        other = Identity("a", "another disk")
+        assert await keeper().register(A, first) == {"a"}
+        assert await keeper().register(B, first) == {"a", "b"}
+        assert await keeper().register(other, later) == {"a", "b"}
+        found = await keeper().registered()
+        assert [one[:2] for one in found] == [(other, tuple(later)), (B, tuple(first))]
+        assert all(0 <= one.age_ms < 60_000 for one in found)
+        await keeper().forget("a")
+        await keeper().forget("a")
+        assert [one.member for one in await keeper().registered()] == [B]
+        assert await keeper().read() == record
 
     async def test_an_epoch_does_not_go_back(self, keeper: Callable[[], RecordKeeper]) -> None:
         """A lower epoch is refused."""

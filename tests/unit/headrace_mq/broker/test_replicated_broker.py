@@ -1,6 +1,7 @@
 """Brokers of one group in one process, with their record in memory."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -349,6 +350,35 @@ async def test_a_broker_with_a_wrong_password_does_not_follow(
     record = logged_in.group.record._record
     assert record is not None
     assert len(record.in_sync) == 1
+
+
+async def test_a_broker_with_an_emptied_folder_copies_everything_and_enters_as_another_member(
+    group: Group, tmp_path: Path
+) -> None:
+    await trio(group)
+    await send(group, b"1", b"2")
+    for turn in ("replica", "leader"):
+        leader = await group.leader()
+        gone = next(one for one in group.brokers if (one is leader) == (turn == "leader"))
+        name = next(
+            name for name, port in group._ports.items() if gone.address.endswith(f":{port}")
+        )
+        before = gone._member.me
+        await group.stop(gone)
+        shutil.rmtree(tmp_path / name)
+        again = await group.add(name)
+        assert again._member.me.name == before.name
+        async with asyncio.timeout(30):
+            while again._member.me not in (await group.record.read()).in_sync:
+                await asyncio.sleep(0)
+        assert before not in (await group.record.read()).in_sync
+        await group.until_in_sync(3)
+        async with AdminClient(group.address) as admin:
+            await admin.hand_over(again.address)
+        async with asyncio.timeout(30):
+            while (await group.record.read()).leader != again.address:
+                await asyncio.sleep(0)
+        assert await end_of(group) == 2
 
 
 async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_time(

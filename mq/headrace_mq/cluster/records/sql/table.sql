@@ -1,4 +1,4 @@
--- Makes the table of the groups, unless it is there; binds nothing. Without the lock PostgreSQL fails
+-- Makes the tables of the groups and of their brokers, unless they are there; binds nothing. Without the lock PostgreSQL fails
 -- in one of two brokers that make it at once.
 DO $$
 BEGIN
@@ -12,6 +12,17 @@ BEGIN
         in_sync_names text[] NOT NULL,
         in_sync_stores text[] NOT NULL,
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
+    );
+    CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (
+        cluster text NOT NULL,
+        name text NOT NULL,
+        replica text NOT NULL,
+        store text NOT NULL,
+        logs text[] NOT NULL,
+        epochs bigint[] NOT NULL,
+        ends bigint[] NOT NULL,
+        reported_at timestamptz NOT NULL,
+        CONSTRAINT pk_headrace_cluster_replicas PRIMARY KEY (cluster, name, replica)
     );
 END
 $$

@@ -7,19 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asyncpg import connect
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
 from headrace.cli.queue import cluster
+from headrace.errors import HeadraceError
+from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
-from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Refused
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
 # Times that the record is asked before another broker leads.
 LOOKS = 3
+A_MINUTE_AGO = (
+    "UPDATE headrace_cluster_replicas SET reported_at = clock_timestamp() - interval '1 minute'"
+    " WHERE replica = $1"
+)
 
 
 def status(*arguments: str) -> Result:
@@ -36,11 +43,78 @@ def test_the_leader_and_the_brokers_in_sync_are_shown(postgres_database: str) ->
     asyncio.run(make(postgres_database))
     shown = status("--record", postgres_database)
     assert shown.exit_code == 0
-    assert [line.split() for line in shown.output.splitlines() if "sync" in line] == [
-        ["in", "sync", "h:1", "h:2"]
-    ]
+    assert [
+        line.split() for line in shown.output.splitlines() if "h:" in line and "sync" in line
+    ] == [["in", "sync", "h:1", "h:2"]]
     as_json = json.loads(status("--record", postgres_database, "--json").output)
-    assert as_json == {"leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"]}
+    assert as_json == {
+        "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "replicas": [],
+    }  # fmt: skip
+
+
+async def report(url: str, name: str, store: str, *places: LogPlace, silent: bool = False) -> None:
+    """Lets a broker report now, or a minute ago."""
+    record = PostgresRecord(url, cluster="default", group="g1")
+    await record.register(Identity(name, store), places)
+    await record.aclose()
+    if silent:
+        await be_silent(url, name)
+
+
+async def be_silent(url: str, name: str) -> None:
+    hand = await connect(url)
+    await hand.execute(A_MINUTE_AGO, name)
+    await hand.close()
+
+
+def test_brokers_are_shown_with_what_they_reported(postgres_database: str) -> None:
+    asyncio.run(make(postgres_database))
+    asyncio.run(report(postgres_database, "h:1", "x", LogPlace("forever", 3, 5_000)))
+    asyncio.run(report(postgres_database, "h:3", "z", LogPlace("forever", 2, 70), silent=True))
+    shown = status("--record", postgres_database).output.splitlines()
+    assert [line.split() for line in shown if line.startswith(" h:")] == [
+        ["h:1", "yes", "0", "s", "ago", "3", "5,000"],
+        ["h:2", "yes", "-", "-", "-"],
+        ["h:3", "no", "60", "s", "ago", "2", "70"],
+    ]
+    first, second = json.loads(status("--record", postgres_database, "--json").output)["replicas"]
+    assert (first["name"], first["in_sync"], first["epoch"], first["bytes"]) == (
+        "h:1", True, 3, 5_000,
+    )  # fmt: skip
+    assert second["reported_ms"] >= 60_000
+
+
+def remove(url: str, name: str) -> Result:
+    return CliRunner().invoke(_command_line(), ["cluster", "remove", name, "--record", url])
+
+
+def test_a_broker_that_will_not_come_back_is_removed(postgres_database: str) -> None:
+    asyncio.run(make(postgres_database))
+    asyncio.run(report(postgres_database, "h:1", "x"))
+    asyncio.run(report(postgres_database, "h:2", "y"))
+    for name, sentence in (
+        ("h:1", "leads the group"), ("h:2", "h:2 still runs"), ("h:9", "no broker h:9"),
+    ):  # fmt: skip
+        refused = remove(postgres_database, name)
+        assert isinstance(refused.exception, HeadraceError)
+        assert sentence in str(refused.exception)
+    asyncio.run(be_silent(postgres_database, "h:2"))
+    removed = remove(postgres_database, "h:2")
+    assert removed.output == "h:2 is no broker of the group any more; in sync: h:1\n"
+    assert "h:2" not in status("--record", postgres_database).output
+    assert "no broker h:2" in str(remove(postgres_database, "h:2").exception)
+
+
+def test_a_change_that_always_comes_too_late_ends(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(make(postgres_database))
+
+    async def refused(self: PostgresRecord, _proposal: object) -> None:
+        raise Refused(await self.read())
+
+    monkeypatch.setattr(PostgresRecord, "propose", refused)
+    assert "changes all the time" in str(remove(postgres_database, "h:2").exception)
 
 
 def test_a_group_that_is_not_there_is_named(postgres_database: str) -> None:
@@ -123,3 +197,38 @@ async def test_another_broker_leads_after_a_switchover(
     assert switched.output.startswith(f"{second.address} leads in epoch ")
     refused = await asyncio.to_thread(switchover, postgres_database, both, "--to", "h:1")
     assert isinstance(refused.exception, InvalidArgument)
+
+
+async def test_a_leader_does_not_count_a_broker_that_was_removed(
+    members: list[ReplicatedBroker], postgres_database: str
+) -> None:
+    first, second = members
+    async with asyncio.timeout(60):
+        while [one.in_sync for one in first.figures().replicas] != [True]:
+            await asyncio.sleep(0)
+        while len(json.loads((await shown(postgres_database)).output)["replicas"]) < 2:
+            await asyncio.sleep(0)
+        await second.aclose()
+        await be_silent(postgres_database, second.address)
+        removed = await asyncio.to_thread(remove, postgres_database, second.address)
+        assert removed.exit_code == 0, removed.exception
+        # As soon as its own silence is long enough, too.
+        term = first._term
+        assert term is not None
+        first._clock = term._clock = Later()
+        first._reports._due_ms = 0
+        while first.figures().replicas:
+            await asyncio.sleep(0)
+    async with AdminClient(first.address) as admin:
+        assert (await admin.describe()).broker == first.address
+
+
+class Later(SystemClock):
+    """A clock that is a minute ahead."""
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + 60_000
+
+
+async def shown(url: str) -> Result:
+    return await asyncio.to_thread(status, "--record", url, "--json")

@@ -105,7 +105,7 @@ async def test_a_connection_that_ends_while_it_is_asked_is_no_record(
         raise InternalClientError("cannot switch to state 12; another operation (2) is in progress")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "fetchrow", ended)
+        patch.setattr(Connection, "fetch", ended)
         with pytest.raises(RecordUnavailable, match="InternalClientError"):
             await record.read()
     assert (await record.read()).version == 1
