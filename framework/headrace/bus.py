@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -36,6 +37,7 @@ from headrace.errors import (
 from headrace.results import CommandResult, WatchedResult, decode_reply, encode_reply
 from headrace.serialization import CommandEnvelope, Serializer
 from headrace.settings import Settings
+from headrace.subjects.cipher import FieldCipher
 from headrace.transports.base import Outgoing, Place, Transport
 
 __all__ = [
@@ -119,6 +121,8 @@ class CommandBus:
         self._timeout_ms = settings.result_timeout_ms
         # A semaphore of asyncio wakes its waiters in order.
         self._room = asyncio.Semaphore(settings.bus_in_flight_max)
+        # By aggregate, while commands for it wait for keys.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._awaited: dict[tuple[str, str], AwaitedCommand] = {}
         self._by_correlation: dict[str, AwaitedCommand] = {}
         self._deadlines = Deadlines()
@@ -185,7 +189,7 @@ class CommandBus:
         if self._cipher is not None:
             try:
                 async with asyncio.timeout(self._timeout_ms / 1_000):
-                    await self._cipher.make_ahead((envelope.command,))
+                    await self._make_keys(self._cipher, envelope)
             except TimeoutError as error:
                 raise CommandTimeout(
                     f"the key of a personal field of command {envelope.command_id} did not come within"
@@ -193,6 +197,12 @@ class CommandBus:
                 ) from error
         async with self._room:
             await self._publish(envelope)
+
+    async def _make_keys(self, cipher: FieldCipher, envelope: CommandEnvelope) -> None:
+        """Makes the keys of a command; one that needs none does not overtake another one of its aggregate."""
+        turn = self._turns.setdefault(envelope.aggregate_id, asyncio.Lock())
+        async with turn:
+            await cipher.make_ahead((envelope.command,))
 
     async def execute(
         self,
@@ -266,7 +276,7 @@ class CommandBus:
         try:
             if self._cipher is not None:
                 async with asyncio.timeout_at(end):
-                    await self._cipher.make_ahead((envelope.command,))
+                    await self._make_keys(self._cipher, envelope)
             if self._room.locked():
                 async with asyncio.timeout_at(end):
                     await self._room.acquire()

@@ -216,6 +216,7 @@ class CommandProcessor:
                 await self.admit(message.body)
                 if self._note_offset(message):
                     await self._parking.load()
+                    await self._read_keys(message.body)
                 self.take(CommandDelivery(message=message, subscription=subscription))
             self._failures = 0
 
@@ -234,17 +235,19 @@ class CommandProcessor:
     async def admit(self, body: bytes) -> None:
         """Waits for room for one more delivery and takes it; waits for the keys of its message, too."""
         await self._room.acquire()
-        cipher = self._serializer.cipher
-        if cipher is None:
-            return
         try:
             # Those that came with the message may be outdated: the room is scarce where the database is away.
-            await self._backoff.persist(
-                lambda: cipher.find_ahead((body,)), what="read the keys of a command"
-            )
+            await self._read_keys(body)
         except BaseException:
             self._room.release()
             raise
+
+    async def _read_keys(self, body: bytes) -> None:
+        cipher = self._serializer.cipher
+        if cipher is not None:
+            await self._backoff.persist(
+                lambda: cipher.find_ahead((body,)), what="read the keys of a command"
+            )
 
     def take(self, delivery: CommandDelivery) -> None:
         """Takes a delivery in that has its room: hands it to its aggregate's worker."""

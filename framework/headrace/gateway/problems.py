@@ -16,12 +16,14 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.responses import Response
 
+from headrace.errors import SubjectKeysAway
+
 __all__ = ["DATABASE_AWAY", "MEDIA_TYPE", "TYPE_PREFIX", "Problem", "invalid", "named_errors"]
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:headrace:problem:"
-# What is raised while a database cannot be reached.
-DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeout, OSError)
+# What is raised while a database, or the place of the keys of personal fields, cannot be reached.
+DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeout, OSError, SubjectKeysAway)
 # Fields listed in one answer: a body of a mebibyte can have a hundred thousand wrong ones.
 _ERRORS_MAX: Final = 50
 # An unknown field's name comes from the body, too.

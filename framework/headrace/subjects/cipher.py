@@ -32,7 +32,7 @@ __all__ = ["SEALED", "FieldCipher"]
 SEALED: Final = "$personal"
 _SEALED_JSON: Final = b'"$personal"'
 # The subject of a sealed value within a message, as a text in JSON.
-_SUBJECT: Final = re.compile(rb'"\$personal":\["((?:[^"\\]|\\.)*)",')
+_SUBJECT: Final = re.compile(rb'"\$personal"\s*:\s*\[\s*"((?:[^"\\]|\\.)*)"\s*,')
 # Subjects whose text in JSON is their text here.
 _PLAIN: Final = frozenset((str, int, UUID))
 # Random: 2**32 values of one subject could share a key before two nonces of 96 bits may meet.
@@ -83,21 +83,24 @@ class FieldCipher:
         await self._kept.ahead([_checked(each) for each in subjects], make=True)
 
     async def find_ahead(self, bodies: Iterable[bytes]) -> None:
-        """Reads the keys that messages need, all at once, without holding up the event loop.
+        """Reads the keys that messages need, all at once, without holding up the event loop where that takes long.
 
         Args:
             bodies: messages that are decoded next; what is wrong with one is said where it is decoded.
 
         Raises:
-            SubjectKeysError: the keys cannot be read.
+            SubjectKeysAway: the keys cannot be read just now.
+            SubjectKeysError: a store that answers for many cannot read them.
         """
         if self._kept.asks_ahead:
-            await self._kept.ahead(_subjects_in(bodies), make=False)
+            await self._kept.ahead(filter(is_storable, _subjects_in(bodies)), make=False)
+        else:
+            self._kept.find_near(_subjects_in(bodies))
 
     def find_all(self, bodies: Iterable[bytes]) -> None:
         """Like `find_ahead`; blocks."""
         if self._kept.asks_ahead:
-            self._kept.find_all(_subjects_in(bodies))
+            self._kept.find_all(filter(is_storable, _subjects_in(bodies)))
 
     def close(self) -> None:
         """Closes what the key store has opened, if it has a `close`; it opens it again where needed."""
@@ -215,6 +218,4 @@ def _subjects_in(bodies: Iterable[bytes]) -> Iterator[str]:
     texts = (text for body in bodies if _SEALED_JSON in body for text in _SUBJECT.findall(body))
     for text in texts:
         with suppress(msgspec.MsgspecError, UnicodeError):
-            subject = _decode(b'"%b"' % text)
-            if is_storable(subject):
-                yield subject
+            yield _decode(b'"%b"' % text)

@@ -46,12 +46,13 @@ class FolderKeys:
         """Returns a subject's key; None: it has none, or it was destroyed.
 
         Raises:
-            SubjectKeysError: the file cannot be read, or the folder is not there.
+            SubjectKeysAway: the file cannot be read just now, or the folder is not there.
+            SubjectKeysError: the file is damaged.
         """
         held = self._read(self._path(subject))
         if held is None and not self._folder.is_dir():
             # Otherwise everyone would look forgotten.
-            raise SubjectKeysError(f"the folder of keys {self._folder} is not there; bring it back")
+            raise SubjectKeysAway(f"the folder of keys {self._folder} is not there; bring it back")
         return None if held is None else self._key(held)
 
     def make(self, subject: str) -> bytes | None:

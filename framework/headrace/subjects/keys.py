@@ -295,6 +295,20 @@ class KeptKeys:
         for first in range(0, len(wanted), ASKED_MAX):
             self._ask(wanted[first : first + ASKED_MAX], make=False)
 
+    def find_near(self, subjects: Iterable[str]) -> None:
+        """Asks a store that answers at once for keys, one by one; `find` has them for a while then.
+
+        Raises:
+            SubjectKeysAway: the store cannot be asked just now; any other error is left to `find`.
+        """
+        for each in dict.fromkeys(subjects):
+            try:
+                self.find(each)
+            except SubjectKeysAway:
+                raise
+            except Exception:  # noqa: BLE001, S112 - raised again where this key is needed
+                continue
+
     async def ahead(self, subjects: Iterable[str], *, make: bool) -> None:
         """Like `find_all`, or makes keys, without holding up the event loop.
 

@@ -24,6 +24,7 @@ from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace._runtime.turns import Turns
 from headrace._runtime.work import Durations
+from headrace.errors import SubjectKeysAway
 from headrace.settings import Settings
 from headrace.subscriptions.status import ReaderState, ReaderStatus
 from headrace.transports.base import Incoming, OffsetLoader, QueueId, Subscription, Transport
@@ -326,13 +327,16 @@ class Reader:
         """Returns a `final` for `attempt` that stops after `error_retries_max` retries.
 
         Args:
-            passes: says which errors do not count, because they pass; None: every error counts.
+            passes: says which errors do not count, because they pass; None: every error counts, but for
+                `SubjectKeysAway`: what needs keys waits for them.
         """
         faults = 0
 
         def final(error: Exception) -> bool:
             nonlocal faults
-            faults += passes is None or not passes(error)
+            faults += not isinstance(error, SubjectKeysAway) and (
+                passes is None or not passes(error)
+            )
             return faults > self._settings.error_retries_max
 
         return final

@@ -170,5 +170,44 @@ async def test_readers_pass_over_messages_whose_persons_are_none(
         await running.bus.execute(good, wait_for=HANDLED, timeout_ms=5_000)
         row = await running.read(names).get("good")
         assert (row and row.name) == "Ann"
-        letters = await running.letters.read()
+        # It is written while others go on.
+        while not (letters := await running.letters.read()):
+            pass
         assert [each.aggregate_id for each in letters] == ["bad-1"]
+
+
+async def test_a_command_without_personal_fields_overtakes_none_of_its_aggregate(app: App) -> None:
+    keys, order = Slow(), []
+    app.keep_keys(keys)
+
+    class Note(Command):
+        greeting_id: AggregateId
+        text: str
+
+    @app.handles
+    async def note(command: Note, context: CommandContext) -> None:
+        order.append(command.text)
+        context.set_result([*order])
+
+    class GreetFirst(Greet):
+        pass
+
+    @app.handles
+    async def greet_first(command: GreetFirst, context: CommandContext) -> None:
+        order.append(command.name)
+
+    async with app.run_local() as running:
+        sent = [
+            asyncio.create_task(running.bus.execute(each))
+            for each in (
+                GreetFirst(greeting_id="g", who="c-1", name="first"),
+                Note(greeting_id="g", text="second"),
+                GreetFirst(greeting_id="g", who="c-2", name="third"),
+                Note(greeting_id="g", text="fourth"),
+            )
+        ]
+        other = await running.bus.execute(Note(greeting_id="h", text="other"))
+        keys.go_on.set()
+        await asyncio.gather(*sent)
+    assert other.value == ["other"]
+    assert order == ["other", "first", "second", "third", "fourth"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.domain.message import MessageContext
-from headrace.errors import DefinitionError
+from headrace.errors import DefinitionError, SubjectKeysAway
 from headrace.events.message_runner import MessageRunner, message_type_of
 from headrace.settings import Settings
 from headrace.transports.base import Outgoing
@@ -118,6 +118,21 @@ async def test_a_message_that_does_not_decode_becomes_a_dead_letter(handling):
     await handling.until("second two")
     (letter,) = await handling.dead()
     assert letter.headers["error"] == "SerializationError"
+
+
+async def test_a_message_whose_keys_are_away_waits_and_is_no_dead_letter(handling, monkeypatch):
+    decode, away = handling.serializer.decode_message, [SubjectKeysAway("away")] * 20
+
+    def decode_later(body):
+        if away:
+            raise away.pop()
+        return decode(body)
+
+    monkeypatch.setattr(handling.serializer, "decode_message", decode_later)
+    await handling.publish("one")
+    await handling.until("second one")
+    assert away == []
+    assert await handling.dead() == []
 
 
 async def test_other_aggregates_go_on_while_one_waits(handling):

@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import validate
 from sqlalchemy.exc import OperationalError
 
-from headrace.errors import SchemaOutOfDate
+from headrace.errors import SchemaOutOfDate, SubjectKeysAway
 from headrace.gateway.gateway import Gateway
 from headrace.gateway.settings import GatewaySettings
 from headrace.subscriptions.status import ReaderState
@@ -140,7 +140,10 @@ async def test_a_defect_is_500_without_its_story(http: Any, bank: Any, failing_b
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), OperationalError("x", None, Exception("gone"))])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("gone"), OperationalError("x", None, Exception("gone")), SubjectKeysAway("gone")],
+)
 async def test_a_database_that_is_away_is_503(http: Any, bank: Any, error: Exception) -> None:
     class Away:
         def __getattr__(self, _name: str) -> Any:

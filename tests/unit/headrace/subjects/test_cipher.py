@@ -115,3 +115,23 @@ def test_a_subject_that_is_no_text_does_not_open(keys: type[MemoryKeys], whose: 
 def test_a_message_that_looks_sealed_is_refused():
     with pytest.raises(SerializationError, match="reserved"):
         FieldCipher(MemoryKeys()).seal_json("Noted", {}, b'{"data":{"$personal":[]}}')
+
+
+@pytest.mark.parametrize("keys", [MemoryKeys, Far])
+async def test_keys_are_read_ahead_however_a_message_is_written(
+    keys: type[MemoryKeys], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise AssertionError("it is not asked any more")
+
+    store = keys()
+    data = sealed(FieldCipher(store))
+    bodies = [msgspec.json.encode(data), msgspec.json.format(msgspec.json.encode(data), indent=2)]
+    for body in bodies:
+        cipher = FieldCipher(store)
+        await cipher.find_ahead([body])
+        with monkeypatch.context() as patched:
+            for method in ("find", "find_many"):
+                patched.setattr(store, method, fail, raising=False)
+            found = cipher.unseal("Registered", msgspec.json.decode(body))
+        assert found == {"customer_id": "c-1", "email": "ann@example.org", "plan": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.subjects.folder import FolderKeys
 from headrace.testing.conformance.subject_keys import SubjectKeysConformance
 
@@ -59,5 +59,5 @@ def test_a_folder_that_takes_no_files_says_so(tmp_path: Path):
 
 
 def test_a_folder_that_is_away_does_not_look_like_forgotten_persons(tmp_path: Path):
-    with pytest.raises(SubjectKeysError, match="is not there; bring it back"):
+    with pytest.raises(SubjectKeysAway, match="is not there; bring it back"):
         FolderKeys(tmp_path / "keys").find("c-1")

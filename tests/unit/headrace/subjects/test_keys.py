@@ -252,3 +252,25 @@ async def test_callers_that_give_up_take_one_thread_in_all():
         go_on.set()
     await kept.ahead(["c-5"], make=True)
     assert asked[1:] == [{f"c-{number}" for number in range(1, 6)}]
+
+
+def test_a_store_that_answers_at_once_is_asked_before_messages_are_decoded():
+    class Near(MemoryKeys):
+        def find(self, subject: str) -> bytes | None:
+            if subject == "away":
+                raise OSError("stale handle")
+            if subject == "damaged":
+                raise SubjectKeysError("its file is damaged")
+            return super().find(subject)
+
+    near = Near()
+    key = near.make("c-1")
+    kept = KeptKeys(near)
+    # What is wrong with one is said where it is needed.
+    kept.find_near(["damaged", "c-1", "c-1"])
+    near.forget("c-1")
+    assert kept.find("c-1") == key
+    with pytest.raises(SubjectKeysAway):
+        kept.find_near(["c-2", "away"])
+    with pytest.raises(SubjectKeysError, match="damaged"):
+        kept.find("damaged")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.errors import SubjectKeysAway
 from headrace.settings import Settings
 from headrace.subscriptions.reader import BatchReaction, KeyReaction, Reader
 from headrace.subscriptions.status import ReaderState
@@ -176,6 +177,18 @@ async def test_faults_are_counted_and_outages_are_not() -> None:
             action, "act", final=reader.faults(lambda error: isinstance(error, OSError))
         )
     assert attempts == 0
+
+
+async def test_keys_of_personal_fields_that_are_away_are_no_fault() -> None:
+    reader = Scripted().reader()
+    errors: list[Exception] = [*[SubjectKeysAway("away")] * 20, KeyError("a"), KeyError("b")]
+
+    async def action() -> None:
+        if errors:
+            raise errors.pop(0)
+
+    await reader.attempt(action, "act", final=reader.faults())
+    assert errors == []
 
 
 async def test_attempts_at_the_same_time_are_logged_ever_more_rarely() -> None:
