@@ -1,7 +1,7 @@
 """
 What a group of brokers costs and how fast it fails over, and one broker alone, in turns.
 
-    python -m benchmarks.group --runs 3 --seconds 5 --failovers 50
+    python -m benchmarks.group --runs 3 --seconds 5 --failovers 50 --catch-up 1024
 
 Each broker is a process with a folder of its own; all share this machine's cores and disk. One line of JSON for each
 figure, the median of the runs with the least and the most. Every failover is checked: what was acknowledged is there once.
@@ -18,12 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.event_store import embedded_postgres
 from headrace_mq import AdminClient, Message, Producer, PullConsumer, QueueRef
+from headrace_mq.cluster.record import RecordUnavailable
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.settings import ProducerSettings
 
@@ -89,8 +90,10 @@ async def until_in_sync(record: str, group: str, count: int) -> None:
     keeper = PostgresRecord(record, cluster="default", group=group)
     try:
         while True:
-            if len((await keeper.read()).in_sync) >= count:
-                return
+            # The first broker makes it soon after it is ready.
+            with suppress(RecordUnavailable):
+                if len((await keeper.read()).in_sync) >= count:
+                    return
             await asyncio.sleep(0.05)
     finally:
         await keeper.aclose()
@@ -175,6 +178,45 @@ async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
         say(figure, values, 2 if "ratio" in figure else 0)
 
 
+async def catch_up(folder: Path, record: str, runs: int, mib: int) -> None:
+    """Measures how fast an empty broker copies a leader's log, and how fast this disk takes such writes."""
+    found: dict[str, list[float]] = {"catch-up, MiB/s": [], "the disk alone, MiB/s": []}
+    for run in range(runs):
+        group = f"catchup{run}"
+        async with brokers(folder / group, 1, record, group) as members:
+            async with Producer(members[0].address, settings=PATIENT) as producer:
+                await producer.create_topic(TOPIC, QUEUES)
+                batch = [Message(topic=TOPIC, body=os.urandom(1_000)) for _ in range(1_000)]
+                for _ in range(mib // 8):
+                    await asyncio.gather(*(producer.send_many(batch) for _ in range(8)))
+            late = Member(folder / group / "late", record, group)
+            held = mib // 8 * 8 * 1e6 / (1 << 20)
+            try:
+                await late.start()
+                begun = time.perf_counter()
+                await until_in_sync(record, group, 2)
+                found["catch-up, MiB/s"].append(held / (time.perf_counter() - begun))
+            finally:
+                await late.end()
+        found["the disk alone, MiB/s"].append(written_mib_per_s(folder / "plain", mib))
+    for figure, values in found.items():
+        say(figure, values)
+
+
+def written_mib_per_s(path: Path, mib: int) -> float:
+    """Writes a file as a replica does, a megabyte and a flush at a time; returns MiB/s."""
+    part = os.urandom(1 << 20)
+    with path.open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, mib << 20)
+        begun = time.perf_counter()
+        for _ in range(mib):
+            file.write(part)
+            os.fdatasync(file.fileno())
+        seconds = time.perf_counter() - begun
+    path.unlink()
+    return mib / seconds
+
+
 async def failovers(folder: Path, record: str, count: int) -> None:
     """Ends the leader again and again, by kill -9 and in order in turns, and checks what was acknowledged."""
     acknowledged: list[bytes] = []
@@ -249,10 +291,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--failovers", type=int, default=20)
+    parser.add_argument("--catch-up", type=int, default=0, metavar="MIB")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, embedded_postgres() as record:
         folder = Path(name)
-        asyncio.run(costs(folder, record, asked.runs, asked.seconds))
+        if asked.seconds:
+            asyncio.run(costs(folder, record, asked.runs, asked.seconds))
+        if asked.catch_up:
+            asyncio.run(catch_up(folder, record, asked.runs, asked.catch_up))
         if asked.failovers:
             asyncio.run(failovers(folder, record, asked.failovers))
 

@@ -39,7 +39,7 @@ from headrace_mq.store.replication.restart import FirstSegment, restart_log
 
 __all__ = ["Replica"]
 
-# A disk that needs longer for a flush of a megabyte has failed, or as good as.
+# A disk that needs longer for a flush of some megabytes has failed, or as good as.
 _SYNC_MS_MAX = 30_000
 
 _log = get_logger(__name__)
