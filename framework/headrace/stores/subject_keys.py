@@ -50,6 +50,7 @@ from headrace.subjects.keys import (
     KeyWrap,
     Subject,
     SubjectKeys,
+    claims_away,
     is_storable,
 )
 
@@ -391,7 +392,8 @@ def _of_wrap(subject: str, verb: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _kind(error)(f"the key of {subject!r} cannot be {verb}: {error!r}") from error
+        kind = SubjectKeysAway if claims_away(error) else _kind(error)
+        raise kind(f"the key of {subject!r} cannot be {verb}: {error!r}") from error
 
 
 def _kind(cause: Exception) -> type[SubjectKeysError]:

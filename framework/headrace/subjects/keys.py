@@ -33,6 +33,7 @@ __all__ = [
     "NewSubjects",
     "Subject",
     "SubjectKeys",
+    "claims_away",
     "is_storable",
     "no_new_keys",
 ]
@@ -48,6 +49,8 @@ KEPT_S: Final = 10.0
 KEPT_MAX: Final = 10_000
 # Keys in one request to a store: its answer has some 50 KB.
 ASKED_MAX: Final = 500
+# Causes of an error that are looked at: clients of services wrap an error a few times.
+_CAUSES_MAX: Final = 8
 
 
 class NewSubjects(SubjectKeysError):
@@ -67,6 +70,21 @@ class NewSubjects(SubjectKeysError):
 
 class LostKey(SubjectKeysError):
     """A key store knows of no key, and of no forgetting."""
+
+
+def claims_away(error: Exception) -> bool:
+    """Whether an error of a key store, or of a service for keys, comes of a connection or a file.
+
+    Clients of services have errors of their own, which an `OSError` has caused.
+    """
+    if isinstance(error, SubjectKeysError):
+        return isinstance(error, SubjectKeysAway) or isinstance(error.__cause__, OSError)
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if isinstance(cause, OSError):
+            return True
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return False
 
 
 def is_storable(subject: str) -> bool:
@@ -386,8 +404,9 @@ def _outages() -> Iterator[None]:
     """Gives outages of every key store one name, which those who wait for them know."""
     try:
         yield
-    except (SubjectKeysError, OSError) as error:
-        cause = error.__cause__ if isinstance(error, SubjectKeysError) else error
-        if isinstance(error, SubjectKeysAway) or not isinstance(cause, OSError):
+    except SubjectKeysAway:
+        raise
+    except Exception as error:
+        if not claims_away(error):
             raise
         raise SubjectKeysAway(f"{error}") from error

@@ -67,14 +67,18 @@ class Turned:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.away = False
+        self.refuses = False
 
     def wrap(self, subject: str, key: bytes) -> bytes:
         self.asked.append(f"wrap {subject}")
         return b"turned" + key[::-1]
 
     def unwrap(self, subject: str, wrapped: bytes) -> bytes:
+        if self.refuses:
+            raise RuntimeError("not yours")
         if self.away:
-            raise ConnectionError("the service for keys is away")
+            # As clients of services do, with an error of their own.
+            raise RuntimeError("the service for keys is away") from ConnectionError("refused")
         self.asked.append(f"unwrap {subject}")
         return wrapped.removeprefix(b"turned")[::-1]
 
@@ -121,6 +125,10 @@ def test_a_wrapped_key_is_stored_wrapped_and_found_unwrapped(
     with pytest.raises(SubjectKeysError, match=r"'c-1' cannot be unwrapped: .*away") as raised:
         wrapping.find("c-1")
     assert is_outage(raised.value)
+    wrap.refuses = True
+    with pytest.raises(SubjectKeysError, match="not yours") as raised:
+        wrapping.find("c-1")
+    assert not is_outage(raised.value)
     assert wrapping.forget("c-1")
     assert keys.find("c-1") is None
     wrapping.close()

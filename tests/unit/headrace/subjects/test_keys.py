@@ -145,7 +145,10 @@ def test_an_outage_of_any_store_has_one_name(many: bool, monkeypatch: pytest.Mon
     caused = SubjectKeysError("no answer")
     caused.__cause__ = TimeoutError()
     kept = KeptKeys(keys)
-    for error in (ConnectionResetError("gone"), caused, SubjectKeysAway("away")):
+    wrapped = RuntimeError("gone, says a client")
+    wrapped.__context__ = RuntimeError("pool")
+    wrapped.__context__.__cause__ = ConnectionResetError()
+    for error in (ConnectionResetError("gone"), caused, SubjectKeysAway("away"), wrapped):
         raised[:] = [error]
         for ask in (kept.find, kept.make):
             with pytest.raises(SubjectKeysAway, match=r"gone|no answer|away"):
