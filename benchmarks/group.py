@@ -18,14 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.event_store import embedded_postgres
 from headrace_mq import AdminClient, Message, Producer, PullConsumer, QueueRef
 from headrace_mq.cluster.record import RecordUnavailable
-from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.settings import ProducerSettings
 
 TOPIC, QUEUES = "orders", 4
@@ -87,7 +87,7 @@ async def brokers(folder: Path, count: int, record: str, group: str) -> AsyncIte
 
 async def until_in_sync(record: str, group: str, count: int) -> None:
     """Returns when the set has so many members."""
-    keeper = PostgresRecord(record, cluster="default", group=group)
+    keeper = keeper_of(record, cluster="default", group=group)
     try:
         while True:
             # The first broker makes it soon after it is ready.
@@ -292,8 +292,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--failovers", type=int, default=20)
     parser.add_argument("--catch-up", type=int, default=0, metavar="MIB")
+    parser.add_argument("--record", default="", help="etcd://…, or a PostgreSQL of its own")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, embedded_postgres() as record:
+    own = nullcontext(asked.record) if asked.record else embedded_postgres()
+    with tempfile.TemporaryDirectory() as name, own as record:
         folder = Path(name)
         if asked.seconds:
             asyncio.run(costs(folder, record, asked.runs, asked.seconds))

@@ -12,7 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from headrace.stores.database.schema import upgrade
+from tests.etcd_server import EtcdMissing, EtcdServer, etcd_program
 from tests.spark_classes import QUICK_JAVA, SparkClasses
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
@@ -100,7 +101,7 @@ LONGEST = (
 
 # What `--quick` leaves out, by what a test uses: databases on a disk, Spark, the commands of the
 # command line, which start processes, and what is marked `slow`.
-SLOW_FIXTURES = {"database_url", "postgres_url", "store_url"}
+SLOW_FIXTURES = {"database_url", "etcd", "postgres_url", "shared_etcd", "store_url"}
 SLOW_FOLDERS = {"cli", "spark"}
 
 
@@ -167,9 +168,9 @@ def _logs_as_they_were() -> Iterator[None]:
         structlog.reset_defaults()
 
 
-@pytest.fixture
-def free_port() -> Iterator[Callable[[], int]]:
-    """Finds ports of 127.0.0.1 that stay free for this test until its end.
+@contextmanager
+def free_ports() -> Iterator[Callable[[], int]]:
+    """Finds ports of 127.0.0.1 that stay free until the end of the block.
 
     One that a server gave back may be given at once to a test in another process, which the server
     meets when it starts again.
@@ -184,6 +185,50 @@ def free_port() -> Iterator[Callable[[], int]]:
             return int(holder.getsockname()[1])
 
         yield find
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Finds ports that stay free for this test until its end."""
+    with free_ports() as find:
+        yield find
+
+
+@pytest.fixture
+def etcd(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[EtcdServer]:
+    """An empty etcd of this test alone, which it may kill."""
+    with etcd_server(tmp_path / "etcd", free_port) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_etcd() -> Iterator[EtcdServer]:
+    """An etcd that lives as long as the session."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-etcd-"))
+    with free_ports() as find, etcd_server(folder, find) as server:
+        yield server
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def etcd_server(folder: Path, find: Callable[[], int]) -> Iterator[EtcdServer]:
+    try:
+        program = etcd_program()
+    except EtcdMissing as missing:
+        pytest.skip(str(missing))
+    server = EtcdServer(program, folder, find(), find())
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def etcd_url(shared_etcd: EtcdServer) -> str:
+    """The URL of an etcd without a key."""
+    shared_etcd.empty()
+    return shared_etcd.url
 
 
 @pytest.fixture(scope="session")

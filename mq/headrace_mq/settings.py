@@ -44,6 +44,9 @@ MIB = 1 << 20
 GIB = 1 << 30
 HOUR_MS = 3_600_000
 
+RECORD_SCHEMES = ("postgresql://", "postgresql+asyncpg://", "etcd://", "etcds://")
+RECORD_SENTENCE = "the record of a group is in PostgreSQL or etcd: postgresql://USER@HOST/DATABASE, or etcd://HOST:2379,HOST:2379"
+
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the broker keeps messages on disk."""
@@ -167,8 +170,8 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker belongs to a group of brokers, one of which leads and the others are its replicas."""
 
-    # postgresql://USER@HOST/DATABASE: keeps the group's record, one row; a broker makes the table. Its server must not
-    # lose commits.
+    # postgresql://USER@HOST/DATABASE or etcd://HOST:PORT,HOST:PORT: keeps the group's record, one row or key, which a broker
+    # makes. Its server must not lose commits.
     record: str
     # The name of the cluster; several may share a database.
     cluster: str = "default"
@@ -193,8 +196,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             "group.user and group.password_file belong together",
         )
         require(
-            self.record.startswith(("postgresql://", "postgresql+asyncpg://")),
-            "the record of a group is in PostgreSQL: postgresql://USER@HOST/DATABASE",
+            self.record.startswith(RECORD_SCHEMES),
+            RECORD_SENTENCE,
         )
         require(bool(self.cluster and self.name), "cluster and name must not be empty")
         require(self.min_in_sync >= 1, "min_in_sync must be at least 1")

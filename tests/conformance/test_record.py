@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from headrace_mq.cluster.record import RecordKeeper
+from headrace_mq.cluster.records.etcd import EtcdRecord
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.testing.conformance.record import RecordConformance
@@ -31,3 +32,9 @@ class TestPostgresRecord(RecordConformance):
         yield make
         for record in made:
             await record.aclose()
+
+
+class TestEtcdRecord(RecordConformance):
+    @pytest.fixture
+    def keeper(self, etcd_url: str) -> Callable[[], RecordKeeper]:
+        return lambda: EtcdRecord(etcd_url, cluster="c", group="g1", timeout_ms=20_000)

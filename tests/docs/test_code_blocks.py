@@ -44,6 +44,7 @@ RUN_ELSEWHERE = {
 PYTHON = Path(os.environ.get("HEADRACE_DOCS_PYTHON", sys.executable))
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
 SERVERS = ("headrace broker --", "headrace run ")
+ETCD = "etcd://127.0.0.1:2379"
 READY_SECONDS_MAX = 30
 COMMAND_SECONDS_MAX = 400
 
@@ -58,10 +59,16 @@ class Scratch:
     """A folder in which a document's blocks run as a reader would run them."""
 
     def __init__(
-        self, folder: Path, root: Path, free_port: Callable[[], int], database: str = ""
+        self,
+        folder: Path,
+        root: Path,
+        free_port: Callable[[], int],
+        database: str = "",
+        etcd: str = "",
     ) -> None:
         self.folder = folder
         self._database = database
+        self._etcd = etcd
         self._servers: list[subprocess.Popen[str]] = []
         for name in ("samples", "seeds"):
             (folder / name).symlink_to(root / name)
@@ -119,6 +126,7 @@ class Scratch:
             text.replace("9876", self._port)
             .replace("127.0.0.1:8080", f"127.0.0.1:{self._http_port}")
             .replace('"$DATABASE_URL"', self._database)
+            .replace(ETCD, self._etcd)
         )
 
     def _serve(self, command: str, where: str) -> None:
@@ -152,9 +160,9 @@ class Scratch:
 
 @contextmanager
 def scratch(
-    folder: Path, root: Path, free_port: Callable[[], int], database: str = ""
+    folder: Path, root: Path, free_port: Callable[[], int], database: str = "", etcd: str = ""
 ) -> Iterator[Scratch]:
-    place = Scratch(folder, root, free_port, database)
+    place = Scratch(folder, root, free_port, database, etcd)
     try:
         yield place
     finally:
@@ -171,7 +179,8 @@ def test_the_blocks_of_a_document_run(
 ) -> None:
     asks = "$DATABASE_URL" in document.text
     database = request.getfixturevalue("postgres_database") if asks else ""
-    with scratch(tmp_path, root, free_port, database) as place:
+    etcd = request.getfixturevalue("etcd_url") if ETCD in document.text else ""
+    with scratch(tmp_path, root, free_port, database, etcd) as place:
         for block in document.blocks:
             place.play(block)
 

@@ -8,7 +8,7 @@ A broker of a group: a replica until it is elected, then a `Broker`, until anoth
 A change of roles closes the store and opens it again, so the start, the most tested code, decides what the files mean.
 The socket that it listens on stays open meanwhile: to others a connection that is refused means that this process is gone.
 
-Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in PostgreSQL.
+Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in PostgreSQL or etcd.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from headrace_mq.cluster.record import (
     RecordUnavailable,
     Refused,
 )
-from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EpochFile
@@ -76,7 +76,7 @@ class ReplicatedBroker:
 
     Args:
         settings: with those of its group.
-        record: keeps the group's record; None: in the database that the settings name.
+        record: keeps the group's record; None: where the settings say.
         clock: the time.
 
     Attributes:
@@ -95,7 +95,7 @@ class ReplicatedBroker:
         self._settings = settings
         self._group: GroupSettings = settings.group
         self._clock = clock or SystemClock()
-        self._keeper = record or PostgresRecord(
+        self._keeper = record or keeper_of(
             self._group.record, cluster=self._group.cluster, group=self._group.name
         )
         self._directory = settings.store.directory

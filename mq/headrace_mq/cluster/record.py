@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from headrace_mq.errors import MessageQueueError
 
 __all__ = [
+    "RECORD_TIMEOUT_MS",
     "GroupRecord",
     "Identity",
     "LogPlace",
@@ -22,8 +23,12 @@ __all__ = [
     "RecordUnavailable",
     "Refused",
     "Registration",
+    "silence_of",
     "went_back",
 ]
+
+# A change of one row or key takes a millisecond; a leader's lease of three seconds holds two such waits.
+RECORD_TIMEOUT_MS = 1_000
 
 
 class Identity(NamedTuple):
@@ -144,6 +149,14 @@ class RecordKeeper(Protocol):
     async def aclose(self) -> None:
         """Gives its connections back."""
         ...
+
+
+def silence_of(group: str, error: Exception) -> str:
+    """Says that a keeper does not answer, why, and what follows."""
+    return (
+        f"the record of the group {group!r} does not answer ({type(error).__name__}: {error}); start or repair"
+        " its database: the leader goes on meanwhile, and no other is elected"
+    )
 
 
 def went_back(seen: GroupRecord, found: GroupRecord) -> bool:

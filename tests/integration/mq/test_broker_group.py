@@ -1,4 +1,4 @@
-"""Real brokers of one group, with their record in PostgreSQL: they lose their leader again and again."""
+"""Real brokers of one group, with their record in PostgreSQL or etcd: they lose their leader again and again."""
 
 import asyncio
 import signal
@@ -29,10 +29,15 @@ def trio(folder: Path, free_port: Callable[[], int], record: str, *options: str)
 
 
 @pytest.fixture
-async def group(
-    tmp_path: Path, free_port: Callable[[], int], postgres_database: str
-) -> AsyncIterator[Group]:
-    made = trio(tmp_path, free_port, postgres_database)
+def record(request: pytest.FixtureRequest) -> str:
+    """Where the record of the group is; in PostgreSQL if a test asks for nothing else."""
+    url: str = request.getfixturevalue(getattr(request, "param", "postgres_database"))
+    return url
+
+
+@pytest.fixture
+async def group(tmp_path: Path, free_port: Callable[[], int], record: str) -> AsyncIterator[Group]:
+    made = trio(tmp_path, free_port, record)
     async with AsyncExitStack() as stack:
         for member in made.members:
             stack.push_async_callback(member.end)
@@ -58,6 +63,7 @@ async def senders(group: Group) -> AsyncIterator[Senders]:
     await made.end(group)
 
 
+@pytest.mark.parametrize("record", ["postgres_database", "etcd_url"], indirect=True)
 async def test_acknowledged_messages_survive_the_kill_of_every_leader(
     group: Group, senders: Senders
 ) -> None:

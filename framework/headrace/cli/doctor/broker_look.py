@@ -97,12 +97,12 @@ async def look_at_cluster(
         min_in_sync: fewer brokers in sync acknowledge nothing.
     """
     from headrace_mq._net.address import place_name
-    from headrace_mq.cluster.records.postgres import PostgresRecord
+    from headrace_mq.cluster.records.keeper import keeper_of
     from headrace_mq.errors import MessageQueueError
 
     named = frozenset(map(place_name, address.places))
     try:
-        keeper = PostgresRecord(url, cluster=cluster, group=group)
+        keeper = keeper_of(url, cluster=cluster, group=group)
         try:
             record = await keeper.read()
         finally:

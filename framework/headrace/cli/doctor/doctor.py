@@ -41,7 +41,7 @@ MaybeRecord = Annotated[
     typer.Option(
         "--record",
         envvar="HEADRACE_RECORD",
-        help="The database with the record of a group of brokers, postgresql://….",
+        help="Where the record of a group of brokers is: postgresql://… or etcd://….",
     ),
 ]
 ClockMax = Annotated[

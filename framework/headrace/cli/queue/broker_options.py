@@ -101,7 +101,7 @@ OPTIONS: Final = (
     OptionRow("--archive-backlog", "archive.backlog_bytes_max",
         "Refuse new messages while more than this waits for the archive."),
     OptionRow("--record", "group.record",
-        "Belong to a group of brokers, whose record is in this database, postgresql://…; the others are replicas.",
+        "Belong to a group of brokers, whose record is here: postgresql://… or etcd://…; the others are replicas.",
         "HEADRACE_RECORD"),
     OptionRow("--group", "group.name", "The name of the group.", "HEADRACE_GROUP"),
     OptionRow("--advertise", "group.advertise",

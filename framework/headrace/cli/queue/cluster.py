@@ -14,7 +14,6 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
-    from headrace_mq.cluster.records.postgres import PostgresRecord
 
 __all__ = ["Cluster", "Group", "commands"]
 
@@ -27,7 +26,7 @@ _TRIES_MAX = 5
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
 Record = Annotated[
-    str, typer.Option("--record", envvar="HEADRACE_RECORD", help="The database with the record, postgresql://….")
+    str, typer.Option("--record", envvar="HEADRACE_RECORD", help="Where the record is: postgresql://… or etcd://….")
 ]  # fmt: skip
 Cluster = Annotated[str, typer.Option("--cluster", help="The name of the cluster.")]
 Group = Annotated[str, typer.Option("--group", envvar="HEADRACE_GROUP", help="The name of the group.")]  # fmt: skip
@@ -147,12 +146,12 @@ async def _all_of(keeper: "RecordKeeper") -> "tuple[GroupRecord, list[Registrati
 
 
 @asynccontextmanager
-async def _kept(url: str, cluster: str, group: str) -> "AsyncIterator[PostgresRecord]":
+async def _kept(url: str, cluster: str, group: str) -> "AsyncIterator[RecordKeeper]":
     """Yields the record of a group, with one connection; a failure of it is an error of the command line."""
-    from headrace_mq.cluster.records.postgres import PostgresRecord
+    from headrace_mq.cluster.records.keeper import keeper_of
     from headrace_mq.errors import MessageQueueError
 
-    keeper = PostgresRecord(url, cluster=cluster, group=group)
+    keeper = keeper_of(url, cluster=cluster, group=group)
     try:
         yield keeper
     except MessageQueueError as error:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from headrace_mq.cluster.record import (
+    RECORD_TIMEOUT_MS,
     GroupRecord,
     Identity,
     LogPlace,
@@ -22,16 +23,15 @@ from headrace_mq.cluster.record import (
     RecordUnavailable,
     Refused,
     Registration,
+    silence_of,
 )
 from headrace_mq.errors import MessageQueueError
 
 if TYPE_CHECKING:  # loaded only by brokers of a group
     import asyncpg
 
-__all__ = ["RECORD_TIMEOUT_MS", "PostgresRecord"]
+__all__ = ["PostgresRecord"]
 
-# A statement of one row takes a millisecond; a leader's lease of three seconds holds two such waits.
-RECORD_TIMEOUT_MS = 1_000
 # After this time a connection that does not close is cut off: its server does not answer.
 _CLOSE_MS = 1_000
 
@@ -152,11 +152,7 @@ class PostgresRecord:
                 held, self._connection = self._connection, None
                 if held is not None:
                     held.terminate()
-                raise failure(
-                    f"the record of the group {self._key[1]!r} does not answer"
-                    f" ({type(error).__name__}: {error}); start or repair its database: the leader goes"
-                    " on meanwhile, and no other is elected"
-                ) from error
+                raise failure(silence_of(self._key[1], error)) from error
 
     async def _connect(self, asyncpg: Any) -> Any:
         return await asyncpg.connect(

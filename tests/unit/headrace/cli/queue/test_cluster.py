@@ -17,8 +17,9 @@ from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Refused
+from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.cluster.records.postgres import PostgresRecord
-from headrace_mq.errors import InvalidArgument
+from headrace_mq.errors import InvalidArgument, MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
 # Times that the record is asked before another broker leads.
@@ -34,19 +35,23 @@ def status(*arguments: str) -> Result:
 
 
 async def make(url: str) -> None:
-    record = PostgresRecord(url, cluster="default", group="g1")
+    record = keeper_of(url, cluster="default", group="g1")
     await record.create(Identity("h:1", "x"), [Identity("h:1", "x"), Identity("h:2", "y")])
     await record.aclose()
 
 
-def test_the_leader_and_the_brokers_in_sync_are_shown(postgres_database: str) -> None:
-    asyncio.run(make(postgres_database))
-    shown = status("--record", postgres_database)
+@pytest.mark.parametrize("kept_in", ["postgres_database", "etcd_url"])
+def test_the_leader_and_the_brokers_in_sync_are_shown(
+    request: pytest.FixtureRequest, kept_in: str
+) -> None:
+    url = request.getfixturevalue(kept_in)
+    asyncio.run(make(url))
+    shown = status("--record", url)
     assert shown.exit_code == 0
     assert [
         line.split() for line in shown.output.splitlines() if "h:" in line and "sync" in line
     ] == [["in", "sync", "h:1", "h:2"]]
-    as_json = json.loads(status("--record", postgres_database, "--json").output)
+    as_json = json.loads(status("--record", url, "--json").output)
     assert as_json == {
         "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "replicas": [],
     }  # fmt: skip
@@ -115,6 +120,15 @@ def test_a_change_that_always_comes_too_late_ends(
 
     monkeypatch.setattr(PostgresRecord, "propose", refused)
     assert "changes all the time" in str(remove(postgres_database, "h:2").exception)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"), [("redis://h:1", "PostgreSQL or etcd"), ("etcd://h", "'h' is no HOST:PORT")]
+)
+def test_a_record_that_no_keeper_has_says_what_to_write(url: str, told: str) -> None:
+    refused = status("--record", url)
+    assert isinstance(refused.exception, MessageQueueError)
+    assert told in str(refused.exception)
 
 
 def test_a_group_that_is_not_there_is_named(postgres_database: str) -> None:
@@ -186,7 +200,7 @@ async def test_another_broker_leads_after_a_switchover(
     members: list[ReplicatedBroker], postgres_database: str
 ) -> None:
     first, second = members
-    record = PostgresRecord(postgres_database, cluster="default", group="g1")
+    record = keeper_of(postgres_database, cluster="default", group="g1")
     async with asyncio.timeout(30):
         while len((await record.read()).in_sync) < 2:
             await asyncio.sleep(0)
