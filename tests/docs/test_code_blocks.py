@@ -43,7 +43,7 @@ RUN_ELSEWHERE = {
 # Where blocks run: this environment, or another one, as that of a wheel (tests/install/matrix.py).
 PYTHON = Path(os.environ.get("HEADRACE_DOCS_PYTHON", sys.executable))
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
-SERVERS = ("headrace broker --", "headrace run ")
+SERVERS = ("headrace broker --", "headrace run ", "headrace console")
 ETCD = "etcd://127.0.0.1:2379"
 READY_SECONDS_MAX = 30
 COMMAND_SECONDS_MAX = 400
@@ -77,10 +77,13 @@ class Scratch:
         for database in ("events", "read"):
             asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
-        self._other_ports = {port: str(free_port()) for port in ("9877", "9878", "9464", "9465")}
+        self._other_ports = {
+            port: str(free_port()) for port in ("9877", "9878", "9464", "9465", "9879")
+        }
         self._environment = os.environ | {
             "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,
+            "HEADRACE_CONSOLE_PORT": self._other_ports["9879"],
             "HEADRACE_BROKER": f"127.0.0.1:{self._port}",
         }
         self._environment.pop("PYTHONSAFEPATH", None)

@@ -49,6 +49,7 @@ EXTRAS: Final = {
         "from headrace_mq.protocol.compression import compress, decompress;"
         "import lz4.block, zstandard"
     ),
+    "console": "import jinja2, headrace.console.console",
     "http": "import uvicorn, headrace.gateway",
     "jwt": "import jwt, cryptography",
     "tracing": "import headrace.tracing",
@@ -67,7 +68,7 @@ EXTRAS: Final = {
 # The extras that unit tests use, and tools of development that they do not: some need newer versions of
 # what Headrace needs.
 TESTED: Final = (
-    "certificates", "compression", "connect", "http", "jwt", "kafka", "lake", "metrics", "notebook",
+    "certificates", "compression", "connect", "console", "http", "jwt", "kafka", "lake", "metrics", "notebook",
     "postgres-embedded", "tracing", "uvloop",
 )  # fmt: skip
 LEFT_OUT: Final = frozenset(

@@ -26,7 +26,7 @@ from headrace.cli.application import (
     topic_copy,
 )
 from headrace.cli.doctor import doctor
-from headrace.cli.gateway import token
+from headrace.cli.gateway import console, token
 from headrace.cli.messages import message
 from headrace.cli.projections import projection
 from headrace.cli.queue import (
@@ -72,6 +72,7 @@ def _command_line() -> typer.Typer:
     command_line.command("catalog")(catalog.catalog)
     command_line.command("doctor")(doctor.doctor)
     command_line.command("top")(top.top)
+    command_line.command("console")(console.console)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from headrace._runtime.log import get_logger
 from headrace.errors import HeadraceError
 
-__all__ = ["Certificate", "renewed"]
+__all__ = ["Certificate", "Renewable", "renewed"]
 
 log = get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """
 Serves the gateway on a socket: uvicorn, in the application's event loop, without uvicorn's signal handlers.
 
-Used by `headrace run`, or by your program. It opens the socket, and stops in order: no new connections
+Used by `headrace run`, or by your program, and by the console. It opens the socket, and stops in order: no new connections
 first, then the requests that are under way.
 """
 
@@ -10,22 +10,23 @@ import contextlib
 import ipaddress
 import math
 import socket
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from headrace._runtime.log import get_logger
 from headrace.app import App, RunningApp
 from headrace.errors import HeadraceError
-from headrace.gateway.certificate import Certificate, renewed
+from headrace.gateway.certificate import Certificate, Renewable, renewed
 from headrace.gateway.connections import Connections
 from headrace.gateway.gateway import Gateway
 from headrace.gateway.readiness import Check
 from headrace.gateway.settings import GatewaySettings
 
-__all__ = ["Serving", "serving"]
+__all__ = ["Listening", "Serving", "listening", "serving"]
 
 log = get_logger(__name__)
 
@@ -34,27 +35,49 @@ log = get_logger(__name__)
 _CUT_OFF_MS_MAX: Final = 1_000
 
 
-class Serving:
-    """A gateway that listens.
+class Listening:
+    """A server that listens.
 
     Attributes:
         address: `host:port` where it does.
         scheme: `http` or `https`.
-        gateway: what answers.
     """
 
-    def __init__(
-        self, address: str, task: asyncio.Task[None], gateway: Gateway, *, scheme: str = "http"
-    ) -> None:
+    def __init__(self, address: str, task: asyncio.Task[None], *, scheme: str = "http") -> None:
         self.address = address
         self.scheme = scheme
-        self.gateway = gateway
         self._task = task
 
     async def failed(self) -> None:
         """Waits, and raises if the server ends before it should."""
         await asyncio.shield(self._task)
         raise HeadraceError("the HTTP server has ended by itself")
+
+
+class Serving(NamedTuple):
+    """A gateway that listens.
+
+    Attributes:
+        listening: where.
+        gateway: what answers.
+    """
+
+    listening: Listening
+    gateway: Gateway
+
+    @property
+    def address(self) -> str:
+        """`host:port` where it listens."""
+        return self.listening.address
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return self.listening.scheme
+
+    async def failed(self) -> None:
+        """Waits, and raises if the server ends before it should."""
+        await self.listening.failed()
 
 
 class _Server(uvicorn.Server):
@@ -99,7 +122,7 @@ async def serving(
         DefinitionError: no OpenAPI document can be made of the application's models.
     """
     settings = settings or GatewaySettings()
-    certificate = _certificate(settings)
+    _require_tls(settings)
     _require_tokens(settings)
     failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
 
@@ -122,29 +145,59 @@ async def serving(
         own["lag"] = running.watch.check_lag
     try:
         gateway = Gateway(app, running, settings, {**(checks or {}), **own})
-        with _bound(settings) as listener:
-            server = _Server(_config(gateway, settings, certificate))
-            task = asyncio.create_task(server.serve([listener]), name="gateway: server")
-            renewal = asyncio.create_task(
-                renewed(certificate, gateway.authentication), name="gateway: files"
+        if not (settings.asks_for_tokens or _is_loopback(settings.host)):
+            log.warning(
+                "the gateway asks for no tokens: every client that reaches the address may send commands",
+                host=settings.host,
             )
-            try:
-                await _started(server, task)
-                scheme = "http" if certificate is None else "https"
-                yield Serving(_address(listener), task, gateway, scheme=scheme)
-            finally:
-                renewal.cancel()
-                gateway.stop()
-                server.should_exit = True
-                await task
-                cut_off = set(server.server_state.tasks)
-                if cut_off:
-                    await asyncio.wait(cut_off, timeout=_CUT_OFF_MS_MAX / 1_000)
+        files = (gateway.authentication,)
+        async with listening(gateway, settings, stop=gateway.stop, files=files) as listens:
+            yield Serving(listens, gateway)
     finally:
         failure.cancel()
         await asyncio.wait({failure})
         if not failure.cancelled():
             failure.exception()  # looked at: its owner runs the application
+
+
+@asynccontextmanager
+async def listening(
+    served: ASGIApp,
+    settings: GatewaySettings,
+    *,
+    stop: Callable[[], None],
+    files: Sequence[Renewable | None] = (),
+) -> AsyncIterator[Listening]:
+    """Serves an ASGI application on a socket until the block ends.
+
+    Args:
+        served: what answers.
+        settings: where to listen, with which certificate, and the limits of connections.
+        stop: called before requests under way are waited for; ends those that would stay open.
+        files: what is read from files besides the certificate, and again when they change.
+
+    Raises:
+        HeadraceError: the address cannot be had, or the certificate cannot be used; the sentence says why.
+    """
+    certificate = None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        certificate = Certificate(settings.tls_certificate, settings.tls_key)
+    with _bound(settings) as listener:
+        server = _Server(_config(served, settings, certificate))
+        task = asyncio.create_task(server.serve([listener]), name="http: server")
+        renewal = asyncio.create_task(renewed(certificate, *files), name="http: files")
+        try:
+            await _started(server, task)
+            scheme = "http" if certificate is None else "https"
+            yield Listening(_address(listener), task, scheme=scheme)
+        finally:
+            renewal.cancel()
+            stop()
+            server.should_exit = True
+            await task
+            cut_off = set(server.server_state.tasks)
+            if cut_off:
+                await asyncio.wait(cut_off, timeout=_CUT_OFF_MS_MAX / 1_000)
 
 
 async def _started(server: _Server, task: asyncio.Task[None]) -> None:
@@ -158,17 +211,18 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
         raise HeadraceError("the HTTP server ended while it started")
 
 
-def _certificate(settings: GatewaySettings) -> Certificate | None:
-    """Reads the certificate; refuses an address that other machines reach without one."""
-    if settings.tls_certificate is not None and settings.tls_key is not None:
-        return Certificate(settings.tls_certificate, settings.tls_key)
-    if not settings.insecure and not _is_loopback(settings.host):
+def _require_tls(settings: GatewaySettings) -> None:
+    """Refuses an address that other machines reach without a certificate."""
+    if (
+        settings.tls_certificate is None
+        and not settings.insecure
+        and not _is_loopback(settings.host)
+    ):
         raise HeadraceError(
             f"other machines reach {settings.host}, and everyone on the way could read and change everything:"
             " set http.tls_certificate and http.tls_key (`headrace certificates make DIR` makes some to try it"
             " out), or http.insecure=true (HEADRACE_INSECURE=true) behind a proxy with TLS"
         )
-    return None
 
 
 def _require_tokens(settings: GatewaySettings) -> None:
@@ -182,10 +236,10 @@ def _require_tokens(settings: GatewaySettings) -> None:
 
 
 def _config(
-    gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None
+    served: ASGIApp, settings: GatewaySettings, certificate: Certificate | None
 ) -> uvicorn.Config:
     return uvicorn.Config(
-        gateway,
+        served,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
         http=Connections(settings).protocol,
         ws="none",
@@ -202,11 +256,6 @@ def _config(
 
 
 def _bound(settings: GatewaySettings) -> socket.socket:
-    if not (settings.asks_for_tokens or _is_loopback(settings.host)):
-        log.warning(
-            "the gateway asks for no tokens: every client that reaches the address may send commands",
-            host=settings.host,
-        )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family)

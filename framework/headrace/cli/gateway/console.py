@@ -1,0 +1,97 @@
+"""`headrace console`: a web console of a broker."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
+
+if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the server
+    from headrace.console.settings import ConsoleSettings
+
+__all__ = ["console"]
+
+_PORT = 9_879
+
+Hosts = Annotated[
+    str,
+    typer.Option(
+        "--hosts",
+        envvar="HEADRACE_CONSOLE_HOSTS",
+        metavar="NAME,…",
+        help="Names by which browsers may address it besides localhost, --host and plain IP addresses.",
+    ),
+]
+
+
+def console(
+    *,
+    broker: BrokerAddress = "127.0.0.1:9876",
+    host: Annotated[
+        str, typer.Option(envvar="HEADRACE_CONSOLE_HOST", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            envvar="HEADRACE_CONSOLE_PORT", min=0, max=65_535, help="Port; 0 takes a free one."
+        ),
+    ] = _PORT,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Speak HTTPS with this certificate (PEM)."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key of that certificate (PEM).")
+    ] = None,
+    hosts: Hosts = "",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Listen to other machines without TLS or a login, behind a proxy that has both.",
+        ),
+    ] = False,
+    log_format: LogFormat = "console",
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve a web console of a broker. Prints `headrace console ready on http://HOST:PORT`; stop it with SIGTERM.
+
+    Where the broker has a login, each person signs in with its name and password there.
+    """
+    from pydantic import ValidationError
+
+    from headrace.cli.logs import configure_logs
+    from headrace.console.settings import ConsoleSettings
+
+    configure_logs(log_format, log_level)
+    names = tuple(each.strip() for each in hosts.split(",") if each.strip())
+    try:
+        settings = ConsoleSettings(
+            host=host, port=port, certificate=certificate, key=key, hosts=names, insecure=insecure
+        )
+    except ValidationError as error:
+        raise typer.BadParameter(error.errors()[0]["msg"]) from error
+    asyncio.run(_serve(broker, settings))
+
+
+async def _serve(broker: str, settings: "ConsoleSettings") -> None:
+    from headrace.console.server import serving_console
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+    async with serving_console(broker, settings) as served:
+        print(f"headrace console ready on {served.scheme}://{served.address}", flush=True)
+        asked = asyncio.create_task(stop.wait(), name="signal")
+        failure = asyncio.create_task(served.failed(), name="http failure")
+        done, pending = await asyncio.wait({asked, failure}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        if failure in done:
+            failure.result()

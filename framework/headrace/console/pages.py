@@ -1,0 +1,243 @@
+"""
+The pages: each shows the answer of one verb, and each change is asked about before it is done.
+
+    GET  /topics, /groups, …    the answer of a verb that only reads
+    POST /do/group/reset        what it would change, in words, with a button
+    POST /do/group/reset        with `confirmed`: does it, and says what was done
+
+Used by `console`, which has the routes; uses the verbs and the templates.
+"""
+
+import base64
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from headrace.console.html import page, pretty
+from headrace.console.problems import Mistake, problem_of
+from headrace.console.safety import Safety
+from headrace.console.sessions import Session, Sessions
+from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.catalogue import VERBS, verb_at
+from headrace.console.verbs.verb import values_of
+from headrace.console.words import language_of
+from headrace.gateway.problems import Problem
+from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
+from headrace_mq.errors import MessageQueueError
+
+__all__ = ["PAGES", "ConsolePage", "ConsolePages"]
+
+
+class ConsolePage(NamedTuple):
+    """A page: its template, and the verb whose answer it shows."""
+
+    template: str
+    verb: str
+    tab: str
+
+
+PAGES: Final[Mapping[str, ConsolePage]] = {
+    "/": ConsolePage("overview.html", "broker show", "overview"),
+    "/topics": ConsolePage("topics.html", "topic list", "topics"),
+    "/topic": ConsolePage("topic.html", "topic show", "topics"),
+    "/groups": ConsolePage("groups.html", "group list", "groups"),
+    "/group": ConsolePage("group.html", "group show", "groups"),
+    "/message": ConsolePage("message.html", "message show", "messages"),
+    "/dead": ConsolePage("dead.html", "message dead", "letters"),
+    "/audit": ConsolePage("audit.html", "audit list", "audit"),
+}
+# A form with a box for each of a thousand dead letters, and some fields more.
+_FIELDS_MAX: Final = 1_100
+
+
+class ConsolePages:
+    """What browsers get.
+
+    Args:
+        sessions: who has signed in.
+        safety: cookies and tokens.
+        settings: the limits.
+    """
+
+    def __init__(self, sessions: Sessions, safety: Safety, settings: ConsoleSettings) -> None:
+        self._sessions = sessions
+        self._safety = safety
+        self._settings = settings
+
+    async def show(self, request: Request) -> Response:
+        """Answers a GET of one of `PAGES`."""
+        shown = PAGES[request.url.path]
+        return await self._answer(request, shown.template, shown.verb, shown.tab, {})
+
+    async def letters(self, request: Request) -> Response:
+        """Answers with the groups that have dead letters."""
+        asked = {"search": DEAD_LETTER_PREFIX, "system": "1"}
+        return await self._answer(request, "letters.html", "topic list", "letters", asked)
+
+    async def messages(self, request: Request) -> Response:
+        """Answers with the form of the search, and with what was found."""
+        given = _filled(request.query_params)
+        if "id" in given or {"topic", "queue", "offset"} <= given.keys():
+            name = given.get("id") or ":".join(given[each] for each in ("topic", "queue", "offset"))
+            return RedirectResponse(str(request.url.replace(path="/message", query="").include_query_params(id=name)), 303)  # fmt: skip
+        if "topic" not in given:
+            return await self._answer(request, "messages.html", "", "messages", {})
+        verb = "message find" if "key" in given else "message tail"
+        kept = {each.name for each in VERBS[verb].fields}
+        asked = {name: each for name, each in given.items() if name in kept}
+        return await self._answer(request, "messages.html", verb, "messages", asked)
+
+    async def change(self, request: Request) -> Response:
+        """Answers a form: says what it would change, or does it once that is confirmed."""
+        session = await self._session(request)
+        if session is None:
+            return _to_sign_in()
+        form = await self._form(request)
+        self._safety.check(request, form.pop("token", ""))
+        confirmed, back = form.pop("confirmed", ""), _local(form.pop("back", "/"))
+        verb = verb_at(request.path_params["noun"], request.path_params["verb"])
+        if verb.look_ahead is None:
+            raise Mistake(f"{verb.name} changes nothing; use /api/{verb.path}")
+        given = values_of(verb, _filled(form))
+        try:
+            if not confirmed:
+                ahead = await verb.look_ahead(session.admin, given)
+                context = {"verb": verb, "ahead": ahead, "form": form, "back": back}
+                return self.render(request, session, "confirm.html", "", context)
+            answer = await verb.run(session.admin, given)
+        except ValueError as error:
+            raise Mistake(str(error)) from error
+        context = {"verb": verb, "told": verb.done(given, answer), "back": back}
+        return self.render(request, session, "done.html", "", context)
+
+    async def sign_in(self, request: Request) -> Response:
+        """Shows the form, or lets a user in."""
+        if not await self._sessions.asks_login():
+            return RedirectResponse("/", 303)
+        if request.method == "GET":
+            return self.render(request, None, "sign-in.html", "", {"sentence": "", "user": ""})
+        form = await self._form(request)
+        self._safety.check(request, form.pop("token", ""))
+        user, password = form.get("user", ""), form.get("password", "")
+        try:
+            name = await self._sessions.open(user, password)
+        except MessageQueueError as error:
+            problem = problem_of(error)
+            context = {"sentence": str(problem), "user": user}
+            return self.render(request, None, "sign-in.html", "", context, status=problem.status)
+        await self._sessions.end(self._safety.browser(request))
+        answer = RedirectResponse("/", 303)
+        # A name that was known before signing in could be one that another has set.
+        self._safety.remember(request, answer, name)
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        """Ends the session."""
+        form = await self._form(request)
+        self._safety.check(request, form.pop("token", ""))
+        await self._sessions.end(self._safety.browser(request))
+        return RedirectResponse("/sign-in", 303)
+
+    def render(
+        self,
+        request: Request,
+        session: Session | None,
+        template: str,
+        tab: str,
+        context: Mapping[str, Any],
+        *,
+        status: int = 200,
+    ) -> Response:
+        """Returns a page with what all pages have, and gives the browser its cookie."""
+        name = self._safety.browser(request)
+        new = name or self._safety.new_browser()
+        shared = {
+            "user": session.user if session else "",
+            "signed_in": session is not None,
+            "place": self._sessions.place,
+            "token": self._safety.token(new),
+            "tab": tab,
+            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "query": defaultdict(str, request.query_params),
+        }
+        language = request.cookies.get("headrace_language", "")
+        if language not in {"en", "zh"}:
+            language = language_of(request.headers.get("accept-language", ""))
+        answer = page(template, shared | dict(context), status=status, language=language)
+        if not name:
+            self._safety.remember(request, answer, new)
+        return answer
+
+    async def failed(self, request: Request, problem: Problem) -> Response:
+        """Returns the page of an error; one of a user whom the broker lets in no more leads to the door."""
+        if problem.kind == "login-failed":
+            return _to_sign_in()
+        try:
+            session = await self._session(request)
+        except MessageQueueError:  # the first error is the one to show
+            session = None
+        context = {"sentence": str(problem), "title": problem.body["title"]}
+        return self.render(request, session, "error.html", "", context, status=problem.status)
+
+    async def _answer(
+        self, request: Request, template: str, verb: str, tab: str, asked: Mapping[str, str]
+    ) -> Response:
+        session = await self._session(request)
+        if session is None:
+            return _to_sign_in()
+        answer: Any = {}
+        if verb:
+            own = {each.name for each in VERBS[verb].fields}
+            query = {n: each for n, each in _filled(request.query_params).items() if n in own}
+            given = values_of(VERBS[verb], query | dict(asked))
+            try:
+                answer = await VERBS[verb].run(session.admin, given)
+            except ValueError as error:
+                raise Mistake(str(error)) from error
+            except MessageQueueError as error:
+                raise await self._sessions.failed(session, error) from error
+        if verb == "message show" and answer["message"] is not None:
+            message = answer["message"]
+            message["shown"] = pretty(message["body"], base64.b64decode(message["body_base64"]))
+        context = {"answer": answer, "verb": verb}
+        return self.render(request, session, template, tab, context)
+
+    async def _session(self, request: Request) -> Session | None:
+        return await self._sessions.find(self._safety.browser(request))
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > self._settings.body_bytes_max:
+                raise Problem(
+                    413, "too-large", "Too large", "the form is larger than body_bytes_max"
+                )
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+        except ValueError as error:
+            raise Mistake("the form cannot be read; open the page again") from error
+        fields: dict[str, str] = {}
+        for name, value in pairs:
+            # Boxes of one name are a list.
+            fields[name] = f"{fields[name]},{value}" if name in fields else value
+        return fields
+
+
+def _filled(values: "Mapping[str, str] | QueryParams") -> dict[str, str]:
+    """The fields that were filled in: a form sends all of them."""
+    return {name: value for name, value in values.items() if value.strip()}
+
+
+def _local(path: str) -> str:
+    """A path of this console; anything else becomes the overview."""
+    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
+
+
+def _to_sign_in() -> Response:
+    return RedirectResponse("/sign-in", 303)

@@ -1,0 +1,217 @@
+"""
+The verbs about messages: show, find, tail; and about dead letters: dead, resend, purge.
+
+Used by `catalogue`; asks the broker as `headrace message` does.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.console.problems import Mistake
+from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
+from headrace.figures.records import described, sender_of
+from headrace.figures.words import when
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.admin.dead_letters import LETTERS_MAX, DeadLetter, ResendSettings, Resent
+from headrace_mq.message import Record
+
+__all__ = ["MESSAGES", "SHOWN_MAX"]
+
+# Messages of one answer: bodies may be large, and a page has no more than 150 KB.
+SHOWN_MAX: Final = 100
+# Characters of a body in a list; `message show` has all of it.
+BODY_SHOWN_MAX: Final = 300
+_TOPIC, _GROUP = VerbField("topic"), VerbField("group")
+_LIMIT = VerbField("limit", "number", SHOWN_MAX)
+
+
+async def _show(admin: AdminClient, given: Given) -> Any:
+    try:
+        record = await admin.message(given["id"])
+    except ValueError as error:
+        raise Mistake(str(error)) from error
+    if record is not None:
+        senders = await admin.producers([record])
+        return {"message": described(record) | sender_of(record, senders), "damage": ""}
+    batch = await admin.batch_of(given["id"])
+    return {"message": None, "damage": batch.damage if batch is not None else ""}
+
+
+async def _find(admin: AdminClient, given: Given) -> Any:
+    until = {} if given["until"] is None else {"to_ms": given["until"]}
+    records = await admin.find(
+        given["topic"], given["key"], from_ms=given["since"], limit=_at_most(given), **until
+    )
+    return {"messages": [_row(one) for one in records]}
+
+
+async def _tail(admin: AdminClient, given: Given) -> Any:
+    end = await admin.tail(given["topic"], _at_most(given), given["queue"])
+    return {"messages": [_row(one) for one in end.records]}
+
+
+def _at_most(given: Given) -> int:
+    limit: int = given["limit"]
+    return max(1, min(SHOWN_MAX, limit))
+
+
+def _row(record: Record) -> dict[str, Any]:
+    """The fields of a message in a list: the body's beginning alone."""
+    row = described(record)
+    row.pop("body_base64")
+    text = row["body"] if row["body"] is not None else record.body[:BODY_SHOWN_MAX].hex(" ")
+    row["cut"] = len(text) > BODY_SHOWN_MAX
+    return row | {"body": text[:BODY_SHOWN_MAX]}
+
+
+async def _dead(admin: AdminClient, given: Given) -> Any:
+    letters = await admin.dead_letters(
+        given["group"], start=given["from"], limit=_at_most(given), unsent=given["unsent"]
+    )
+    reasons = Counter(_reason(one) for one in letters)
+    return {
+        "group": given["group"],
+        "letters": [_letter(one) for one in letters],
+        "causes": [{"cause": cause, "letters": count} for cause, count in reasons.most_common()],
+        "next": letters[-1].id + 1 if len(letters) >= _at_most(given) else None,
+    }
+
+
+def _reason(letter: DeadLetter) -> str:
+    return letter.origin.reason if letter.origin else "unknown"
+
+
+def _letter(one: DeadLetter) -> dict[str, Any]:
+    origin = one.origin
+    return {
+        "id": one.id,
+        "origin": f"{origin.topic}:{origin.queue_id}:{origin.offset}" if origin else "",
+        "attempts": origin.attempt if origin else None,
+        "cause": _reason(one),
+        "resent_at_ms": one.resent_at_ms,
+        "message": _row(one.record),
+    }
+
+
+async def _resend(admin: AdminClient, given: Given) -> Any:
+    _check_choice(given)
+    if not given["all"]:
+        return _outcomes(await admin.resend(given["group"], given["id"]))
+    settings = ResendSettings(per_second=_rate(given))
+    return _outcomes(await admin.resend_all(given["group"], settings=settings))
+
+
+async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
+    _check_choice(given)
+    group = given["group"]
+    if given["all"]:
+        letters = await admin.dead_letters(group, limit=LETTERS_MAX, unsent=True)
+        more = " or more" if len(letters) == LETTERS_MAX else ""
+        lasts = f"At {_rate(given):,} a second it takes about {-(-len(letters) // _rate(given)):,} s{more}."
+        told: Sequence[str] = (
+            f"{len(letters):,}{more} dead letters of group {group} are sent again.",
+            lasts,
+        )
+    else:
+        letters, told = [], (f"{len(given['id']):,} dead letters of group {group} are sent again.",)
+    return Consequence(
+        (*told, "The group handles each as a new message; one whose cause is still there becomes a dead letter again."),
+        hindered="it has none that were not sent again" if given["all"] and not letters else "",
+    )  # fmt: skip
+
+
+def _check_choice(given: Given) -> None:
+    if bool(given["id"]) == given["all"]:
+        raise Mistake("choose letters by id, or all")
+
+
+def _rate(given: Given) -> int:
+    rate: int = given["rate"]
+    return max(1, rate)
+
+
+def _outcomes(resent: Sequence[Resent]) -> list[dict[str, Any]]:
+    return [
+        {"id": one.id, "sent_as": "", "error": one.error}
+        if one.sent is None
+        else {"id": one.id, "sent_as": f"{one.sent.queue.topic}:{one.sent.queue.queue_id}:{one.sent.offset}", "error": ""}
+        for one in resent
+    ]  # fmt: skip
+
+
+def _told_resent(given: Given, answer: Any) -> str:
+    failed = [one for one in answer if one["error"]]
+    told = f"group {given['group']}: {len(answer) - len(failed):,} letters were sent again"
+    return f"{told}, {len(failed):,} could not be: {failed[0]['error']}" if failed else told
+
+
+async def _purge(admin: AdminClient, given: Given, *, dry_run: bool = False) -> int:
+    return await admin.purge(
+        given["group"],
+        ids=given["id"] or None,
+        resent=given["resent"],
+        before_ms=given["before"],
+        dry_run=dry_run,
+    )
+
+
+async def _before_purge(admin: AdminClient, given: Given) -> Consequence:
+    count = await _purge(admin, given, dry_run=True)
+    before = f", given up before {when(given['before'])} UTC" if given["before"] else ""
+    return Consequence(
+        (f"For good: {count:,} dead letters of group {given['group']} go off the list{before}.",
+         "No command shows them or sends them again."),
+        hindered="" if count else "there is no such letter",
+    )  # fmt: skip
+
+
+MESSAGES: Final = (
+    Verb("message show", _show, (VerbField("id"),)),
+    Verb(
+        "message find",
+        _find,
+        (
+            _TOPIC,
+            VerbField("key"),
+            VerbField("since", "time", 0),
+            VerbField("until", "time", None),
+            _LIMIT,
+        ),
+    ),
+    Verb("message tail", _tail, (_TOPIC, VerbField("queue", "numbers", ()), _LIMIT)),
+    Verb(
+        "message dead",
+        _dead,
+        (
+            _GROUP,
+            VerbField("unsent", "flag", default=False),
+            VerbField("from", "number", 0),
+            _LIMIT,
+        ),
+    ),
+    Verb(
+        "message resend",
+        _resend,
+        (
+            _GROUP,
+            VerbField("id", "numbers", ()),
+            VerbField("all", "flag", default=False),
+            VerbField("rate", "number", 500),
+        ),
+        _before_resend,
+        _told_resent,
+    ),
+    Verb(
+        "message purge",
+        _purge,
+        (
+            _GROUP,
+            VerbField("id", "numbers", ()),
+            VerbField("resent", "flag", default=False),
+            VerbField("before", "time", None),
+        ),
+        _before_purge,
+        lambda given, answer: f"group {given['group']}: {answer:,} letters went off the list",
+    ),
+)

@@ -1,0 +1,97 @@
+"""What all requests share: the host, headers that allow nothing from elsewhere, one sentence for errors."""
+
+import re
+
+import httpx
+import pytest
+
+from headrace.console.console import Console
+from headrace.console.pages import PAGES
+from headrace.console.sessions import Sessions
+from headrace.console.settings import ConsoleSettings
+from headrace_mq import AdminClient, Message, Producer
+from headrace_mq._net.address import BrokerAddress
+
+PAGE_BYTES_MAX = 150_000
+HOSTILE = '<script>alert("x")</script>'
+ADDRESSES = re.compile(
+    r"""(?:src|href|action|formaction)\s*=\s*["']([^"']*)|url\(([^)]*)|@import"""
+)
+
+
+def paths(topic: str) -> list[str]:
+    """Every page, with a topic and a group that are there."""
+    asked = {"/topic": f"?topic={topic}", "/group": "?group=kitchen", "/message": f"?id={topic}:0:0", "/dead": "?group=kitchen"}  # fmt: skip
+    return [path + asked.get(path, "") for path in PAGES if path != "/audit"] + [
+        "/letters", "/messages", f"/messages?topic={topic}", f"/messages?topic={topic}&key=k",
+    ]  # fmt: skip
+
+
+async def fill(address: str, admin: AdminClient, body: bytes, count: int = 1) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(address) as producer:
+        message = Message(
+            topic="orders", body=body, key=HOSTILE, tag=HOSTILE, headers={"h": HOSTILE}
+        )
+        await producer.send_many([message] * count)
+    await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
+
+
+async def test_no_page_names_another_host_or_has_a_script_of_its_own(
+    broker, admin, browser
+) -> None:
+    await fill(broker, admin, b"{}")
+    for path in paths("orders"):
+        answer = await browser.client.get(path)
+        assert answer.status_code == 200, path
+        for found in ADDRESSES.finditer(answer.text):
+            address = found[1] or found[2] or found[0]
+            assert address.startswith(("/", "#")), (path, address)
+            assert not address.startswith("//"), (path, address)
+        assert re.findall(r"<script(?! src=)|<style|\son[a-z]+=|style=", answer.text) == []
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+    for name in ("console.css", "console.js", "icon.svg"):
+        text = await browser.page(f"/static/{name}")
+        assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text) == []
+
+
+async def test_a_hostile_message_is_shown_and_not_run(broker, admin, browser) -> None:
+    await fill(broker, admin, HOSTILE.encode())
+    for path in paths("orders"):
+        assert HOSTILE not in await browser.page(path), path
+    assert "&lt;script&gt;" in await browser.page("/message", id="orders:0:0")
+
+
+async def test_a_page_stays_small_with_large_messages(broker, admin, browser) -> None:
+    await fill(broker, admin, b"\xff" * 300_000, 60)
+    for path in paths("orders"):
+        assert len(await browser.page(path)) < PAGE_BYTES_MAX, path
+
+
+async def test_a_name_that_is_not_the_consoles_is_refused(browser) -> None:
+    answer = await browser.client.get("/", headers={"host": "evil.example"})
+    assert answer.status_code == 421
+    assert "x-content-type-options" in answer.headers
+
+
+async def test_an_error_is_a_page_with_its_sentence(browser) -> None:
+    answer = await browser.client.get("/topic", params={"topic": "nowhere"})
+    assert answer.status_code == 404
+    assert "there is no topic" in answer.text
+
+
+async def test_a_broker_that_is_away_is_a_page_with_what_to_check() -> None:
+    settings = ConsoleSettings(timeout_ms=50)
+    async with Sessions(BrokerAddress.parse("127.0.0.1:1"), settings) as sessions:
+        transport = httpx.ASGITransport(Console(sessions, settings))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.get("/")
+            assert (answer.status_code, "check that it is running" in answer.text) == (503, True)
+            assert (await client.get("/live")).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/static/../console.py", "/static/%2e%2e/console.py", "/nowhere"])
+async def test_nothing_else_is_served(browser, path: str) -> None:
+    assert (await browser.client.get(path)).status_code == 404

@@ -1,0 +1,40 @@
+"""Figures of the overview come as events."""
+
+import json
+
+import pytest
+
+from headrace.console.live import Live
+from headrace.console.safety import Safety
+from headrace.console.sessions import Session, Sessions
+from headrace.console.settings import ConsoleSettings
+from headrace_mq import AdminClient
+from headrace_mq._net.address import BrokerAddress
+
+
+async def test_a_stream_begins_again_after_a_pause_and_tells_figures(broker: str, admin) -> None:
+    settings = ConsoleSettings(live_ms=100)
+    live = Live(Sessions(BrokerAddress.parse(broker), settings), Safety(), settings)
+    stream = live._figures(Session("", admin, None, 0))
+    assert await anext(stream) == b"retry: 2000\n\n"
+    event = (await anext(stream)).decode()
+    assert event.startswith("event: figures\ndata: {")
+    assert json.loads(event.partition("data: ")[2])["topics"] == "0"
+    live.stop()
+    assert [part async for part in stream] == []
+    assert live._open == 0
+
+
+async def test_a_broker_that_goes_away_ends_the_stream_with_its_sentence() -> None:
+    settings = ConsoleSettings()
+    live = Live(Sessions(BrokerAddress.parse("127.0.0.1:1"), settings), Safety(), settings)
+    stream = live._figures(Session("", AdminClient("127.0.0.1:1", timeout_ms=20), None, 0))
+    parts = [part async for part in stream]
+    assert parts[-1].startswith(b"event: away\n")
+
+
+@pytest.mark.parametrize("streams_max", [0])
+async def test_no_more_streams_are_open_than_the_limit_allows(broker, console, streams_max) -> None:
+    browser = await console(broker, streams_max=streams_max)
+    answer = await browser.client.get("/live")
+    assert (answer.status_code, "streams_max" in answer.text) == (503, True)

@@ -1,0 +1,148 @@
+"""Pages as a person meets them: signing in, a question before each change, and what it says afterwards."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace_mq import Message, Producer
+
+
+async def test_a_change_is_asked_about_and_then_done(browser, admin, broker) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(broker) as producer:
+        await producer.send_many([Message(topic="orders", body=b"tea")] * 3)
+    await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
+    asked = await browser.send(
+        "group reset", group="kitchen", to="latest", value="", back="/group?group=kitchen"
+    )
+    assert "3 are skipped" in asked.text
+    assert "never given to it" in asked.text
+    assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 3
+    done = await browser.send("group reset", group="kitchen", to="latest", value="", confirmed="1")
+    assert "0 messages are delivered again, 3 are skipped" in done.text
+    assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 0
+
+
+async def test_a_change_that_cannot_be_done_has_no_button(browser, admin) -> None:
+    await admin.create_topic("orders", 1)
+    asked = await browser.send("topic delete", topic="orders")
+    assert "It cannot be done now" in asked.text
+    assert 'name="confirmed"' not in asked.text
+
+
+@pytest.mark.parametrize("back", ["https://evil.example", "//evil.example", "/\\evil.example"])
+async def test_the_way_back_stays_in_the_console(browser, admin, back: str) -> None:
+    asked = await browser.send("topic create", topic="new", back=back)
+    assert "evil.example" not in asked.text
+
+
+async def test_a_form_without_its_token_changes_nothing(browser, admin) -> None:
+    await browser.page("/topics")
+    for token in ("", "0" * 64):
+        fields = {"topic": "new", "confirmed": "1", "token": token}
+        answer = await browser.client.post("/do/topic/create", data=fields)
+        assert answer.status_code == 403
+        assert "open the page again" in answer.text
+    assert await admin.topics() == []
+
+
+async def test_a_form_of_another_site_changes_nothing(browser, admin) -> None:
+    token = await browser.token()
+    fields = {"topic": "new", "confirmed": "1", "token": token}
+    answer = await browser.client.post(
+        "/do/topic/create", data=fields, headers={"sec-fetch-site": "cross-site"}
+    )
+    assert answer.status_code == 403
+    assert await admin.topics() == []
+
+
+async def test_a_wrong_value_is_a_sentence(browser) -> None:
+    answer = await browser.send("group reset", group="kitchen", to="time", value="noon")
+    assert answer.status_code == 422
+    assert "is no time; write 2026-01-31T14" in answer.text
+
+
+async def test_a_form_that_is_too_large_is_refused(browser) -> None:
+    answer = await browser.send("topic create", topic="x" * 100_000)
+    assert answer.status_code == 413
+
+
+async def test_a_thousand_topics_come_in_pages(browser, admin) -> None:
+    for number in range(1_000):
+        await admin.create_topic(f"topic-{number:04}", 1)
+    first = await browser.page("/topics")
+    assert first.count("/topic?topic=") == 50
+    assert "1,000 in all · page 1 of 20" in first
+    assert "topic-0999" in await browser.page("/topics", page=20)
+    found = await browser.page("/topics", search="-07", page=2)
+    assert found.count("/topic?topic=topic-07") == 50
+
+
+async def test_pages_ask_to_sign_in_where_the_broker_has_a_login(guarded, console) -> None:
+    browser = await console(guarded)
+    for path in ("/", "/topics", "/letters", "/messages?topic=x"):
+        answer = await browser.client.get(path)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in"), path
+    assert (await browser.client.get("/api/topic/list")).status_code == 401
+    assert (await browser.client.get("/live")).status_code == 401
+
+
+async def test_a_user_signs_in_and_out(guarded, console) -> None:
+    browser = await console(guarded)
+    before = await browser.token()
+    with capture_logs() as logs:
+        answer = await browser.sign_in("root", "secret of root")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert await browser.token() != before
+    assert "root" in await browser.page("/")
+    assert "Outcome" in await browser.page("/audit")
+    assert "secret" not in str(logs)
+    await browser.client.post("/sign-out", data={"token": await browser.token()})
+    assert (await browser.client.get("/")).status_code == 303
+
+
+async def test_a_wrong_password_is_a_sentence_at_the_door(guarded, console) -> None:
+    browser = await console(guarded)
+    answer = await browser.sign_in("root", "wrong password")
+    assert answer.status_code == 401
+    assert 'role="alert"' in answer.text
+    assert "wrong password" not in answer.text
+    assert (await browser.client.get("/")).status_code == 303
+
+
+async def test_signing_in_needs_the_token_of_its_form(guarded, console) -> None:
+    browser = await console(guarded)
+    fields = {"user": "root", "password": "secret of root", "token": "0"}
+    assert (await browser.client.post("/sign-in", data=fields)).status_code == 403
+
+
+async def test_a_permission_that_is_missing_is_a_sentence(guarded, console) -> None:
+    root, ann = await console(guarded), await console(guarded)
+    await root.sign_in("root", "secret of root")
+    await root.send("topic create", topic="orders", confirmed="1")
+    await ann.sign_in("ann", "secret of ann")
+    answer = await ann.client.get("/topic", params={"topic": "orders"})
+    assert answer.status_code == 403
+    assert "may not" in answer.text
+    refused = await ann.send("topic delete", topic="orders", confirmed="1")
+    assert refused.status_code == 403
+
+
+async def test_a_change_stands_in_the_audit_under_its_user(guarded, console) -> None:
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    await browser.send("topic create", topic="orders", confirmed="1")
+    page = await browser.page("/audit", action="create_topic")
+    assert "topic:orders" in page
+    assert "<td>root</td>" in page
+
+
+async def test_a_broker_without_a_login_has_no_door(browser) -> None:
+    answer = await browser.client.get("/sign-in")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+async def test_a_message_is_found_by_its_queue_and_offset(browser) -> None:
+    answer = await browser.client.get(
+        "/messages", params={"topic": "orders", "queue": "0", "offset": "7"}
+    )
+    assert answer.headers["location"].endswith("/message?id=orders%3A0%3A7")

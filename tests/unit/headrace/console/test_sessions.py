@@ -1,0 +1,95 @@
+"""Sessions begin with a password that the broker takes, and end by themselves."""
+
+import pytest
+
+from headrace.console.sessions import Sessions
+from headrace.console.settings import ConsoleSettings
+from headrace_mq._net.address import BrokerAddress
+from headrace_mq.errors import ConnectionLost, LoginFailed
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sessions(address: str, clock: Clock | None = None, **limits: int) -> Sessions:
+    settings = ConsoleSettings.model_validate(limits)
+    return Sessions(BrokerAddress.parse(address), settings, clock or Clock())
+
+
+async def test_a_broker_without_a_login_has_one_session_for_all(broker: str) -> None:
+    async with sessions(broker) as opened:
+        assert not await opened.asks_login()
+        first, second = await opened.find("a"), await opened.find("b")
+        assert first is not None
+        assert first is second
+        assert first.user == ""
+
+
+async def test_a_user_asks_the_broker_with_its_own_permissions(guarded: str) -> None:
+    async with sessions(guarded) as opened:
+        assert await opened.find("unknown") is None
+        name = await opened.open("root", "secret of root")
+        session = await opened.find(name)
+        assert session is not None
+        assert [one.name for one in await session.admin.users()] == ["ann", "root"]
+
+
+async def test_a_wrong_password_opens_nothing_and_is_not_kept(guarded: str) -> None:
+    async with sessions(guarded) as opened:
+        with pytest.raises(LoginFailed):
+            await opened.open("root", "wrong")
+        with pytest.raises(LoginFailed, match="write your name"):
+            await opened.open("", "x")
+        with pytest.raises(LoginFailed, match="write your name"):
+            await opened.open("root", "x" * 2_000)
+        folder = opened._folder
+        assert folder is not None
+        assert list(folder.iterdir()) == []
+
+
+async def test_a_session_ends_when_it_is_idle_or_old(guarded: str) -> None:
+    clock = Clock()
+    async with sessions(guarded, clock, idle_ms=10_000, session_ms=15_000) as opened:
+        name = await opened.open("root", "secret of root")
+        clock.now = 9
+        assert await opened.find(name)
+        clock.now = 14
+        assert await opened.find(name)
+        clock.now = 16
+        assert await opened.find(name) is None
+        name = await opened.open("root", "secret of root")
+        clock.now = 27
+        assert await opened.find(name) is None
+
+
+async def test_a_session_that_has_ended_leaves_no_password(guarded: str) -> None:
+    async with sessions(guarded) as opened:
+        folder = opened._folder
+        assert folder is not None
+        assert folder.stat().st_mode & 0o777 == 0o700
+        name = await opened.open("ann", "secret of ann")
+        (file,) = folder.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        await opened.end(name)
+        assert list(folder.iterdir()) == []
+        await opened.open("ann", "secret of ann")
+    assert not folder.exists()
+
+
+async def test_no_more_people_sign_in_than_the_limit_allows(guarded: str) -> None:
+    async with sessions(guarded, sessions_max=1) as opened:
+        await opened.open("ann", "secret of ann")
+        with pytest.raises(LoginFailed, match="sessions_max"):
+            await opened.open("root", "secret of root")
+
+
+async def test_a_broker_that_is_away_is_an_error_of_the_queue() -> None:
+    async with sessions("127.0.0.1:1", timeout_ms=50) as opened:
+        with pytest.raises(ConnectionLost, match="check that it is running"):
+            await opened.find("x")

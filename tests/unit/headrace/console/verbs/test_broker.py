@@ -1,0 +1,43 @@
+"""The overview's figures are those of the broker, and its troubles are sentences."""
+
+import pytest
+
+from headrace.console.verbs.broker import figures, look, troubles
+from headrace.figures.rates import rates
+from headrace.figures.sample import TopSample
+from headrace_mq import Message, Producer
+from headrace_mq.errors import InvalidArgument
+
+
+async def test_the_overview_has_the_figures_of_the_broker(run, admin) -> None:
+    await admin.create_topic("orders", 3)
+    await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
+    async with Producer(admin._link.address) as producer:
+        await producer.send_many([Message(topic="orders", body=b"tea")] * 7)
+    shown = await run("broker show")
+    status = await admin.status()
+    told = shown["figures"]
+    assert (told["topics"], told["queues"], told["backlog"]) == ("1", str(status.queues), "7")
+    assert shown["furthest"][0].group == "kitchen"
+    assert shown["troubles"] == ["Group kitchen has no members, and 7 messages wait"]
+    assert shown["broker"].broker == admin._link.address
+
+
+async def test_a_quiet_broker_has_no_trouble(admin) -> None:
+    assert troubles(await look(admin)) == []
+
+
+def test_a_user_who_may_not_read_the_broker_sees_the_reason() -> None:
+    sample = TopSample(0, None, [], [], {}, [], ("ann may not read cluster",))
+    assert troubles(sample) == ["ann may not read cluster"]
+    assert figures(rates(sample, sample)) == {"backlog": "0", "oldest": "-"}
+
+
+async def test_a_paused_group_is_a_trouble(admin) -> None:
+    await admin.set_group("kitchen", consume=False)
+    assert any("paused 1 groups: kitchen" in one for one in troubles(await look(admin)))
+
+
+async def test_a_broker_without_an_audit_says_how_to_get_one(run) -> None:
+    with pytest.raises(InvalidArgument, match="keeps no audit"):
+        await run("audit list", by="ann")

@@ -1,0 +1,72 @@
+"""Verbs about messages and dead letters."""
+
+import pytest
+
+from headrace.console.problems import Mistake
+from headrace_mq import Message, Producer
+from headrace_mq.client.retry_headers import ORIGIN_HEADER
+
+ORIGIN = '{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"no tea","back_to":"orders"}'
+
+
+@pytest.fixture
+async def letters(admin) -> None:
+    await admin.create_topic("orders", 1)
+    await admin.create_topic("%DLQ%kitchen", 1)
+    async with Producer(admin._link.address) as producer:
+        for number in range(4):
+            headers = {ORIGIN_HEADER: ORIGIN}
+            await producer.send(
+                Message(topic="%DLQ%kitchen", body=b"%d" % number, key="ann", headers=headers)
+            )
+
+
+async def test_a_message_is_shown_found_and_listed(run, letters) -> None:
+    shown = await run("message show", id="%DLQ%kitchen:0:2")
+    assert shown["message"]["body"] == "2"
+    assert shown["message"]["sender"] is not None
+    found = await run("message find", topic="%DLQ%kitchen", key="ann", limit=2)
+    assert [one["body"] for one in found["messages"]] == ["0", "1"]
+    last = await run("message tail", topic="%DLQ%kitchen", limit=1)
+    assert [one["body"] for one in last["messages"]] == ["3"]
+    assert (await run("message show", id="%DLQ%kitchen:0:99"))["message"] is None
+    with pytest.raises(Mistake, match="no message id"):
+        await run("message show", id="orders")
+
+
+async def test_letters_tell_their_causes(run, letters) -> None:
+    found = await run("message dead", group="kitchen", limit=3)
+    assert found["causes"] == [{"cause": "no tea", "letters": 3}]
+    first = found["letters"][0]
+    assert (first["id"], first["attempts"], first["origin"]) == (0, 3, "orders:0:0")
+    assert found["next"] == 3
+    assert (await run("message dead", group="kitchen", **{"from": 3}))["next"] is None
+
+
+async def test_letters_are_sent_again_and_go_off_the_list(run, ahead, letters) -> None:
+    with pytest.raises(Mistake, match="by id, or all"):
+        await ahead("message resend", group="kitchen")
+    assert "1 dead letters" in (await ahead("message resend", group="kitchen", id="0")).sentences[0]
+    (sent,) = await run("message resend", group="kitchen", id=[0])
+    assert sent["sent_as"] == "orders:0:0"
+    told = await ahead("message resend", group="kitchen", all=True, rate=2)
+    assert told.sentences[:2] == (
+        "3 dead letters of group kitchen are sent again.",
+        "At 2 a second it takes about 2 s.",
+    )
+    assert len(await run("message resend", group="kitchen", all=True)) == 3
+    assert (await ahead("message resend", group="kitchen", all=True)).hindered
+    assert (
+        "4 dead letters"
+        in (await ahead("message purge", group="kitchen", resent=True)).sentences[0]
+    )
+    assert await run("message purge", group="kitchen", resent=True) == 4
+    assert (await ahead("message purge", group="kitchen", resent=True)).hindered
+
+
+async def test_a_long_body_is_cut_in_a_list(run, admin) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(admin._link.address) as producer:
+        await producer.send(Message(topic="orders", body=b"\xff" * 1_000))
+    (row,) = (await run("message tail", topic="orders"))["messages"]
+    assert (row["cut"], len(row["body"])) == (True, 300)
