@@ -41,6 +41,8 @@ class FolderKeys:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder).absolute()
+        # A folder that goes away is not made again: its persons would get other keys there.
+        self._seen = False
 
     def find(self, subject: str) -> bytes | None:
         """Returns a subject's key; None: it has none, or it was destroyed.
@@ -103,19 +105,23 @@ class FolderKeys:
 
     def _read(self, path: Path) -> _KeyFile | None:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_KeyFile)
+            held = msgspec.json.decode(path.read_bytes(), type=_KeyFile)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise SubjectKeysAway(f"the key file {path} cannot be read: {error}") from error
         except ValueError as error:
             raise SubjectKeysError(f"the key file {path} cannot be read: {error}") from error
+        self._seen = True
+        return held
 
     def _write(self, path: Path, content: _KeyFile, *, first: bool) -> None:
         """Writes a file whole, durably; with `first` an existing one stays as it is."""
         made = path.with_name(f"{path.stem}.{secrets.token_hex(8)}.new")
         try:
-            self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            if not self._seen:
+                self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+                self._seen = True
             descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(content))

@@ -61,3 +61,20 @@ def test_a_folder_that_takes_no_files_says_so(tmp_path: Path):
 def test_a_folder_that_is_away_does_not_look_like_forgotten_persons(tmp_path: Path):
     with pytest.raises(SubjectKeysAway, match="is not there; bring it back"):
         FolderKeys(tmp_path / "keys").find("c-1")
+
+
+def test_a_folder_that_goes_away_is_not_made_again(tmp_path: Path):
+    keys = FolderKeys(tmp_path / "keys")
+    key = keys.make("c-1")
+    (tmp_path / "keys").rename(tmp_path / "elsewhere")
+    for ask in (keys.find, keys.make, keys.forget):
+        with pytest.raises(SubjectKeysAway):
+            ask("c-1")
+    # One that has read it alone knows it, too.
+    (tmp_path / "elsewhere").rename(tmp_path / "keys")
+    other = FolderKeys(tmp_path / "keys")
+    assert other.find("c-1") == key
+    (tmp_path / "keys").rename(tmp_path / "elsewhere")
+    with pytest.raises(SubjectKeysAway):
+        other.make("c-2")
+    assert not (tmp_path / "keys").exists()
