@@ -13,6 +13,7 @@ the program knows. So they reach Spark's executors in its plan; these need the f
 Used by the command line, which gives the options to its commands, and by the option `--broker`.
 """
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,7 +60,8 @@ def _extend(command: Any) -> None:
         command.params[behind:behind] = _options()
 
 
-def _options() -> list[Any]:
+@cache  # sixty commands have the same ones, and to make them takes milliseconds
+def _options() -> tuple[Any, ...]:
     def keep(
         context: typer.Context, parameter: typer.CallbackParam, value: Path | str | None
     ) -> None:
@@ -85,7 +87,7 @@ def _options() -> list[Any]:
 
     one = typer.Typer(add_completion=False)
     one.command()(options)
-    return [each for each in typer.main.get_command(one).params if each.name != "help"]
+    return tuple(each for each in typer.main.get_command(one).params if each.name != "help")
 
 
 def secured(context: typer.Context, address: str) -> str:
