@@ -82,6 +82,8 @@ def projection(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     module = ModuleType("unit_garden")
     module.app = garden(1)  # type: ignore[attr-defined]  # a module made here
     monkeypatch.setitem(sys.modules, "unit_garden", module)
+    # No runner is there that could bring the live table on while a rebuild waits for it.
+    monkeypatch.setattr("headrace.rebuild.source._STILL_MS", 200)
     urls = {name: f"sqlite:///{tmp_path / f'{name}.db'}" for name in ("event-store", "read-models")}
 
     async def append(*versions: int, bed: str = "b") -> None:
