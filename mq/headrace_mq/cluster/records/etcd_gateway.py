@@ -53,7 +53,7 @@ _Place = tuple[str, int]
 
 
 class _Failure(msgspec.Struct):
-    error: str = ""
+    message: str = ""
 
 
 class _Token(msgspec.Struct):
@@ -249,7 +249,7 @@ def _answer(status: int, body: bytes, place: _Place, kind: type[T]) -> T:
 
 def _reason(body: bytes) -> str:
     try:
-        said = msgspec.json.decode(body, type=_Failure).error
+        said = msgspec.json.decode(body, type=_Failure).message
     except msgspec.MsgspecError:
         said = body.decode("utf-8", "replace").strip()
     return said[:_REASON_CHARS_MAX]

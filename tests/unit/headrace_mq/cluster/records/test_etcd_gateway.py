@@ -28,7 +28,8 @@ def http(body: Any, status: int = 200) -> bytes:
 
 
 def refusal(reason: str, status: int = 400) -> bytes:
-    return http({"error": reason, "code": 3}, status)
+    # etcd 3.4 and 3.5 say it once more as "error".
+    return http({"code": 3, "message": reason, "details": []}, status)
 
 
 class _Count(msgspec.Struct):
