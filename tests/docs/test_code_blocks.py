@@ -45,6 +45,8 @@ PYTHON = Path(os.environ.get("HEADRACE_DOCS_PYTHON", sys.executable))
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
 SERVERS = ("headrace broker --", "headrace run ", "headrace console")
 ETCD = "etcd://127.0.0.1:2379"
+# Of other servers than the first broker; each becomes a free one.
+OTHER_PORTS = ("9464", "9465", "9877", "9878", "9879", *(str(port) for port in range(9886, 9892)))
 READY_SECONDS_MAX = 30
 COMMAND_SECONDS_MAX = 400
 
@@ -77,9 +79,7 @@ class Scratch:
         for database in ("events", "read"):
             asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
         self._port, self._http_port = str(free_port()), str(free_port())
-        self._other_ports = {
-            port: str(free_port()) for port in ("9877", "9878", "9464", "9465", "9879")
-        }
+        self._other_ports = {port: str(free_port()) for port in OTHER_PORTS}
         self._environment = os.environ | {
             "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
             "HEADRACE_PORT": self._port,

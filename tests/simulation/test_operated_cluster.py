@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from headrace_mq.cluster.frames import Follow
 from headrace_mq.cluster.leadership import Leadership
-from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.member import ClusterMember, Log
 from headrace_mq.cluster.record import GroupRecord, Identity
 from headrace_mq.testing.cluster.operated_cluster import run
 from headrace_mq.testing.cluster.promises import BrokenPromise
@@ -14,11 +15,11 @@ SEEDS, CHUNK, SEARCH = 100, 50, 100
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_messages_from_before_a_group_and_its_own_survive(first: int) -> None:
+def test_a_group_that_an_operator_touches_loses_only_what_was_accepted(first: int) -> None:
     total = sum((run(seed) for seed in range(first, first + CHUNK)), run(first + SEEDS))
     assert total["acknowledged"] > total["messages from before"] > CHUNK
     assert total["led"] > CHUNK
-    assert total["removed"] > CHUNK
+    assert min(total["removed"], total["promoted"], total["lost"], total["cuts"]) > CHUNK // 2
 
 
 class EntersEmpty(Leadership):
@@ -41,4 +42,21 @@ def test_a_member_that_enters_without_messages_from_before_is_noticed() -> None:
             run(seed, Leads)
 
     with pytest.raises((BrokenPromise, IndexError)):
+        search()
+
+
+class CutsNothing(ClusterMember):
+    """A promoted leader sends what follows any end within its log."""
+
+    @staticmethod
+    def _common(log: Log, frame: Follow) -> tuple[int, int]:
+        return frame.last, min(frame.end, log.end)
+
+
+def test_a_member_that_keeps_what_was_lost_is_noticed() -> None:
+    def search() -> None:
+        for seed in range(SEARCH):
+            run(seed, CutsNothing)
+
+    with pytest.raises((BrokenPromise, ValueError, IndexError)):
         search()

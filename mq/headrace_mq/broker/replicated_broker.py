@@ -177,6 +177,7 @@ class ReplicatedBroker:
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
             self._went_back, self._clock.monotonic_ms() - self._record_heard_ms,
             () if term is None else term.figures(self._reports.names),
+            0 if seen is None else seen.unclean,
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
@@ -274,7 +275,7 @@ class ReplicatedBroker:
         if seen is not None and seen != before:
             _log.info(
                 "the group's record", epoch=seen.epoch, leader=seen.leader,
-                in_sync=sorted(one.name for one in seen.in_sync),
+                in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean,
             )  # fmt: skip
             self._kept_file.write(KeptMember(self._member.me.store_id, kept_of(seen)))
             if before is None or seen.epoch != before.epoch:

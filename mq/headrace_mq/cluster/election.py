@@ -44,7 +44,7 @@ def candidacy(me: Identity, record: GroupRecord, *, keep_leader: bool = False) -
         return None
     gone = record.leader if record.leader != me.name and not keep_leader else None
     in_sync = frozenset(m for m in record.in_sync if m.name != gone)
-    return Proposal(record.version, record.epoch + 1, me.name, in_sync)
+    return Proposal(record.version, record.epoch + 1, me.name, in_sync, record.unclean)
 
 
 def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
@@ -69,7 +69,7 @@ def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
         )
     if record.epoch >= epoch:
         return None
-    return Proposal(record.version, epoch, me.name, record.in_sync)
+    return Proposal(record.version, epoch, me.name, record.in_sync, record.unclean)
 
 
 class Patience:

@@ -41,7 +41,7 @@ class Leadership:
         self.pending: Proposal | None = None
         self._joining: Identity | None = None
         self.durable: dict[Identity, dict[str, int]] = {me: dict(begins)}
-        self._version = record.version
+        self._version, self._unclean = record.version, record.unclean
         self._min_in_sync = min_in_sync
         self._committed = dict.fromkeys(begins, 0)
         self._commit()
@@ -101,7 +101,7 @@ class Leadership:
         """Takes over a record of this epoch that was read: it may confirm a proposal, but never that one failed."""
         if record.version < self._version:
             return
-        self._version = record.version
+        self._version, self._unclean = record.version, record.unclean
         self.confirmed = record.in_sync
         if self.pending is not None and self.pending.in_sync == record.in_sync:
             self.pending = None
@@ -147,7 +147,7 @@ class Leadership:
         return self._propose(self.confirmed - {member})
 
     def _propose(self, in_sync: frozenset[Identity]) -> Proposal:
-        self.pending = Proposal(self._version, self.epoch, self.me.name, in_sync)
+        self.pending = Proposal(self._version, self.epoch, self.me.name, in_sync, self._unclean)
         self._commit()
         return self.pending
 

@@ -106,6 +106,9 @@ class ClusterMember:
             self.is_frozen = True
             return Turn.WENT_BACK
         self.is_frozen = False
+        if self.seen is not None and record.unclean > self.seen.unclean:
+            # An operator accepted that the new leader lacks messages, so what was committed may be cut.
+            self._committed = dict.fromkeys(self._logs, 0)
         self.seen = record
         led = self.leadership is not None
         if record.epoch > self.epoch:

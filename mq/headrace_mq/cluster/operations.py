@@ -1,24 +1,48 @@
 """
-What an operator may do to a group from outside: take a broker out of it.
+What an operator may do to a group from outside: take a broker out of it, or promote one where none in sync is left.
 
     a broker reports now and then ─▶ Registration ─▶ what `headrace cluster` lists, and whether a broker still runs
 
 Used by the command line and by the simulation, which send the proposals to the record. Pure: ages are passed in, by the clock
 of the record's database. An operator may let a member leave the set, as its leader may: the others have all that
 was acknowledged. Only a leader, which compares logs, may let one enter.
+
+A promotion breaks that: its broker lacks messages that were acknowledged. So it is made only while all in sync are silent, its epoch
+stands in the record until an operator settles it, and the others cut what the new leader does not have when they come back.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from headrace_mq.cluster.record import GroupRecord, Proposal, Registration
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal, Registration
 from headrace_mq.errors import MessageQueueError
 
-__all__ = ["REPORT_MS", "SILENT_MS", "is_silent", "removal"]
+__all__ = [
+    "REPORT_MS",
+    "SILENT_MS",
+    "Lack",
+    "is_silent",
+    "losses",
+    "promotion",
+    "removal",
+    "settlement",
+]
 
 # How often a broker reports: one statement of one row.
 REPORT_MS = 5_000
 # After three reports that are missing a broker does not run any more, or does not reach the record.
 SILENT_MS = 15_000
+
+
+class Lack(NamedTuple):
+    """What a broker had by its last report that one to be promoted lacks, in bytes of its logs.
+
+    `or_more`: the last epochs of a log differ, so the logs may have parted earlier than where the shorter one ends.
+    """
+
+    member: Identity
+    lost_bytes: int
+    or_more: bool
 
 
 def is_silent(known: Registration) -> bool:
@@ -54,4 +78,67 @@ def removal(record: GroupRecord, known: Sequence[Registration], name: str) -> Pr
         )
     if not leaving:
         return None
-    return Proposal(record.version, record.epoch, record.leader, record.in_sync - leaving)
+    return Proposal(
+        record.version, record.epoch, record.leader, record.in_sync - leaving, record.unclean
+    )
+
+
+def promotion(record: GroupRecord, known: Sequence[Registration], name: str) -> Proposal:
+    """Returns the change by which a broker that is not in sync leads, alone in the set: messages are lost.
+
+    The broker stands by itself for the epoch after that, as one in sync does.
+
+    Args:
+        record: as it is.
+        known: what brokers of the group reported.
+        name: of the broker.
+
+    Raises:
+        MessageQueueError: it does not run, or one in sync runs; the sentence says what to do.
+    """
+    report = next((one for one in known if one.member.name == name), None)
+    if report is None or is_silent(report):
+        said = (
+            "has never reported" if report is None else f"reported {report.age_ms // 1_000} s ago"
+        )
+        raise MessageQueueError(
+            f"{name} {said}, so it does not run, or does not reach the record; start it first, with --record"
+        )
+    for one in known:
+        if one.member in record.in_sync and not is_silent(one):
+            raise MessageQueueError(
+                f"{one.member.name} is in sync and reported {one.age_ms // 1_000} s ago, so no message need be lost: it"
+                f" leads, or will. If it does not run any more, repeat this {SILENT_MS // 1_000} s later"
+            )
+    epoch = record.epoch + 1
+    return Proposal(record.version, epoch, name, frozenset({report.member}), epoch)
+
+
+def losses(record: GroupRecord, known: Sequence[Registration], name: str) -> list[Lack]:
+    """Returns for each broker in sync that reported, what a promotion loses of its messages.
+
+    Args:
+        record: as it is.
+        known: what brokers of the group reported; a little more may have come after a report.
+        name: of the broker to be promoted; it reported.
+    """
+    chosen = next(one for one in known if one.member.name == name)
+    has = {place.log: place for place in chosen.logs}
+    found = []
+    for one in known:
+        if one.member not in record.in_sync or one.member == chosen.member:
+            continue
+        lost, or_more = 0, False
+        for place in one.logs:
+            end, epoch = (has[place.log].end, has[place.log].epoch) if place.log in has else (0, 0)
+            lost += max(0, place.end - end)
+            or_more |= place.epoch != epoch
+        found.append(Lack(one.member, lost, or_more))
+    return found
+
+
+def settlement(record: GroupRecord) -> Proposal | None:
+    """Returns the change that takes the mark of a promotion away; None if there is none."""
+    if not record.unclean:
+        return None
+    return Proposal(record.version, record.epoch, record.leader, record.in_sync)

@@ -46,21 +46,24 @@ class GroupRecord(NamedTuple):
         epoch: of the leader; grows with each beginning of leading.
         leader: its name.
         in_sync: the members without which nothing is acknowledged, and of which one is elected.
+        unclean: the epoch in which an operator last promoted a broker that lacks messages; 0: none, or it was settled.
     """
 
     version: int
     epoch: int
     leader: str
     in_sync: frozenset[Identity]
+    unclean: int = 0
 
 
 class Proposal(NamedTuple):
-    """A change of the record; `seen` is the version that it changes."""
+    """A change of the record; `seen` is the version that it changes. The rest is what the record has then."""
 
     seen: int
     epoch: int
     leader: str
     in_sync: frozenset[Identity]
+    unclean: int = 0
 
 
 class LogPlace(NamedTuple):

@@ -8,7 +8,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from asyncpg import connect
+from typer.testing import CliRunner, Result
 
+from headrace.cli import _command_line
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
@@ -17,7 +20,20 @@ from headrace_mq.cluster.election import LEASE_MS
 from headrace_mq.errors import SendTimeout
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ProducerSettings
-from tests.integration.mq.broker_group import PATIENT, QUEUES, TOPIC, Group, Member, Senders
+from tests.integration.mq.broker_group import (
+    PATIENT,
+    QUEUES,
+    TOPIC,
+    Group,
+    Member,
+    Senders,
+    bodies_of,
+)
+
+A_MINUTE_AGO = (
+    "UPDATE headrace_cluster_replicas SET reported_at = clock_timestamp() - interval '1 minute'"
+    " WHERE replica = ANY($1::text[])"
+)
 
 
 def trio(folder: Path, free_port: Callable[[], int], record: str, *options: str) -> Group:
@@ -201,6 +217,63 @@ async def test_a_broker_that_ran_alone_is_the_first_of_a_group_after_a_kill(
         await a.end()
         await senders.more(200)
         await senders.end(group)
+
+
+def cluster(verb: str, *arguments: str) -> Result:
+    return CliRunner().invoke(_command_line(), ["cluster", verb, *arguments])
+
+
+async def be_silent(record: str, *members: Member) -> None:
+    """Lets brokers that were killed have reported a minute ago."""
+    hand = await connect(record)
+    await hand.execute(A_MINUTE_AGO, [one.address for one in members])
+    await hand.close()
+
+
+async def test_a_broker_is_promoted_with_loss_and_a_member_that_comes_back_cuts_what_it_has_more(
+    group: Group, postgres_database: str
+) -> None:
+    where = ("--record", postgres_database)
+    leader = await group.leader()
+    late, other = (one for one in group.members if one is not leader)
+
+    async def send(*bodies: bytes) -> None:
+        async with Producer(group.address, settings=PATIENT) as producer:
+            for body in bodies:
+                await producer.send(Message(topic=TOPIC, key="k", body=body))
+
+    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+    await send(b"kept")
+    await late.end()
+    await send(b"lost", b"lost as well")
+    for member in (leader, other):
+        await member.end()
+    await late.start()
+    await be_silent(postgres_database, leader, other)
+    # As soon as it has reported.
+    async with asyncio.timeout(60):
+        while True:
+            looked = await asyncio.to_thread(cluster, "promote", late.address, *where)
+            if "nothing was changed" in str(looked.exception):
+                break
+    assert (await group.record.read()).leader == leader.address
+    done = await asyncio.to_thread(cluster, "promote", late.address, "--accept-loss", *where)
+    assert done.output.splitlines()[-1].startswith(f"{late.address} leads in epoch ")
+    await send(b"new", b"newer", b"newest")
+    await leader.start()
+    async with asyncio.timeout(60):
+        while len((await group.record.read()).in_sync) < 2:
+            await asyncio.sleep(0)
+    await asyncio.to_thread(cluster, "settle", *where)
+    assert (await group.record.read()).unclean == 0
+    await asyncio.to_thread(cluster, "remove", other.address, *where)
+    shown = await asyncio.to_thread(cluster, "status", *where)
+    assert other.address not in shown.output
+    # The one that came back has cut what only it had, and leads now.
+    await late.end()
+    assert await group.leader() is leader
+    assert await bodies_of(group.address) == [b"kept", b"new", b"newer", b"newest"]
 
 
 async def test_messages_wait_while_fewer_brokers_are_in_sync_than_must_be(

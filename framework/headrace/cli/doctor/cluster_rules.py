@@ -40,6 +40,11 @@ def cluster(facts: ClusterFacts) -> Iterator[Finding]:
     yield ok(
         "record of the group", f"epoch {facts.record.epoch:,}, change {facts.record.version:,}"
     )
+    if facts.record.unclean:
+        yield warning(
+            "lost messages", f"a broker was promoted with loss in epoch {facts.record.unclean:,}",
+            "find out what is lost, and rebuild projections that had read it; then `headrace cluster settle`",
+        )  # fmt: skip
     yield _leader(facts)
     yield _in_sync(members, facts.min_in_sync)
     for name in members:

@@ -1,4 +1,4 @@
-"""`headrace cluster`: shows a group of brokers, as its record has it, lets another one lead, and removes those that are gone."""
+"""`headrace cluster`: shows a group of brokers, as its record has it, lets another one lead, and what to do if some are gone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +22,8 @@ _SWITCH_S_MAX = 5
 _LOOK_S = 0.02
 # A change of the record may be refused because another one came first; of these few in a row are no chance.
 _TRIES_MAX = 5
+# Of the table of brokers.
+_COLUMNS = ("broker", "in sync", "reported", "epoch", "bytes")
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
@@ -50,6 +52,7 @@ def status(
             "epoch": found.epoch,
             "version": found.version,
             "in_sync": members,
+            "unclean": found.unclean,
             "replicas": [_shown(found, one) for one in known],
         }
         print_json(shown)
@@ -60,8 +63,10 @@ def status(
         ("changes of the record", f"{found.version:,}"),
         ("in sync", " ".join(members)),
     ]
+    if found.unclean:
+        rows.append(("promoted with loss", f"in epoch {found.unclean:,}"))
     print_table(("", ""), rows)
-    print_table(("broker", "in sync", "reported", "epoch", "bytes"), _rows(found, known))
+    print_table(_COLUMNS, _rows(found, known))
 
 
 @commands.command()
@@ -92,6 +97,84 @@ async def _remove(replica: str, url: str, cluster: str, group: str) -> "GroupRec
                 # Only then: a report of a member that is waited for must stay to be seen.
                 await keeper.forget(replica)
                 return found
+    raise HeadraceError("the group's record changes all the time; repeat this in a moment")
+
+
+@commands.command()
+def promote(
+    replica: Annotated[str, typer.Argument(help="The broker, HOST:PORT, as `status` shows it.")],
+    *,
+    record: Record,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Do it, though acknowledged messages are lost.")
+    ] = False,
+    cluster: Cluster = "default",
+    group: Group = "g1",
+) -> None:
+    """Let a broker lead that is not in sync, where none in sync comes back; exit status 2 if it may not, or nothing was changed."""
+    done = asyncio.run(_promote(replica, record, cluster, group, accept_loss=accept_loss))
+    after = asyncio.run(_later(done, record, cluster, group))
+    if after is None:
+        raise HeadraceError(
+            f"{replica} is to lead from epoch {done.epoch:,} on, and does not yet; see its log, and `headrace cluster status`"
+        )
+    typer.echo(
+        f"{after.leader} leads in epoch {after.epoch:,}, without what it lacked; start the others, they cut what it does not have."
+        " Then `headrace cluster settle` ends the alarm"
+    )
+
+
+@commands.command()
+def settle(*, record: Record, cluster: Cluster = "default", group: Group = "g1") -> None:
+    """End the alarm that a broker was promoted with loss, once you have dealt with it."""
+    before = asyncio.run(_settle(record, cluster, group))
+    if before:
+        typer.echo(f"settled: a broker was promoted with loss in epoch {before:,}")
+    else:
+        typer.echo("nothing to settle: no broker was promoted with loss")
+
+
+async def _promote(
+    replica: str, url: str, cluster: str, group: str, *, accept_loss: bool
+) -> "GroupRecord":
+    from headrace_mq.cluster.operations import losses, promotion
+    from headrace_mq.cluster.record import Refused
+
+    async with _kept(url, cluster, group) as keeper:
+        found, known = await _all_of(keeper)
+        proposal = promotion(found, known, replica)
+        print_table(_COLUMNS, _rows(found, known))
+        lost = losses(found, known, replica)
+        rows = [(one.member.name, f"{one.lost_bytes:,}{' or more' * one.or_more}") for one in lost]
+        unknown = found.in_sync - {one.member for one in lost}
+        rows += [(one.name, "not known: it has not reported") for one in sorted(unknown)]
+        print_table(("in sync", f"bytes that {replica} lacks of it"), rows)
+        if not accept_loss:
+            raise HeadraceError(
+                "nothing was changed. Start a broker that is in sync, if its disk is left: then nothing is lost. If none is,"
+                f" repeat this with --accept-loss: {replica} leads then, and what it lacks is lost, and what came after the"
+                " last reports"
+            )
+        try:
+            return await keeper.propose(proposal)
+        except Refused as error:
+            raise HeadraceError(
+                f"{error}; look at it again, and repeat this if it is still needed"
+            ) from error
+
+
+async def _settle(url: str, cluster: str, group: str) -> int:
+    from headrace_mq.cluster.operations import settlement
+    from headrace_mq.cluster.record import Refused
+
+    async with _kept(url, cluster, group) as keeper:
+        for _ in range(_TRIES_MAX):
+            found = await keeper.read()
+            proposal = settlement(found)
+            with suppress(Refused):
+                if proposal is not None:
+                    await keeper.propose(proposal)
+                return found.unclean
     raise HeadraceError("the group's record changes all the time; repeat this in a moment")
 
 

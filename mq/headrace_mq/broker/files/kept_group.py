@@ -24,6 +24,7 @@ class KeptRecord(msgspec.Struct, frozen=True):
     epoch: int
     leader: str
     in_sync: list[tuple[str, str]]
+    unclean: int = 0
 
 
 class KeptMember(msgspec.Struct, frozen=True):
@@ -51,10 +52,11 @@ def seen_of(kept: KeptMember | None) -> GroupRecord | None:
     if kept is None or kept.seen is None:
         return None
     members = frozenset(Identity(name, store) for name, store in kept.seen.in_sync)
-    return GroupRecord(kept.seen.version, kept.seen.epoch, kept.seen.leader, members)
+    seen = kept.seen
+    return GroupRecord(seen.version, seen.epoch, seen.leader, members, seen.unclean)
 
 
 def kept_of(record: GroupRecord) -> KeptRecord:
     """Returns a record in the form in which it is kept."""
     members = sorted((one.name, one.store_id) for one in record.in_sync)
-    return KeptRecord(record.version, record.epoch, record.leader, members)
+    return KeptRecord(record.version, record.epoch, record.leader, members, record.unclean)

@@ -100,6 +100,7 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.IN_SYNC.sample(len(figures.in_sync), *where)
     yield table.MIN_IN_SYNC.sample(figures.min_in_sync, *where)
     yield table.WENT_BACK.sample(figures.went_back, *where)
+    yield table.UNCLEAN.sample(figures.unclean, *where)
     yield table.RECORD_SILENT.sample(figures.record_silent_ms / 1_000, *where)
     for one in figures.replicas:
         yield table.REPLICA_IN_SYNC.sample(one.in_sync, *where, one.name)

@@ -320,6 +320,13 @@ WENT_BACK: Final = Metric(
     "1: the database lost a change of the group's record, and no leader can be elected.",
     ("cluster", "group"),
 )
+UNCLEAN: Final = Metric(
+    "headrace_broker_unclean_epoch",
+    "gauge",
+    "elections",
+    "The epoch in which a broker was promoted with loss of messages; 0: none, or `headrace cluster settle` ended it.",
+    ("cluster", "group"),
+)
 RECORD_SILENT: Final = Metric(
     "headrace_broker_record_silent_seconds",
     "gauge",

@@ -40,6 +40,7 @@ class GroupFigures(NamedTuple):
         went_back: whether the record is older than one that was seen, so that nothing is decided.
         record_silent_ms: how long ago the record answered; while it does not, no leader is elected.
         replicas: those of this broker, if it leads.
+        unclean: the epoch in which a broker was promoted with loss, until an operator settles that; 0: none.
     """
 
     cluster: str
@@ -53,3 +54,4 @@ class GroupFigures(NamedTuple):
     went_back: bool
     record_silent_ms: int
     replicas: tuple[ReplicaFigures, ...]
+    unclean: int = 0

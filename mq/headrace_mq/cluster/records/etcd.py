@@ -62,6 +62,7 @@ class _Stored(msgspec.Struct, frozen=True):
     epoch: int
     leader: str
     in_sync: list[Identity]
+    unclean: int = 0
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -172,7 +173,8 @@ class EtcdRecord:
 
     async def _put(self, record: GroupRecord, condition: dict[str, str]) -> GroupRecord | None:
         """Writes the record if the condition holds; returns the one that is there if not."""
-        stored = _Stored(record.version, record.epoch, record.leader, sorted(record.in_sync))
+        version, epoch, leader, in_sync, unclean = record
+        stored = _Stored(version, epoch, leader, sorted(in_sync), unclean)
         put = {**self._own(), "value": msgspec.json.encode(stored)}
         asked = {
             "compare": [{**self._own(), **condition, "result": "EQUAL"}],
@@ -224,7 +226,8 @@ class EtcdRecord:
 def _record_of(pair: _Pair) -> tuple[GroupRecord, int]:
     stored = _read(pair, _Stored)
     members = frozenset(stored.in_sync)
-    return GroupRecord(stored.version, stored.epoch, stored.leader, members), pair.mod_revision
+    found = GroupRecord(stored.version, stored.epoch, stored.leader, members, stored.unclean)
+    return found, pair.mod_revision
 
 
 def _read(pair: _Pair, kind: type[T]) -> T:

@@ -82,8 +82,8 @@ class PostgresRecord:
             Refused: it has another version, or a later epoch.
             OutcomeUnknown: no answer in time.
         """
-        seen, epoch, leader, in_sync = proposal
-        columns = _columns(in_sync)
+        seen, epoch, leader, in_sync, unclean = proposal
+        columns = (*_columns(in_sync), unclean)
         row = await self._row(OutcomeUnknown, "propose", *self._key, seen, epoch, leader, *columns)
         if row is not None:
             return _record_of(row)
@@ -174,9 +174,9 @@ def _columns(in_sync: Collection[Identity]) -> tuple[list[str], list[str]]:
 
 
 def _record_of(row: Any) -> GroupRecord:
-    version, epoch, leader, names, stores = row
+    version, epoch, leader, names, stores, unclean = row
     members = frozenset(map(Identity, names, stores))
-    return GroupRecord(version, epoch, leader, members)
+    return GroupRecord(version, epoch, leader, members, unclean)
 
 
 def _driver() -> Any:

@@ -2,7 +2,8 @@
 A simulated group that an operator touches, in any weather.
 
 Half of the runs begin with a broker that ran alone: its messages are there before the group is, and are as good as acknowledged. The
-operator takes brokers out of the set at any time, those that run as well: that may cost a copy, and no promise.
+operator takes brokers out of the set at any time, those that run as well: that may cost a copy, and no promise. Where all of the set
+are down, another one is promoted: what it lacks is promised no longer, and all other promises hold.
 
 Used by `tests/simulation/test_operated_cluster.py`; the machines, the faults and the promises are `simulated_cluster`'s.
 """
@@ -11,8 +12,8 @@ from collections import Counter
 
 from headrace_mq.cluster.election import founding
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.operations import removal
-from headrace_mq.cluster.record import GroupRecord
+from headrace_mq.cluster.operations import promotion, removal
+from headrace_mq.cluster.record import GroupRecord, Proposal, Registration
 from headrace_mq.testing.cluster.machines import LOGS, SimulatedNode
 from headrace_mq.testing.cluster.promises import check_change, require
 from headrace_mq.testing.cluster.simulated_cluster import STEPS, SimulatedCluster
@@ -61,7 +62,14 @@ class OperatedCluster(SimulatedCluster):
         """Lets one thing happen, of which the operator may be the cause."""
         super().step()
         if not self.record_is_away and self.chosen.random() < ACTS:
-            self._remove_any()
+            if all(
+                node.member is None
+                for node in self.nodes.values()
+                if node.me in self.record.in_sync
+            ):
+                self._promote_any()
+            else:
+                self._remove_any()
 
     def _remove_any(self) -> None:
         others = sorted(one.name for one in self.record.in_sync if one.name != self.record.leader)
@@ -70,8 +78,43 @@ class OperatedCluster(SimulatedCluster):
         proposal = removal(self.record, [], self.chosen.choice(others))
         assert proposal is not None
         check_change(self.record, proposal)
-        self.record = GroupRecord(self.record.version + 1, *proposal[1:])
+        self._change(proposal)
         self.stats["removed"] += 1
+
+    def _promote_any(self) -> None:
+        alive = [node for node in self.nodes.values() if node.member is not None]
+        if not alive:
+            return
+        node = self.chosen.choice(alive)
+        kept = {log: self._kept(node, log) for log in LOGS}
+        # What a broker shows to readers may be lost as well; here that would look like a broken promise.
+        if any(
+            each.member is not None and each.member.readable(log) > kept[log]
+            for each in alive
+            for log in LOGS
+        ):
+            return
+        self._change(
+            promotion(self.record, [Registration(each.me, (), 0) for each in alive], node.name)
+        )
+        # All that is under way is older than the silence of those in sync.
+        self.letters.clear()
+        for log in LOGS:
+            self.stats["lost"] += len(self.acked[log]) - kept[log]
+            del self.acked[log][kept[log] :]
+        self.stats["promoted"] += 1
+
+    def _kept(self, node: SimulatedNode, log: str) -> int:
+        """How many acknowledged entries a broker has on its disk."""
+        held, acked = node.logs[log], self.acked[log]
+        pairs = zip(held.entries[: held.durable], acked, strict=False)
+        return next(
+            (at for at, (one, other) in enumerate(pairs) if one != other),
+            min(held.durable, len(acked)),
+        )
+
+    def _change(self, proposal: Proposal) -> None:
+        self.record = GroupRecord(self.record.version + 1, *proposal[1:])
 
 
 def run(seed: int, member_type: type[ClusterMember] = ClusterMember) -> Counter[str]:

@@ -89,6 +89,15 @@ class RecordConformance:
         assert results.count(None) == 1
         assert await keeper().read() in results
 
+    async def test_the_mark_of_a_promotion_is_kept_and_taken_away(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A record has the mark that its last change has."""
+        await keeper().create(A, [A])
+        marked = await keeper().propose(Proposal(1, 2, "b", frozenset({B}), unclean=2))
+        assert await keeper().read() == marked == GroupRecord(2, 2, "b", frozenset({B}), 2)
+        assert (await keeper().propose(Proposal(2, 2, "b", frozenset({B})))).unclean == 0
+
     async def test_the_last_report_of_each_broker_is_kept_until_it_is_dropped(
         self, keeper: Callable[[], RecordKeeper]
     ) -> None:

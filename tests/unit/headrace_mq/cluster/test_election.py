@@ -27,6 +27,9 @@ def test_a_new_leader_leaves_the_old_one_out_of_the_set(trio: Any, record: Group
     a, b, c = trio
     assert candidacy(b, record) == Proposal(7, 4, "b", frozenset({b, c}))
     assert candidacy(b, record, keep_leader=True) == Proposal(7, 4, "b", frozenset(trio))
+    marked = candidacy(b, record._replace(unclean=2))
+    assert marked is not None
+    assert marked.unclean == 2
     # After a restart the leader takes a new epoch, too.
     assert candidacy(a, record) == Proposal(7, 4, "a", frozenset(trio))
 

@@ -144,3 +144,10 @@ def test_commits_wait_for_a_member_that_joins(leads: Leadership, trio: Any) -> N
     leads.joining = None
     leads.on_durable(a, LOG, 300)
     assert leads.committed(LOG) == 300
+
+
+def test_a_leader_keeps_the_mark_of_a_promotion(leads: Leadership, trio: Any) -> None:
+    leads.on_record(GroupRecord(8, 3, "a", frozenset(trio), unclean=3))
+    change = leads.shrink(trio[1])
+    assert change is not None
+    assert (change.seen, change.unclean) == (8, 3)

@@ -146,6 +146,20 @@ def test_a_replica_refuses_to_cut_what_is_committed(replica: ClusterMember) -> N
         replica.on_parted(Parted(3, LOG, 200, 2, 2, 150))
 
 
+def test_a_replica_cuts_what_was_committed_where_a_broker_was_promoted_with_loss(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 180), 0)
+    replica.on_record(record._replace(version=8, epoch=4, leader="c", unclean=4))
+    assert replica.readable(LOG) == 0
+    assert replica.on_parted(Parted(4, LOG, 200, 2, 2, 150)) == Cut(LOG, 150)
+    # A later change of the record, with the same mark, lets nothing more be cut.
+    assert replica.on_send(Send(4, LOG, 200, 190), 0)
+    replica.on_record(record._replace(version=9, epoch=5, leader="c", unclean=4))
+    with pytest.raises(DataCorrupt, match="committed up to 190"):
+        replica.on_parted(Parted(5, LOG, 200, 2, 2, 150))
+
+
 def test_reports_of_another_epoch_count_nothing(leader: ClusterMember, trio: Any) -> None:
     _a, b, c = trio
     assert leader.leadership is not None

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from headrace_mq.cluster.operations import REPORT_MS, SILENT_MS, is_silent, removal
+from headrace_mq.cluster.operations import (
+    REPORT_MS,
+    SILENT_MS,
+    Lack,
+    is_silent,
+    losses,
+    promotion,
+    removal,
+    settlement,
+)
 from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Registration
 from headrace_mq.errors import MessageQueueError
 
@@ -48,3 +57,48 @@ def test_a_leader_a_running_broker_and_a_stranger_are_not_removed(
     ):
         with pytest.raises(MessageQueueError, match=sentence):
             removal(record, known, name)
+
+
+def test_a_broker_outside_the_set_is_promoted_only_where_all_in_sync_are_silent(
+    trio: Any, record: GroupRecord
+) -> None:
+    a, b, c = trio
+    both = record._replace(in_sync=frozenset({a, b}))
+    known = [report(a, SILENT_MS), report(b, SILENT_MS), report(c, 3_000)]
+    assert promotion(both, known, "c") == Proposal(7, 4, "c", frozenset({c}), unclean=4)
+    # An empty disk is another member: what was on the one before is lost.
+    empty = Identity("b", "empty")
+    swapped = [report(a, SILENT_MS), report(empty)]
+    assert promotion(both, swapped, "b") == Proposal(7, 4, "b", frozenset({empty}), unclean=4)
+    for reports, name, sentence in (
+        ([known[0], known[2]], "b", "b has never reported.*start it first"),
+        (known, "a", "a reported 15 s ago.*start it first"),
+        ([report(a, SILENT_MS), report(b, 2_000), report(c)], "c", "b is in sync and reported 2 s"),
+        ([report(a, SILENT_MS), report(b, 2_000), report(c)], "b", "b is in sync and reported 2 s"),
+    ):
+        with pytest.raises(MessageQueueError, match=sentence):
+            promotion(both, reports, name)
+
+
+def test_a_promotion_loses_what_those_in_sync_have_and_its_broker_lacks(
+    trio: Any, record: GroupRecord
+) -> None:
+    a, b, c = trio
+    both = record._replace(in_sync=frozenset({a, b}))
+    known = [
+        report(a, SILENT_MS, ("forever", 3, 500), ("transient", 3, 70)),
+        report(b, SILENT_MS, ("forever", 2, 400), ("transient", 3, 50)),
+        report(c, 0, ("forever", 2, 400), ("transient", 3, 60)),
+    ]
+    assert losses(both, known, "c") == [Lack(a, 110, or_more=True), Lack(b, 0, or_more=False)]
+    nothing = [*known[:2], report(c)]
+    assert losses(both, nothing, "c") == [Lack(a, 570, or_more=True), Lack(b, 450, or_more=True)]
+
+
+def test_the_mark_of_a_promotion_stays_until_it_is_settled(trio: Any, record: GroupRecord) -> None:
+    assert settlement(record) is None
+    marked = record._replace(unclean=3)
+    change = removal(marked, [], "b")
+    assert change is not None
+    assert change.unclean == 3
+    assert settlement(marked) == Proposal(7, 3, "a", record.in_sync)

@@ -11,6 +11,7 @@ BEGIN
         leader text NOT NULL,
         in_sync_names text[] NOT NULL,
         in_sync_stores text[] NOT NULL,
+        unclean bigint NOT NULL DEFAULT 0,
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
     CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (

@@ -47,3 +47,14 @@ def test_a_group_is_whole_or_says_what_is_missing(
 def test_a_record_that_does_not_answer_is_a_failure() -> None:
     (found,) = cluster(ClusterFacts(None, "the record does not answer; start its database"))
     assert (found.state, found.advice) == ("failed", "start its database")
+
+
+def test_a_promotion_with_loss_is_shown_until_it_is_settled() -> None:
+    given = facts(*NAMES)
+    (told,) = [
+        each
+        for each in cluster(given._replace(record=given.record._replace(unclean=3)))
+        if each.state != "ok"
+    ]
+    assert (told.name, told.state) == ("lost messages", "warning")
+    assert "cluster settle" in told.advice

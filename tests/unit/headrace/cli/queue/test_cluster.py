@@ -53,7 +53,7 @@ def test_the_leader_and_the_brokers_in_sync_are_shown(
     ] == [["in", "sync", "h:1", "h:2"]]
     as_json = json.loads(status("--record", url, "--json").output)
     assert as_json == {
-        "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "replicas": [],
+        "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "unclean": 0, "replicas": [],
     }  # fmt: skip
 
 
@@ -110,6 +110,45 @@ def test_a_broker_that_will_not_come_back_is_removed(postgres_database: str) -> 
     assert "no broker h:2" in str(remove(postgres_database, "h:2").exception)
 
 
+def promote(url: str, name: str, *arguments: str) -> Result:
+    return CliRunner().invoke(
+        _command_line(), ["cluster", "promote", name, "--record", url, *arguments]
+    )
+
+
+def settle(url: str) -> Result:
+    return CliRunner().invoke(_command_line(), ["cluster", "settle", "--record", url])
+
+
+def test_a_promotion_says_what_is_lost_and_changes_nothing_until_that_is_accepted(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(make(postgres_database))
+    asyncio.run(report(postgres_database, "h:1", "x", LogPlace("forever", 3, 5_000), silent=True))
+    assert "h:3 has never reported" in str(promote(postgres_database, "h:3").exception)
+    asyncio.run(report(postgres_database, "h:3", "z", LogPlace("forever", 2, 70)))
+    before = status("--record", postgres_database, "--json").output
+    looked = promote(postgres_database, "h:3")
+    assert isinstance(looked.exception, HeadraceError)
+    assert "nothing was changed. Start a broker that is in sync" in str(looked.exception)
+    assert [line.split()[0] for line in looked.output.splitlines() if "4,930 or more" in line] == [
+        "h:1"
+    ]
+    assert "not known: it has not reported" in looked.output
+    after = status("--record", postgres_database, "--json").output
+    assert json.loads(before)["version"] == json.loads(after)["version"]
+    # There is no broker here that would lead.
+    monkeypatch.setattr(cluster, "_SWITCH_S_MAX", 0.05)
+    done = promote(postgres_database, "h:3", "--accept-loss")
+    assert "h:3 is to lead from epoch 2 on, and does not yet" in str(done.exception)
+    shown = json.loads(status("--record", postgres_database, "--json").output)
+    assert (shown["leader"], shown["in_sync"], shown["unclean"]) == ("h:3", ["h:3"], 2)
+    assert "promoted with loss" in status("--record", postgres_database).output
+    assert settle(postgres_database).output.startswith("settled: a broker was promoted")
+    assert settle(postgres_database).output.startswith("nothing to settle")
+    assert json.loads(status("--record", postgres_database, "--json").output)["unclean"] == 0
+
+
 def test_a_change_that_always_comes_too_late_ends(
     postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +159,15 @@ def test_a_change_that_always_comes_too_late_ends(
 
     monkeypatch.setattr(PostgresRecord, "propose", refused)
     assert "changes all the time" in str(remove(postgres_database, "h:2").exception)
+    asyncio.run(report(postgres_database, "h:3", "z"))
+    late = promote(postgres_database, "h:3", "--accept-loss").exception
+    assert "look at it again" in str(late)
+
+    async def marked(_self: PostgresRecord) -> GroupRecord:
+        return GroupRecord(1, 2, "h:1", frozenset(), 2)
+
+    monkeypatch.setattr(PostgresRecord, "read", marked)
+    assert "changes all the time" in str(settle(postgres_database).exception)
 
 
 @pytest.mark.parametrize(
