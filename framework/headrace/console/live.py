@@ -69,14 +69,14 @@ class Live:
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
             before = await look(session.admin)
-            while not await self._pause():
+            while not await self._pause() and await self._sessions.still(session):
                 now = await look(session.admin)
                 told = json.dumps(figures(rates(before, now)), ensure_ascii=False)
                 yield f"event: figures\ndata: {told}\n\n".encode()
                 before = now
         except MessageQueueError as error:
             # The connection's sentence; the browser comes back by itself.
-            yield f"event: away\ndata: {json.dumps(str(error))}\n\n".encode()
+            yield f"event: away\ndata: {json.dumps(str(await self._sessions.failed(session, error)))}\n\n".encode()
         finally:
             self._open -= 1
 

@@ -87,7 +87,11 @@ class ConsolePages:
             return RedirectResponse(str(request.url.replace(path="/message", query="").include_query_params(id=name)), 303)  # fmt: skip
         if "topic" not in given:
             return await self._answer(request, "messages.html", "", "messages", {})
-        verb = "message find" if "key" in given else "message tail"
+        verb = "message tail"
+        if "key" in given:
+            verb = "message find"
+        elif "since" in given:
+            verb = "message list"
         kept = {each.name for each in VERBS[verb].fields}
         asked = {name: each for name, each in given.items() if name in kept}
         return await self._answer(request, "messages.html", verb, "messages", asked)

@@ -11,6 +11,7 @@ Used by the console; uses `AdminClient`.
 """
 
 import asyncio
+import re
 import secrets
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from headrace._runtime.private_files import open_new
 from headrace.console.settings import ConsoleSettings
 from headrace_mq._net.address import BrokerAddress, ClientLogin
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.errors import LoginFailed, RequestTimeout
+from headrace_mq.errors import ConnectionLost, LoginFailed, RequestTimeout
 
 __all__ = ["Session", "Sessions"]
 
@@ -133,6 +134,9 @@ class Sessions:
         admin = self._client(self._broker._replace(login=ClientLogin(user, file)))
         try:
             await admin.start()
+        except ConnectionLost as error:
+            file.unlink()
+            raise self._plain(error) from None
         except BaseException:
             file.unlink()
             raise
@@ -153,6 +157,11 @@ class Sessions:
             session.seen_s = self._clock()
         return session
 
+    async def still(self, session: Session) -> bool:
+        """Whether a session has not ended; asking does not make it last longer."""
+        await self._sweep()
+        return session is self._shared or session in self._open.values()
+
     async def end(self, name: str) -> None:
         """Ends a session, if there is one of that name."""
         if (session := self._open.pop(name, None)) is not None:
@@ -161,13 +170,21 @@ class Sessions:
     async def failed(self, session: Session, error: Exception) -> Exception:
         """Returns an error as the browser shall read it; ends a session whose user the broker lets in no more."""
         trouble = session.admin.trouble
-        if not isinstance(error, RequestTimeout) or not isinstance(trouble, LoginFailed):
+        if not isinstance(error, RequestTimeout):
             return error
+        if not isinstance(trouble, LoginFailed):
+            return self._plain(error)
         if session is self._shared:
             self._shared, self._asks = None, None
         for name in [one for one, each in self._open.items() if each is session]:
             await self.end(name)
         return trouble
+
+    def _plain(self, error: Exception) -> Exception:
+        """The same error, with the broker's place instead of its address, which names the file of the password."""
+        return type(error)(
+            re.sub(r"\b(?:tcp|tls)://[^\s?]+\?\S*?(?=[\s:;,]|$)", self.place, str(error))
+        )
 
     def _client(self, address: BrokerAddress) -> AdminClient:
         return AdminClient(str(address), timeout_ms=self._settings.timeout_ms)

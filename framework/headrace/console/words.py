@@ -1,22 +1,21 @@
 """
-The console's words in other languages: English is in the templates, and this has what it becomes.
+The console's words in other languages: English is in the templates, and a file has what it becomes.
 
     t("Topics")  ─▶  en: Topics, zh: 主题
 
-A sentence of the broker stays in English: it names options and commands. Used by the pages. Pure.
+A sentence of the broker stays in English: it names options and commands. Used by the pages; reads `languages`.
 """
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 __all__ = ["CATALOGUE", "language_of", "said"]
 
-CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Overview": "概览",
-    }
-)
+_FILE: Final = Path(__file__).parent / "languages" / "zh.json"
+CATALOGUE: Final[Mapping[str, str]] = MappingProxyType(json.loads(_FILE.read_text("utf-8")))
 
 
 def said(text: str, language: str, **values: object) -> str:

@@ -1,7 +1,7 @@
 """
 Messages that a broker returned, as text for people or as JSON for programs.
 
-Used by `headrace message` and the console. Pure.
+Used by `headrace message` and the console.
 """
 
 import base64
@@ -9,6 +9,7 @@ import codecs
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the help text must not wait for the queue
+    from headrace_mq.admin.client import AdminClient
     from headrace_mq.message import Record
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "content",
     "described",
     "id_of",
+    "messages_from",
     "sender_of",
     "shortened",
     "text_of",
@@ -45,6 +47,38 @@ def described(record: "Record") -> dict[str, Any]:
         "body": _decoded(record.body),
         "body_base64": base64.b64encode(record.body).decode(),
     }
+
+
+async def messages_from(
+    admin: "AdminClient",
+    topic: str,
+    queue: int,
+    *,
+    offset: int | None = None,
+    since_ms: int | None = None,
+    limit: int,
+) -> "list[Record]":
+    """Returns the messages of a queue from an offset or a time on.
+
+    Args:
+        admin: a connection to the broker.
+        topic: its name.
+        queue: its number.
+        offset: where to begin; None: at a time.
+        since_ms: when, in ms since 1970 UTC, by the broker's clock when it stored a message.
+        limit: how many at most, 1 to 1,000.
+
+    Raises:
+        ValueError: the limit is out of its range.
+        TopicNotFound, QueueNotFound: the topic or the queue does not exist.
+    """
+    from headrace_mq.message import QueueRef
+
+    place = QueueRef(topic, queue)
+    if offset is None:
+        # A queue that is not there has none; `read` says which are.
+        offset = (await admin.offsets_at([topic], since_ms or 0)).get(place, 0)
+    return await admin.read(place, offset, limit)
 
 
 def sender_of(record: "Record", senders: Senders) -> dict[str, Any]:

@@ -74,6 +74,33 @@ class MessageTail(AdminConnection):
             found = sorted(found + last, key=_stored)[-count:] if count else []
         return TopicTail(found, behind)
 
+    async def read(self, queue: QueueRef, offset: int, count: int) -> list[Record]:
+        """The messages of a queue from an offset on, or from the first one that is held.
+
+        Args:
+            queue: which.
+            offset: where to begin.
+            count: how many offsets at most, 1 to TAIL_MAX; a compaction may have taken some of their messages.
+
+        Raises:
+            ValueError: `count` is out of its range.
+            TopicNotFound, QueueNotFound: the topic or the queue does not exist.
+            QueueFrozen: the queue is frozen for reading.
+        """
+        if not 1 <= count <= TAIL_MAX:
+            raise ValueError(f"count is 1 to {TAIL_MAX}, not {count}")
+        answer = await self._ask(
+            QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([queue.topic])
+        )
+        held = {one.queue_id: one for one in answer.ranges}
+        if queue.queue_id not in held:
+            raise QueueNotFound(
+                f"topic {queue.topic!r} has queues 0 to {len(held) - 1}, not {queue.queue_id}"
+            )
+        one = held[queue.queue_id]
+        start = max(one.first, offset)
+        return await self._between(queue, start, min(one.end, start + count))
+
     async def follow(self, behind: Mapping[QueueRef, int]) -> AsyncIterator[Record]:
         """Yields what is stored from these offsets on, as it comes, without an end.
 

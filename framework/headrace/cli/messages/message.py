@@ -17,6 +17,7 @@ from headrace.figures.records import (
     content,
     described,
     id_of,
+    messages_from,
     sender_of,
     text_of,
     word,
@@ -234,6 +235,40 @@ def find(
             for one in records
         ),
     )  # fmt: skip
+
+
+@commands.command("list")
+def list_messages(
+    topic: Topic,
+    *,
+    queue: Annotated[int, typer.Option("--queue", help="The queue's number.")] = 0,
+    offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Stored then or later; as --time takes."),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Show at most this many, up to 1,000.")] = 100,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """List the messages of a queue from an offset or a time on, without being a consumer."""
+    if (offset is None) == (since is None):
+        raise typer.BadParameter("say --offset, or --from", param_hint="--offset")
+    since_ms = None if since is None else milliseconds(since, "--from")
+
+    async def question(admin: Any) -> list[Any]:
+        return await messages_from(
+            admin, topic, queue, offset=offset, since_ms=since_ms, limit=limit
+        )
+
+    try:
+        records = ask(broker, question)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--limit") from error
+    if as_json:
+        print_json([described(record) for record in records])
+    else:
+        _show(records, as_json=False)
 
 
 @commands.command()

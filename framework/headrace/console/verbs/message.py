@@ -1,5 +1,5 @@
 """
-The verbs about messages: show, find, tail; and about dead letters: dead, resend, purge.
+The verbs about messages: show, find, list, tail; and about dead letters: dead, resend, purge.
 
 Used by `catalogue`; asks the broker as `headrace message` does.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
-from headrace.figures.records import described, sender_of
+from headrace.figures.records import described, messages_from, sender_of
 from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX, DeadLetter, ResendSettings, Resent
@@ -42,6 +42,20 @@ async def _find(admin: AdminClient, given: Given) -> Any:
     until = {} if given["until"] is None else {"to_ms": given["until"]}
     records = await admin.find(
         given["topic"], given["key"], from_ms=given["since"], limit=_at_most(given), **until
+    )
+    return {"messages": [_row(one) for one in records]}
+
+
+async def _list(admin: AdminClient, given: Given) -> Any:
+    if (given["offset"] is None) == (given["since"] is None):
+        raise Mistake("write offset, or since")
+    records = await messages_from(
+        admin,
+        given["topic"],
+        given["queue"],
+        offset=given["offset"],
+        since_ms=given["since"],
+        limit=_at_most(given),
     )
     return {"messages": [_row(one) for one in records]}
 
@@ -176,6 +190,17 @@ MESSAGES: Final = (
             VerbField("key"),
             VerbField("since", "time", 0),
             VerbField("until", "time", None),
+            _LIMIT,
+        ),
+    ),
+    Verb(
+        "message list",
+        _list,
+        (
+            _TOPIC,
+            VerbField("queue", "number", 0),
+            VerbField("offset", "number", None),
+            VerbField("since", "time", None),
             _LIMIT,
         ),
     ),

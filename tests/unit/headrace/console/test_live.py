@@ -14,8 +14,10 @@ from headrace_mq._net.address import BrokerAddress
 
 async def test_a_stream_begins_again_after_a_pause_and_tells_figures(broker: str, admin) -> None:
     settings = ConsoleSettings(live_ms=100)
-    live = Live(Sessions(BrokerAddress.parse(broker), settings), Safety(), settings)
-    stream = live._figures(Session("", admin, None, 0))
+    sessions = Sessions(BrokerAddress.parse(broker), settings)
+    live = Live(sessions, Safety(), settings)
+    session = sessions._shared = Session("", admin, None, 0)
+    stream = live._figures(session)
     assert await anext(stream) == b"retry: 2000\n\n"
     event = (await anext(stream)).decode()
     assert event.startswith("event: figures\ndata: {")
@@ -38,3 +40,10 @@ async def test_no_more_streams_are_open_than_the_limit_allows(broker, console, s
     browser = await console(broker, streams_max=streams_max)
     answer = await browser.client.get("/live")
     assert (answer.status_code, "streams_max" in answer.text) == (503, True)
+
+
+async def test_a_stream_ends_with_its_session(broker: str, admin) -> None:
+    settings = ConsoleSettings(live_ms=100)
+    live = Live(Sessions(BrokerAddress.parse(broker), settings), Safety(), settings)
+    stream = live._figures(Session("ann", admin, None, 0))
+    assert [part async for part in stream] == [b"retry: 2000\n\n"]

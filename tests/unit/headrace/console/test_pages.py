@@ -141,6 +141,23 @@ async def test_a_broker_without_a_login_has_no_door(browser) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
+async def test_a_page_is_in_the_language_of_its_browser(browser) -> None:
+    chinese = await browser.client.get("/", headers={"accept-language": "zh-CN,zh;q=0.9"})
+    assert '<html lang="zh">' in chinese.text
+    assert "\u6982\u89c8" in chinese.text
+    assert '<html lang="en">' in await browser.page("/")
+
+
+async def test_messages_of_a_time_are_listed(browser, admin, broker) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(broker) as producer:
+        await producer.send(Message(topic="orders", body=b"tea"))
+    page = await browser.page("/messages", topic="orders", queue=0, since="2000-01-01")
+    assert "<code>tea</code>" in page
+    page = await browser.page("/messages", topic="orders", queue=0, since="2999-01-01")
+    assert "No message was found" in page
+
+
 async def test_a_message_is_found_by_its_queue_and_offset(browser) -> None:
     answer = await browser.client.get(
         "/messages", params={"topic": "orders", "queue": "0", "offset": "7"}

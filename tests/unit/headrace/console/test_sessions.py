@@ -5,7 +5,7 @@ import pytest
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace_mq._net.address import BrokerAddress
-from headrace_mq.errors import ConnectionLost, LoginFailed
+from headrace_mq.errors import ConnectionLost, LoginFailed, RequestTimeout
 
 
 class Clock:
@@ -80,6 +80,29 @@ async def test_a_session_that_has_ended_leaves_no_password(guarded: str) -> None
         assert list(folder.iterdir()) == []
         await opened.open("ann", "secret of ann")
     assert not folder.exists()
+
+
+async def test_asking_whether_a_session_stands_does_not_make_it_last(guarded: str) -> None:
+    clock = Clock()
+    async with sessions(guarded, clock, idle_ms=10_000) as opened:
+        session = await opened.find(await opened.open("ann", "secret of ann"))
+        assert session is not None
+        clock.now = 9
+        assert await opened.still(session)
+        clock.now = 11
+        assert not await opened.still(session)
+
+
+async def test_a_sentence_does_not_name_the_file_of_a_password(guarded: str) -> None:
+    async with sessions(guarded, timeout_ms=2_000) as opened:
+        session = await opened.find(await opened.open("ann", "secret of ann"))
+        assert session is not None
+        address = session.admin._link.address
+        assert "password_file" in address
+        shown = await opened.failed(
+            session, RequestTimeout(f"no answer from {address} within 5 ms")
+        )
+        assert str(shown) == f"no answer from {guarded} within 5 ms"
 
 
 async def test_no_more_people_sign_in_than_the_limit_allows(guarded: str) -> None:

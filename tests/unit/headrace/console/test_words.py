@@ -1,8 +1,32 @@
 """The catalogue of words has each text of the templates, and knows a browser's language."""
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
 
-from headrace.console.words import language_of, said
+import pytest
+from jinja2 import Environment, nodes
+
+import headrace.console
+from headrace.console.words import CATALOGUE, language_of, said
+
+TEMPLATES = Path(headrace.console.__file__).parent / "templates"
+
+
+def texts(tree: nodes.Template) -> Iterator[str]:
+    """What a template gives to `t`: its texts, and those of lists whose items it gives to it."""
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == "t":
+            yield from (one.value for one in call.args if isinstance(one, nodes.Const))
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == "card":
+            title, _, *below = call.args
+            assert isinstance(title, nodes.Const)
+            yield title.value
+            for each in below:
+                yield from (one.items[1].value for one in each.find_all(nodes.Tuple))  # type: ignore[attr-defined]  # pairs of texts
+    for loop in tree.find_all(nodes.For):
+        if isinstance(loop.iter, nodes.List):
+            yield from (one.items[-1].value for one in loop.iter.find_all(nodes.Tuple))  # type: ignore[attr-defined]  # the last is the label
 
 
 @pytest.mark.parametrize(
@@ -25,3 +49,24 @@ def test_a_text_keeps_its_values() -> None:
 
 def test_a_text_without_a_translation_stays_english() -> None:
     assert said("no such text", "zh") == "no such text"
+
+
+def test_every_text_of_a_page_has_a_translation_and_no_other_has() -> None:
+    environment = Environment(autoescape=True)
+    found = {
+        text
+        for page in TEMPLATES.glob("*.html")
+        for text in texts(environment.parse(page.read_text(encoding="utf-8")))
+        if text
+    }
+    # Words of the broker, and heads of the tables that say what a change does.
+    found |= {"transient", "forever", "compact", "topic", "queue", "from", "to", "delivered again", "skipped", "messages", "hindered, because it"}  # fmt: skip
+    assert sorted(found - CATALOGUE.keys()) == []
+    assert sorted(CATALOGUE.keys() - found) == []
+
+
+def test_a_translation_has_the_same_values() -> None:
+    for text, translated in CATALOGUE.items():
+        assert sorted(part.partition("}")[0] for part in text.split("{")[1:]) == sorted(
+            part.partition("}")[0] for part in translated.split("{")[1:]
+        ), text

@@ -103,3 +103,16 @@ async def test_a_tail_of_an_unknown_topic_or_queue_is_an_error(
     await admin.freeze("t", reading=True)
     with pytest.raises(QueueFrozen):
         await admin.tail("t", 1)
+
+
+async def test_a_queue_is_read_from_an_offset_on(admin: AdminClient, deliver: Deliver) -> None:
+    await deliver(1, b"0", b"1", b"2", b"3")
+    assert told(await admin.read(QueueRef("t", 1), 1, 2)) == [(1, 1, b"1"), (1, 2, b"2")]
+    assert told(await admin.read(QueueRef("t", 1), 3, 100)) == [(1, 3, b"3")]
+    assert await admin.read(QueueRef("t", 1), 9, 100) == []
+    with pytest.raises(QueueNotFound, match="queues 0 to 1, not 2"):
+        await admin.read(QueueRef("t", 2), 0, 1)
+    with pytest.raises(TopicNotFound):
+        await admin.read(QueueRef("u", 0), 0, 1)
+    with pytest.raises(ValueError, match=f"1 to {TAIL_MAX}"):
+        await admin.read(QueueRef("t", 0), 0, 0)

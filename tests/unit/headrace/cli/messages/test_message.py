@@ -163,3 +163,14 @@ def test_an_unknown_message_has_no_trace(run, topic) -> None:
     assert done.status == 1
     assert f"there is no message {topic}:0:7, and no trace of it" in done.output
     assert run("message", "trace", "seven").status == 2
+
+
+def test_messages_of_a_queue_are_listed_from_an_offset_or_a_time_on(run, topic) -> None:
+    for body in ("a", "b", "c"):
+        run("message", "send", topic, body)
+    listed = run("message", "list", topic, "--offset", "1", "--json").json
+    assert [one["body"] for one in listed] == ["b", "c"]
+    done = run("message", "list", topic, "--from", "2000-01-01", "--limit", "1")
+    assert [row[-1] for row in done.rows[1:] if row[0].startswith(topic)] == ["a"]
+    assert run("message", "list", topic).status == 2
+    assert run("message", "list", topic, "--offset", "0", "--limit", "0").status == 2

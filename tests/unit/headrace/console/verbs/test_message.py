@@ -70,3 +70,12 @@ async def test_a_long_body_is_cut_in_a_list(run, admin) -> None:
         await producer.send(Message(topic="orders", body=b"\xff" * 1_000))
     (row,) = (await run("message tail", topic="orders"))["messages"]
     assert (row["cut"], len(row["body"])) == (True, 300)
+
+
+async def test_messages_are_listed_from_an_offset_or_a_time_on(run, letters) -> None:
+    listed = await run("message list", topic="%DLQ%kitchen", offset=1, limit=2)
+    assert [one["body"] for one in listed["messages"]] == ["1", "2"]
+    listed = await run("message list", topic="%DLQ%kitchen", since="2000-01-01")
+    assert [one["body"] for one in listed["messages"]] == ["0", "1", "2", "3"]
+    with pytest.raises(Mistake, match="write offset, or since"):
+        await run("message list", topic="%DLQ%kitchen")
