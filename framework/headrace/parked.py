@@ -44,6 +44,7 @@ __all__ = [
     "ParkingApp",
     "open_databases",
     "open_parked",
+    "plain_entry",
     "processor_of",
 ]
 
@@ -92,6 +93,31 @@ class ParkedEntry:
     sentence: str
     traceback: str = ""
     letter: CommandLetter | None = None
+
+
+def plain_entry(entry: ParkedEntry) -> dict[str, object]:
+    """Returns an entry as JSON values, without its message and its traceback.
+
+    Args:
+        entry: as it was listed.
+    """
+    topic, queue_id, offset = entry.place or (None, None, None)
+    return {
+        "processor": entry.processor,
+        "aggregate_id": entry.aggregate_id,
+        "command_id": entry.command_id,
+        "command": entry.name,
+        "state": entry.state.value,
+        "parked_at": entry.parked_at.isoformat(),
+        "attempts": entry.attempts,
+        "waiting": entry.waiting,
+        "version": entry.version,
+        "topic": topic,
+        "queue_id": queue_id,
+        "offset": offset,
+        "error": entry.error,
+        "sentence": entry.sentence,
+    }
 
 
 class ParkingApp(Protocol):

@@ -39,16 +39,24 @@ class Api:
         sessions: who has signed in.
         safety: cookies and tokens.
         settings: the limits.
+        verbs: what can be asked and done.
     """
 
-    def __init__(self, sessions: Sessions, safety: Safety, settings: ConsoleSettings) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        safety: Safety,
+        settings: ConsoleSettings,
+        verbs: Mapping[str, Verb],
+    ) -> None:
         self._sessions = sessions
         self._safety = safety
         self._settings = settings
+        self._verbs = verbs
 
     async def verbs(self, _: Request) -> Response:
         """Answers with all verbs and their fields."""
-        return _json({"verbs": described()})
+        return _json({"verbs": described(self._verbs)})
 
     async def token(self, request: Request) -> Response:
         """Answers with the token for changes, and gives the program its cookie."""
@@ -61,7 +69,7 @@ class Api:
 
     async def ask(self, request: Request) -> Response:
         """Answers what a verb answers."""
-        verb = verb_at(request.path_params["noun"], request.path_params["verb"])
+        verb = verb_at(self._verbs, request.path_params["noun"], request.path_params["verb"])
         session = await self._session(request)
         if request.method == "GET":
             if verb.changes:

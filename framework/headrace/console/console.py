@@ -7,7 +7,7 @@ The console as an ASGI application: its routes, and what all requests share.
 Used by `server`, and by tests without a socket.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,8 @@ from headrace.console.problems import KNOWN, problem_of
 from headrace.console.safety import HEADERS, Safety
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.catalogue import VERBS
+from headrace.console.verbs.verb import Verb
 from headrace.gateway.problems import Problem
 from headrace.gateway.request import check_host
 
@@ -43,18 +45,29 @@ class Console:
     Args:
         sessions: who has signed in; opened by the caller.
         settings: the limits.
+        more: verbs about an application, if it is known.
     """
 
-    def __init__(self, sessions: Sessions, settings: ConsoleSettings) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        settings: ConsoleSettings,
+        more: Mapping[str, Verb] | None = None,
+    ) -> None:
         safety = Safety()
-        self._pages = ConsolePages(sessions, safety, settings)
-        self._api = Api(sessions, safety, settings)
+        verbs = {**VERBS, **(more or {})}
+        self._pages = ConsolePages(sessions, safety, settings, verbs)
+        self._api = Api(sessions, safety, settings, verbs)
         self._live = Live(sessions, safety, settings)
         self._hosts = {each.lower() for each in (*_HOSTS, settings.host, *settings.hosts)}
         pages, api = self._pages, self._api
         self._inside = Starlette(
             routes=[
-                *(Route(path, self._page(pages.show)) for path in PAGES),
+                *(
+                    Route(path, self._page(pages.show))
+                    for path, one in PAGES.items()
+                    if one.verb in verbs
+                ),
                 Route("/letters", self._page(pages.letters)),
                 Route("/messages", self._page(pages.messages)),
                 Route("/do/{noun}/{verb}", self._page(pages.change), methods=["POST"]),

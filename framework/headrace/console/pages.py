@@ -23,8 +23,8 @@ from headrace.console.problems import Mistake, problem_of
 from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
-from headrace.console.verbs.catalogue import VERBS, verb_at
-from headrace.console.verbs.verb import values_of
+from headrace.console.verbs.catalogue import verb_at
+from headrace.console.verbs.verb import Verb, values_of
 from headrace.console.words import language_of
 from headrace.gateway.problems import Problem
 from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
@@ -49,6 +49,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/group": ConsolePage("group.html", "group show", "groups"),
     "/message": ConsolePage("message.html", "message show", "messages"),
     "/dead": ConsolePage("dead.html", "message dead", "letters"),
+    "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }
 # A form with a box for each of a thousand dead letters, and some fields more.
@@ -62,12 +63,20 @@ class ConsolePages:
         sessions: who has signed in.
         safety: cookies and tokens.
         settings: the limits.
+        verbs: what can be asked and done.
     """
 
-    def __init__(self, sessions: Sessions, safety: Safety, settings: ConsoleSettings) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        safety: Safety,
+        settings: ConsoleSettings,
+        verbs: Mapping[str, Verb],
+    ) -> None:
         self._sessions = sessions
         self._safety = safety
         self._settings = settings
+        self._verbs = verbs
 
     async def show(self, request: Request) -> Response:
         """Answers a GET of one of `PAGES`."""
@@ -92,7 +101,7 @@ class ConsolePages:
             verb = "message find"
         elif "since" in given:
             verb = "message list"
-        kept = {each.name for each in VERBS[verb].fields}
+        kept = {each.name for each in self._verbs[verb].fields}
         asked = {name: each for name, each in given.items() if name in kept}
         return await self._answer(request, "messages.html", verb, "messages", asked)
 
@@ -104,7 +113,7 @@ class ConsolePages:
         form = await self._form(request)
         self._safety.check(request, form.pop("token", ""))
         confirmed, back = form.pop("confirmed", ""), _local(form.pop("back", "/"))
-        verb = verb_at(request.path_params["noun"], request.path_params["verb"])
+        verb = verb_at(self._verbs, request.path_params["noun"], request.path_params["verb"])
         if verb.look_ahead is None:
             raise Mistake(f"{verb.name} changes nothing; use /api/{verb.path}")
         given = values_of(verb, _filled(form))
@@ -166,6 +175,7 @@ class ConsolePages:
             "place": self._sessions.place,
             "token": self._safety.token(new),
             "tab": tab,
+            "with_application": "parked list" in self._verbs,
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "query": defaultdict(str, request.query_params),
         }
@@ -196,11 +206,11 @@ class ConsolePages:
             return _to_sign_in()
         answer: Any = {}
         if verb:
-            own = {each.name for each in VERBS[verb].fields}
+            own = {each.name for each in self._verbs[verb].fields}
             query = {n: each for n, each in _filled(request.query_params).items() if n in own}
-            given = values_of(VERBS[verb], query | dict(asked))
+            given = values_of(self._verbs[verb], query | dict(asked))
             try:
-                answer = await VERBS[verb].run(session.admin, given)
+                answer = await self._verbs[verb].run(session.admin, given)
             except ValueError as error:
                 raise Mistake(str(error)) from error
             except MessageQueueError as error:

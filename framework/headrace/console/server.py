@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from headrace.console.console import Console
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.application import ApplicationVerbs
 from headrace.errors import HeadraceError
 from headrace.gateway.server import Listening, listening
 from headrace_mq._net.address import BrokerAddress
@@ -22,21 +23,27 @@ __all__ = ["serving_console"]
 
 @asynccontextmanager
 async def serving_console(
-    broker: str, settings: ConsoleSettings | None = None
+    broker: str,
+    settings: ConsoleSettings | None = None,
+    application: ApplicationVerbs | None = None,
 ) -> AsyncIterator[Listening]:
     """Serves a console of a broker until the block ends.
 
     Args:
         broker: its address; a user that it names is left out: each person signs in.
         settings: where to listen, and every limit.
+        application: what can be asked of an application besides; None: nothing.
 
     Raises:
+        SchemaOutOfDate: the application has no database, or one of another version.
         HeadraceError: the address cannot be had, or is not safe enough; the sentence says what to do.
     """
     settings = settings or ConsoleSettings()
     async with Sessions(BrokerAddress.parse(broker), settings) as sessions:
         await _require_safe(sessions, settings)
-        console = Console(sessions, settings)
+        if application is not None:
+            await application.check()
+        console = Console(sessions, settings, application.verbs if application else None)
         async with listening(console, settings.listening, stop=console.stop) as served:
             yield served
 

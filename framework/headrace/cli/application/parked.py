@@ -83,9 +83,11 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is known: where in the code it failed, and a command as it came."""
+    from headrace.parked import plain_entry
+
     databases = _Databases(app_path, event_store, read_models)
     for entry in databases.work(_Wanted(processor, aggregate, command_id).find_some):
-        plain = _plain(entry) | {"traceback": entry.traceback}
+        plain = plain_entry(entry) | {"traceback": entry.traceback}
         if entry.letter is not None:
             plain |= {
                 "key": entry.letter.key,
@@ -245,8 +247,10 @@ class _Databases:
 
 def _show(found: "list[ParkedEntry]", *, as_json: bool) -> None:
     if as_json:
+        from headrace.parked import plain_entry
+
         for entry in found:
-            typer.echo(json.dumps(_plain(entry)))
+            typer.echo(json.dumps(plain_entry(entry)))
         return
     if not found:
         typer.echo("nothing is parked")
@@ -271,24 +275,3 @@ def _why(entry: "ParkedEntry") -> str:
     if entry.state == "held":
         return ""
     return f"{entry.error}: {entry.sentence}" if entry.error else entry.sentence
-
-
-def _plain(entry: "ParkedEntry") -> dict[str, object]:
-    """Returns an entry as JSON values; `show` adds the message and the traceback."""
-    topic, queue_id, offset = entry.place or (None, None, None)
-    return {
-        "processor": entry.processor,
-        "aggregate_id": entry.aggregate_id,
-        "command_id": entry.command_id,
-        "command": entry.name,
-        "state": entry.state.value,
-        "parked_at": entry.parked_at.isoformat(),
-        "attempts": entry.attempts,
-        "waiting": entry.waiting,
-        "version": entry.version,
-        "topic": topic,
-        "queue_id": queue_id,
-        "offset": offset,
-        "error": entry.error,
-        "sentence": entry.sentence,
-    }

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
+from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, LogLevel, ReadModelsUrl
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the server
     from headrace.console.settings import ConsoleSettings
+    from headrace.console.verbs.application import ApplicationVerbs
 
 __all__ = ["console"]
 
@@ -55,6 +56,16 @@ def console(
             help="Listen to other machines without TLS or a login, behind a proxy that has both.",
         ),
     ] = False,
+    app_path: Annotated[
+        str,
+        typer.Option(
+            "--app",
+            envvar="HEADRACE_APP",
+            help="Show what this application has parked, too: MODULE:ATTRIBUTE.",
+        ),
+    ] = "",
+    event_store: EventStoreUrl = "sqlite:///var/events.db",
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
     log_format: LogFormat = "console",
     log_level: LogLevel = "info",
 ) -> None:
@@ -75,10 +86,20 @@ def console(
         )
     except ValidationError as error:
         raise typer.BadParameter(error.errors()[0]["msg"]) from error
-    asyncio.run(_serve(broker, settings))
+    application = _application(app_path, event_store, read_models) if app_path else None
+    asyncio.run(_serve(broker, settings, application))
 
 
-async def _serve(broker: str, settings: "ConsoleSettings") -> None:
+def _application(path: str, event_store: str, read_models: str) -> "ApplicationVerbs":
+    from headrace.app import load_app
+    from headrace.console.verbs.application import ApplicationVerbs
+
+    return ApplicationVerbs(load_app(path), event_store=event_store, read_models=read_models)
+
+
+async def _serve(
+    broker: str, settings: "ConsoleSettings", application: "ApplicationVerbs | None"
+) -> None:
     from headrace.console.server import serving_console
 
     stop = asyncio.Event()
@@ -86,7 +107,7 @@ async def _serve(broker: str, settings: "ConsoleSettings") -> None:
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with serving_console(broker, settings) as served:
+    async with serving_console(broker, settings, application) as served:
         print(f"headrace console ready on {served.scheme}://{served.address}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
         failure = asyncio.create_task(served.failed(), name="http failure")

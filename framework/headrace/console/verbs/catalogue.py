@@ -1,5 +1,5 @@
 """
-All verbs by their names.
+All verbs about a broker by their names; those about an application are in `application`.
 
 Used by the pages and the API, which offer these and no others; a test compares them with the command line.
 """
@@ -20,26 +20,26 @@ __all__ = ["VERBS", "described", "verb_at"]
 VERBS: Final[Mapping[str, Verb]] = MappingProxyType(
     {each.name: each for each in (*BROKER, *TOPICS, *GROUPS, *MESSAGES)}
 )
-_BY_PATH: Final = {each.path: each for each in VERBS.values()}
 
 
-def verb_at(noun: str, word: str) -> Verb:
+def verb_at(verbs: Mapping[str, Verb], noun: str, word: str) -> Verb:
     """Returns the verb of two words of an address.
 
     Args:
+        verbs: all that there are.
         noun: such as `topic`.
         word: such as `list`.
 
     Raises:
         Mistake: there is none.
     """
-    found = _BY_PATH.get(f"{noun}/{word}")
+    found = verbs.get(f"{noun} {word}")
     if found is None:
         raise Mistake(f"there is no verb {noun[:40]} {word[:40]}; /api lists all")
     return found
 
 
-def described() -> list[dict[str, object]]:
+def described(verbs: Mapping[str, Verb]) -> list[dict[str, object]]:
     """Returns what /api says of each verb: its name, its method and its fields."""
     return [
         {
@@ -51,5 +51,5 @@ def described() -> list[dict[str, object]]:
                 for one in each.fields
             ],
         }
-        for each in VERBS.values()
+        for each in verbs.values()
     ]

@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.console.verbs.verb import Verb
 from headrace_mq import Message, Producer
 
 
@@ -163,3 +164,20 @@ async def test_a_message_is_found_by_its_queue_and_offset(browser) -> None:
         "/messages", params={"topic": "orders", "queue": "0", "offset": "7"}
     )
     assert answer.headers["location"].endswith("/message?id=orders%3A0%3A7")
+
+
+async def test_the_page_of_an_application_is_there_where_one_is_named(broker, console) -> None:
+    async def parked(_admin: object, _given: object) -> object:
+        entry = {
+            "processor": "commands", "aggregate_id": "<b>", "command": "Deposit", "state": "parked", "waiting": 1,
+            "parked_at": "2026-01-01T00:00:00", "attempts": 1, "error": "KeyError", "sentence": "<i>",
+        }  # fmt: skip
+        causes = [{"processor": "commands", "cause": "KeyError", "parked": 1}]
+        return {"parked": [entry], "causes": causes, "page": 1, "pages": 1, "total": 1, "rows": 50}
+
+    browser = await console(broker, {"parked list": Verb("parked list", parked)})
+    page = await browser.page("/parked")
+    assert "KeyError" in page
+    assert "<b>" not in page
+    assert 'href="/parked"' in await browser.page("/")
+    assert 'href="/parked"' not in await (await console(broker)).page("/")

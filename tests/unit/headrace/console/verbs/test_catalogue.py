@@ -9,7 +9,9 @@ import typer.main
 import headrace.console
 from headrace.cli import _command_line
 from headrace.console.problems import Mistake
+from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.catalogue import VERBS, described, verb_at
+from samples.bank import app
 
 TEMPLATES = Path(headrace.console.__file__).parent / "templates"
 
@@ -25,7 +27,8 @@ def commands() -> set[str]:
 
 
 def test_each_verb_is_a_command_of_the_same_name() -> None:
-    assert sorted(VERBS.keys() - commands()) == []
+    of_an_application = ApplicationVerbs(app, event_store="memory://", read_models="memory://")
+    assert sorted((VERBS.keys() | of_an_application.verbs.keys()) - commands()) == []
 
 
 def test_each_change_has_a_form_and_each_form_a_change() -> None:
@@ -38,11 +41,11 @@ def test_each_change_has_a_form_and_each_form_a_change() -> None:
 
 
 def test_each_verb_has_an_address_in_the_api() -> None:
-    assert [one["name"] for one in described()] == list(VERBS)
+    assert [one["name"] for one in described(VERBS)] == list(VERBS)
     for verb in VERBS.values():
-        assert verb_at(*verb.path.split("/")) is verb
+        assert verb_at(VERBS, *verb.path.split("/")) is verb
 
 
 def test_a_verb_that_does_not_exist_is_a_mistake() -> None:
     with pytest.raises(Mistake, match="no verb topic burn; /api lists all"):
-        verb_at("topic", "burn")
+        verb_at(VERBS, "topic", "burn")
