@@ -158,10 +158,9 @@ class Started:
         return self._process.returncode == -signal.SIGKILL
 
 
-async def survives(broker: Started, work: Awaitable[object]) -> bool:
-    """Does something unless the broker dies meanwhile; returns whether it was done."""
+async def survives(dead: asyncio.Task[None], work: Awaitable[object]) -> bool:
+    """Does something unless the broker is dead before; returns whether it was done."""
     asked = asyncio.ensure_future(work)
-    dead = asyncio.create_task(asyncio.to_thread(broker.wait))
     await asyncio.wait({asked, dead}, return_when=asyncio.FIRST_COMPLETED)
     if asked.done() and asked.exception() is None:
         return True
@@ -183,6 +182,8 @@ async def test_users_and_rules_that_were_acknowledged_hold_after_each_kill(tmp_p
     for kill in range(KILLS + 1):
         calls = chance.randrange(5, 400) if kill < KILLS else 0
         broker = await asyncio.to_thread(Started, data, calls)
+        # One for all: each takes one of few threads.
+        dead = asyncio.create_task(asyncio.to_thread(broker.wait))
         address = f"tcp://{broker.address}?user=root&password_file={file}"
         async with AdminClient(address, timeout_ms=60_000) as admin:
             users = {one.name for one in await admin.users()} - {"root"}
@@ -193,12 +194,13 @@ async def test_users_and_rules_that_were_acknowledged_hold_after_each_kill(tmp_p
             for number in range(6):
                 name = f"u{kill}-{number}"
                 tried |= {name, f"role:{name}"}
-                if not await survives(broker, admin.add_user(name, None)):
+                if not await survives(dead, admin.add_user(name, None)):
                     break
                 promised.add(name)
                 rule = admin.set_rule(f"role:{name}", "read", "cluster", allows=True)
-                if not await survives(broker, rule):
+                if not await survives(dead, rule):
                     break
                 promised.add(f"role:{name}")
         killed += await asyncio.to_thread(broker.end)
+        await dead
     assert killed >= KILLS // 2
