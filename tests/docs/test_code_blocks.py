@@ -1,13 +1,17 @@
 """Every code block of every document runs, in order, in a folder of its own."""
 
 import asyncio
+import atexit
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +61,15 @@ def commands(text: str) -> list[str]:
     return [line.strip() for line in joined.splitlines() if line.strip() and line[0] != "#"]
 
 
+@cache
+def migrated() -> Path:
+    """Returns a database with today's schema, made once for the documents of this process."""
+    folder = Path(tempfile.mkdtemp(prefix="headrace-docs-"))
+    atexit.register(shutil.rmtree, folder)
+    asyncio.run(upgrade(f"sqlite:///{folder}/migrated.db"))
+    return folder / "migrated.db"
+
+
 class Scratch:
     """A folder in which a document's blocks run as a reader would run them."""
 
@@ -76,8 +89,8 @@ class Scratch:
             (folder / name).symlink_to(root / name)
         (folder / "var").mkdir()
         # Whoever reads of what an application does has one that ran before.
-        for database in ("events", "read"):
-            asyncio.run(upgrade(f"sqlite:///{folder}/var/{database}.db"))
+        for name in ("events", "read"):
+            shutil.copyfile(migrated(), folder / "var" / f"{name}.db")
         self._port, self._http_port = str(free_port()), str(free_port())
         self._other_ports = {port: str(free_port()) for port in OTHER_PORTS}
         self._environment = os.environ | {
