@@ -6,6 +6,7 @@ events or projections.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -13,6 +14,7 @@ from collections.abc import (
     Callable,
     Collection,
     Generator,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -37,6 +39,7 @@ from headrace.transports.base import (
     TopicLineage,
     Waiting,
 )
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.fetch.damage import FIRST_HEADER, Damaged, is_marker
@@ -44,16 +47,19 @@ from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import (
     BrokerError,
+    BrokerStopping,
     BufferFull,
     ConnectionLost,
     FrameTooLarge,
     GroupNotFound,
     InvalidArgument,
     MessageQueueError,
+    NotLeader,
     OffsetOutOfRange,
     SendTimeout,
 )
 from headrace_mq.message import Message, QueueRef, Record, SendResult
+from headrace_mq.protocol.batch import BatchHeader, Columns
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
 __all__ = ["QueueTransport"]
@@ -68,6 +74,12 @@ _GATHER_MS: Final = 50
 _LOOK_BYTES: Final = 65_536
 # Asked for at a time by who reads much.
 _READ_BYTES: Final = 2 << 20
+# What a reader raises when its broker leads its group no longer. What is stored is the same at the next leader.
+_LEADER_LOST: Final = (BrokerStopping, ConnectionLost, NotLeader)
+# Between two tries to read. A leader that hands over is replaced within some milliseconds.
+_LEADER_PAUSE_MS: Final = 100
+# Longer than a leader whose network was cut is missed.
+_LEADER_TRIES_MAX: Final = 60
 # An offset has 63 bits.
 _OFFSET_DIGITS_MAX: Final = 20
 
@@ -362,35 +374,70 @@ def _queue_offsets(
     return load_offsets
 
 
+class _LeaderChanges:
+    """How often one read was disturbed; a lone broker is not waited for."""
+
+    def __init__(self, address: str) -> None:
+        self._left = _LEADER_TRIES_MAX if len(BrokerAddress.parse(address).places) > 1 else 0
+
+    def passed(self, error: MessageQueueError) -> None:
+        """Returns when the read may be tried again. Raises the error: it was tried often enough."""
+        if self._left == 0:
+            raise error
+        self._left -= 1
+        time.sleep(_LEADER_PAUSE_MS / 1_000)
+
+
 def _stored_at(address: str, places: Mapping[QueueRef, int]) -> dict[int, datetime]:
     """Returns when the message at each of these places was stored."""
-    found = {}
-    with BlockingReader(address) as reader:
-        for queue, offset in places.items():
-            batches = reader.read(queue, offset, offset + 1, bytes_max=_LOOK_BYTES)
-            for header, _, _, _ in batches:
-                found[queue.queue_id] = datetime.fromtimestamp(header.appended_at_ms / 1_000, UTC)
-    return found
+    changes = _LeaderChanges(address)
+    while True:
+        try:
+            with BlockingReader(address) as reader:
+                return dict(_times(reader, places))
+        except _LEADER_LOST as error:
+            changes.passed(error)
+
+
+def _times(
+    reader: BlockingReader, places: Mapping[QueueRef, int]
+) -> Iterator[tuple[int, datetime]]:
+    for queue, offset in places.items():
+        for header, _, _, _ in reader.read(queue, offset, offset + 1, bytes_max=_LOOK_BYTES):
+            yield queue.queue_id, datetime.fromtimestamp(header.appended_at_ms / 1_000, UTC)
 
 
 def _pages(
     address: str, queue: QueueRef, first: int, end: int
 ) -> Generator[list[Incoming], None, None]:
-    with BlockingReader(address) as reader:
-        bytes_max = _LOOK_BYTES if end - first == 1 else _READ_BYTES
-        for header, columns, begin, stop in reader.read(queue, first, end, bytes_max=bytes_max):
-            keys, tags, headers = columns.keys, columns.tags, columns.headers
-            yield [
-                Incoming(
-                    (queue.topic, queue.queue_id),
-                    header.base_offset + place,
-                    keys[place] if keys else "",
-                    tags[place] if tags else "",
-                    headers[place] if headers else {},
-                    columns.bodies[place],
-                )
-                for place in range(begin, stop)
-            ]
+    bytes_max = _LOOK_BYTES if end - first == 1 else _READ_BYTES
+    at, changes = first, _LeaderChanges(address)
+    while True:
+        try:
+            with BlockingReader(address) as reader:
+                for part in reader.read(queue, at, end, bytes_max=bytes_max):
+                    yield _page(queue, part)
+                    header, _, _, stop = part
+                    at = header.base_offset + stop
+            return
+        except _LEADER_LOST as error:
+            changes.passed(error)
+
+
+def _page(queue: QueueRef, part: tuple[BatchHeader, Columns, int, int]) -> list[Incoming]:
+    header, columns, begin, stop = part
+    keys, tags, headers = columns.keys, columns.tags, columns.headers
+    return [
+        Incoming(
+            (queue.topic, queue.queue_id),
+            header.base_offset + place,
+            keys[place] if keys else "",
+            tags[place] if tags else "",
+            headers[place] if headers else {},
+            columns.bodies[place],
+        )
+        for place in range(begin, stop)
+    ]
 
 
 class _QueueSubscription:

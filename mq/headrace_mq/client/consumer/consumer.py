@@ -42,7 +42,7 @@ from headrace_mq.client.handlers.execution import BatchLimits, Handler, HandlerR
 from headrace_mq.client.handlers.failures import FailurePolicy
 from headrace_mq.client.names import client_id_of
 from headrace_mq.client.trace.tracer import delivering_for, policy_for, tracer_of
-from headrace_mq.errors import ConnectionLost, MessageQueueError
+from headrace_mq.errors import BrokerStopping, ConnectionLost, MessageQueueError, NotLeader
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record, check_topic
 from headrace_mq.protocol.bodies import GroupChanged, decode
@@ -210,8 +210,8 @@ class Consumer(AsyncBlock):
             await self._link.start(self._settings.request_timeout_ms)
             if self._tracer is not None:
                 await self._tracer.start()
-            # Where the connection is lost meanwhile, it joins again by itself.
-            with suppress(ConnectionLost):
+            # Where the connection or the broker's lead is lost meanwhile, it joins again by itself.
+            with suppress(ConnectionLost, BrokerStopping, NotLeader):
                 await self._membership.join()
         except BaseException:
             await self._end()

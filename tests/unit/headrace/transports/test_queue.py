@@ -4,16 +4,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.errors import BrokerUnreachable, HeadraceError
+from headrace.transports import queue as queue_module
 from headrace.transports.base import DAMAGED, Outgoing
 from headrace.transports.queue import QueueTransport, _passed_by
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.fetch.damage import DAMAGE_HEADER, FIRST_HEADER
+from headrace_mq.errors import ConnectionLost, NotLeader
 from headrace_mq.message import QueueRef, Record
+from headrace_mq.protocol.batch import Columns
 from headrace_mq.settings import BrokerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock
 from headrace_mq.testing.hostile import hostile_batches
@@ -302,3 +306,54 @@ def test_what_a_client_makes_look_like_a_marker_stands_for_itself(first):
         stored_at_ms=0,
     )  # fmt: skip
     assert _passed_by(record).headers == {"kind": "rejection", DAMAGED: "5"}
+
+
+async def test_a_read_goes_on_from_the_next_leader_of_a_group(monkeypatch):
+    asked = []
+
+    class Reader:
+        """Ends after each batch of two, as the leader changes."""
+
+        def __init__(self, _address):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def read(self, _queue, start, end, **_):
+            asked.append(start)
+            if len(asked) == 2:
+                raise ConnectionLost("closed by the broker")
+            header = SimpleNamespace(base_offset=start, appended_at_ms=5_000)
+            yield header, Columns([], [], [], [b"%d" % start, b"%d" % (start + 1)], []), 0, 2
+            if start + 2 < end:
+                raise NotLeader("it hands over")
+
+    monkeypatch.setattr(queue_module, "BlockingReader", Reader)
+    monkeypatch.setattr(queue_module, "_LEADER_PAUSE_MS", 0)
+    transport = QueueTransport("a:1,b:1")
+    found = [each.body async for page in transport.read(("t", 0), 0, 4) for each in page]
+    assert found == [b"0", b"1", b"2", b"3"]
+    assert asked == [0, 2, 2]
+    stored = queue_module._stored_at("a:1,b:1", {QueueRef("t", 0): 4, QueueRef("t", 1): 7})
+    assert {number: at.timestamp() for number, at in stored.items()} == {0: 5.0, 1: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("address", "tries"), [("a:1", 1), ("a:1,b:1", queue_module._LEADER_TRIES_MAX + 1)]
+)
+async def test_a_read_is_tried_again_in_a_group_alone_and_not_for_ever(monkeypatch, address, tries):
+    asked = []
+
+    def refuse(place):
+        asked.append(place)
+        raise NotLeader("a replica")
+
+    monkeypatch.setattr(queue_module, "BlockingReader", refuse)
+    monkeypatch.setattr(queue_module, "_LEADER_PAUSE_MS", 0)
+    with pytest.raises(NotLeader):
+        [page async for page in QueueTransport(address).read(("t", 0), 0, 4)]
+    assert len(asked) == tries

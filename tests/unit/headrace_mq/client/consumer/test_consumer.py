@@ -7,11 +7,13 @@ import pytest
 from headrace_mq.client.consumer import consumer as consumer_module
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.errors import (
+    BrokerStopping,
     Closed,
     ConnectionLost,
     DataCorrupt,
     InvalidArgument,
     NotGroupMember,
+    NotLeader,
 )
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import Fetch, LockQueues, decode
@@ -458,15 +460,16 @@ async def test_a_member_that_is_refused_does_not_start(broker: Any, make: Make) 
     assert not consumer._link.is_up
 
 
-async def test_a_connection_lost_while_joining_is_made_again(broker: Any, make: Make) -> None:
+@pytest.mark.parametrize("refusal", [None, NotLeader("ask again"), BrokerStopping("soon")])
+async def test_a_join_that_is_lost_is_made_again(broker: Any, make: Make, refusal: Any) -> None:
     broker.topics["t"] = 1
     broker.append(A, [b"a"])
     broker.held = {JOIN}
     consumer = make()
     starting = asyncio.create_task(consumer.start())
-    await broker.next(JOIN)
+    request = await broker.next(JOIN)
     broker.held = set()
-    broker.drop()
+    request.refuse(refusal) if refusal else broker.drop()
     await starting
     assert offsets(await consumer.poll()) == [(0, 0)]
     await consumer.aclose()
