@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo kafka check test test-install test-crash test-sim test-kafka format bench bench-peers peers docs clean distclean
+.PHONY: help install demo fresh-demo kafka check test test-install test-crash test-sim test-kafka format bench bench-peers peers docs install-browser clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-sim SEEDS=5000 FROM=0   simulated deployments under faults, one per seed"
 	@echo "make kafka BROKERS=1 PORT=9092    a real Kafka on this machine until Ctrl-C; fetches its jars once (45 MB)"
 	@echo "make test-kafka                   the transport's promises over one and three real Kafka brokers"
+	@echo "make install-browser              chromium and playwright, for the tests of the console in a browser (as root)"
 	@echo "make docs                         the documentation as a site, in var/site/html"
 	@echo "make format                       format and mend what can be mended by itself"
 	@echo "make bench                        messages, commands and projected events per second, beside bare drivers and the bare disk"
@@ -132,6 +133,11 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.message_path
 	@$(BIN)/python -m benchmarks.command_path
 	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
+
+# Tests of the console in a browser need them; they are skipped without.
+install-browser: $(INSTALLED)
+	apt-get install --yes --quiet chromium
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[browser]'
 
 PEERS := var/peers/.installed
 

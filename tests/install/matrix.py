@@ -39,8 +39,8 @@ NO_SPARK: Final = 3
 OLDEST: Final = ROOT / "constraints-oldest.txt"
 # Newer Pythons need newer versions than the oldest that are supported: wheels of their own.
 OLDEST_MINOR: Final = 11
-# What each extra is for, said in the fewest words. The extras `dev` and `peers` are for this
-# repository alone: the checkout installs the first, `make bench-peers` the second.
+# What each extra is for, said in the fewest words. The extras `dev`, `peers` and `browser` are for this
+# repository alone: the checkout installs the first, `make bench-peers` the second, `make install-browser` the third.
 EXTRAS: Final = {
     "spark": "import pyspark.sql.functions, headrace.spark, headrace_mq.spark",
     "connect": "import pyspark.sql.connect.session, headrace.spark",

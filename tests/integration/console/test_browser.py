@@ -1,0 +1,88 @@
+"""The console in a real browser: live figures, a change that is asked about, and nothing from another host."""
+
+import shutil
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headrace.console.server import serving_console
+from headrace.console.settings import ConsoleSettings
+from headrace_mq import AdminClient, Message, Producer
+from headrace_mq.testing.embedded import broker
+
+CHROMIUM = shutil.which("chromium")
+playwright = pytest.importorskip(
+    "playwright.async_api", reason="playwright is not installed: make install-browser"
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
+]
+# A browser on a busy machine.
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    """A broker with a topic of three messages, and a group that has read none."""
+    async with broker() as address, AdminClient(address) as admin, Producer(address) as producer:
+        await admin.create_topic("orders", 1)
+        await producer.send_many([Message(topic="orders", body=b'{"item": "<b>tea</b>"}')] * 3)
+        await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
+        yield address
+
+
+@pytest.fixture
+async def page(address: str) -> AsyncIterator[Any]:
+    """A page at the console's overview; what it complains about, and which hosts it asks, is looked at afterwards."""
+    settings = ConsoleSettings(port=0, live_ms=200)
+    async with serving_console(address, settings) as served, playwright.async_playwright() as tools:
+        chromium = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await chromium.new_page()
+        page.set_default_timeout(WAIT_MS)
+        complaints: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        await page.goto(f"http://{served.address}/")
+        yield page
+        await chromium.close()
+        assert complaints == []
+        assert [one for one in asked if not one.startswith(f"http://{served.address}/")] == []
+
+
+async def test_an_open_overview_gets_new_figures_by_itself(address: str, page: Any) -> None:
+    await page.get_by_text("Figures are new every second.").wait_for()
+    async with Producer(address) as producer:
+        await producer.send_many([Message(topic="orders", body=b"x")] * 4)
+    await page.locator("[data-figure=backlog]", has_text="7").wait_for()
+
+
+async def test_a_group_is_reset_from_the_overview_in_five_clicks(address: str, page: Any) -> None:
+    await page.get_by_role("link", name="kitchen").click()
+    await page.locator("select[name=to]").select_option("latest")
+    await page.get_by_role("button", name="Look what changes").click()
+    await page.get_by_text("3 are skipped").wait_for()
+    await page.get_by_role("button", name="Do it").click()
+    await page.get_by_role("status").wait_for()
+    async with AdminClient(address) as admin:
+        assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 0
+
+
+async def test_each_tab_opens_and_a_message_is_shown_as_it_is(page: Any) -> None:
+    for tab in ("Topics", "Groups", "Messages", "Dead letters"):
+        await page.get_by_role("link", name=tab, exact=True).first.click()
+        await page.get_by_role("heading", name=tab, level=1).wait_for()
+    await page.get_by_role("link", name="Messages", exact=True).click()
+    await page.get_by_label("Topic:queue:offset").fill("orders:0:1")
+    await page.get_by_role("button", name="Show").first.click()
+    assert await page.locator("pre").inner_text() == '{\n  "item": "<b>tea</b>"\n}'
+
+
+async def test_a_page_is_painted_within_a_second(page: Any) -> None:
+    painted = await page.evaluate(
+        "performance.getEntriesByType('paint').find(one => one.name === 'first-contentful-paint')?.startTime"
+    )
+    assert painted is None or painted < 1_000
