@@ -125,6 +125,9 @@ class ClusterMember:
         turn = self.on_record(record)
         if self.leadership is not None and turn is not Turn.WENT_BACK:
             self.leadership.on_refused(proposal)
+        elif turn is not Turn.LEAD and proposal.epoch == self._stands_for:
+            # An operator may promote this member in the same epoch: then it stands for the next one, as after a start.
+            self._stands_for = 0
         return turn
 
     def stand(self, *, keep_leader: bool = False) -> Proposal | None:

@@ -213,6 +213,30 @@ def test_a_refused_candidate_takes_over_the_record_that_is_there(
     assert replica.leadership is None
 
 
+def test_a_refused_candidate_that_is_promoted_stands_for_the_next_epoch(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    proposal = replica.stand()
+    assert proposal is not None
+    without = record._replace(version=8, in_sync=record.in_sync - {replica.me})
+    assert replica.on_refused(proposal, without) is Turn.GO_ON
+    name = replica.me.name
+    promoted = GroupRecord(9, 4, name, frozenset({replica.me}), unclean=4)
+    assert replica.on_record(promoted) is Turn.GO_ON
+    again = replica.stand()
+    assert again is not None
+    assert (again.epoch, again.unclean) == (5, 4)
+    assert replica.on_record(GroupRecord(10, *again[1:])) is Turn.LEAD
+
+
+def test_a_candidate_whose_lost_answer_was_a_yes_leads_when_it_is_refused_again(
+    replica: ClusterMember,
+) -> None:
+    proposal = replica.stand()
+    assert proposal is not None
+    assert replica.on_refused(proposal, GroupRecord(8, *proposal[1:])) is Turn.LEAD
+
+
 def test_a_refused_leader_drops_its_proposal(leader: ClusterMember, trio: Any) -> None:
     proposal = leader.shrink(trio[2])
     assert proposal is not None
