@@ -95,3 +95,17 @@ async def test_a_broker_that_is_away_is_a_page_with_what_to_check() -> None:
 @pytest.mark.parametrize("path", ["/static/../console.py", "/static/%2e%2e/console.py", "/nowhere"])
 async def test_nothing_else_is_served(browser, path: str) -> None:
     assert (await browser.client.get(path)).status_code == 404
+
+
+ODD = ["", " ", "-1", "0", "9" * 18, "9" * 40, "<b>", "a:b", "%DLQ%", "\x00", "é" * 300, "orders:0:0", "orders:0:-1", "\ud7ff"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/letters", "/messages", "/live/", "/api/topic/show"])
+async def test_an_odd_value_is_no_defect(broker, admin, browser, path: str) -> None:
+    await fill(broker, admin, b"{}")
+    names = ("topic", "group", "id", "key", "queue", "offset", "since", "from", "page", "search")
+    for name in names:
+        for value in ODD:
+            known = {"topic": "orders", "group": "kitchen"} | {name: value}
+            answer = await browser.client.get(path, params=known)
+            assert answer.status_code < 500, (path, known, answer.text)

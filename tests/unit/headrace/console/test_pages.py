@@ -181,3 +181,14 @@ async def test_the_page_of_an_application_is_there_where_one_is_named(broker, co
     assert "<b>" not in page
     assert 'href="/parked"' in await browser.page("/")
     assert 'href="/parked"' not in await (await console(broker)).page("/")
+
+
+async def test_a_signed_in_user_sends_dead_letters_again(guarded, console) -> None:
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    for topic in ("%DLQ%kitchen", "orders"):
+        await browser.send("topic create", topic=topic, queues=1, confirmed="1")
+    done = await browser.send("message resend", group="kitchen", all="1", confirmed="1")
+    assert "0 letters were sent again" in done.text
+    looked = await browser.send("message resend", group="kitchen", all="1")
+    assert "it has none that were not sent again" in looked.text
