@@ -333,6 +333,32 @@ async def test_users_of_a_group_outlive_the_loss_of_its_leader(logged_in: Logged
     await group.until_in_sync(3)
 
 
+async def test_a_lone_broker_with_a_login_takes_its_users_audit_and_schedule_into_a_group(
+    logged_in: LoggedIn, tmp_path: Path
+) -> None:
+    logged_in.first_administrator("a")
+    store = StoreSettings(directory=tmp_path / "a", segment_bytes=64 * 1024)
+    async with Broker(BrokerSettings(store=store, port=0, login=True)) as lone:
+        where = f"tcp://{lone.address}?user=root&password_file={logged_in.password}"
+        async with AdminClient(where) as admin, Producer(where, settings=PATIENT) as producer:
+            await admin.add_user("ann", read_password(logged_in.password))
+            await producer.send(Message(topic="t", key="k", body=b"1"))
+            await producer.schedule(Message(topic="t", key="k", body=b"later"), delay_ms=3_600_000)
+            kept = await admin.audit(100)
+    first = await logged_in.add("a")
+    async with AdminClient(logged_in.address()) as admin:
+        assert (await admin.scheduled()).pending == 1
+    await logged_in.add("b")
+    await logged_in.group.until_in_sync(2)
+    await logged_in.group.stop(first)
+    async with AdminClient(logged_in.address()) as admin:
+        assert [one.name for one in await admin.users()] == ["ann", "root"]
+        assert (await admin.scheduled()).pending == 1
+        assert kept
+        assert (await admin.audit(100))[: len(kept)] == kept
+        assert [one.end for one in await admin.ranges(["t"])].count(1) == 1
+
+
 async def test_a_broker_with_a_wrong_password_does_not_follow(
     logged_in: LoggedIn, tmp_path: Path
 ) -> None:
