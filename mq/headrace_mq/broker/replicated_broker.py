@@ -413,6 +413,8 @@ class ReplicatedBroker:
                 raise MessageQueueError(f"{self._broker.read_only}; a replica takes over")
             if term.succession is not None:
                 await self._hand_over(term, self._broker)
+            if term.is_cut_off(self._record_heard_ms):
+                self._member.resign()
         if term.leads and term.begin_to_leave():
             await self._hand_over(term, self._broker)
         if term.leads:

@@ -148,6 +148,12 @@ class ClusterMember:
             self.leadership.on_durable(self.me, name, log.durable)
         return self.leadership
 
+    def resign(self) -> None:
+        """Leads no longer in this epoch, as after a restart: another may lead a later one, which this one cannot know."""
+        self.leadership = None
+        self._stands_for = 0
+        self._verified.clear()
+
     def _leadership(self, record: GroupRecord, begins: Mapping[str, int]) -> Leadership:
         return Leadership(self.me, record, begins, min_in_sync=self._min_in_sync)
 

@@ -167,3 +167,20 @@ async def test_a_group_without_its_record_goes_on_and_elects_when_the_record_is_
     assert await group.leader() is not leader
     await leader.start()
     await group.in_sync()
+
+
+async def test_producers_leave_a_leader_that_reaches_only_them(
+    networks: Networks, group: Group, senders: Senders
+) -> None:
+    await senders.more(200)
+    leader = await group.leader()
+    name = name_of(networks, leader)
+    begun = time.monotonic()
+    for other in {*networks.addresses} - {name}:
+        networks.part(name, other)
+    await senders.more(8)
+    assert time.monotonic() - begun < SECONDS_MAX
+    networks.heal()
+    await group.in_sync()
+    assert await group.leader() is not leader
+    await senders.more(100)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.bodies import (
     EpochStart,
@@ -58,8 +59,12 @@ REPLICA_LAG_MS_MAX = 3_000
 # If none in the set has caught up for as long as two questions may wait, this broker may be the one that is cut off. The
 # others stand after a lease and 0.2 s, and shall be first; else it would go on alone, where no client may reach it.
 ALONE_LAG_MS_MAX = 4_500
+# A leader that seems to be cut off looks again for this long: it may have stood still itself, and has to read what came.
+CUT_OFF_MS_MIN = 1_000
 # Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
 JOIN_MS_MAX = 1_000
+_log = get_logger(__name__)
+
 _WHILE_HANDING_OVER = frozenset(
     {RequestCode.HELLO, RequestCode.LOGIN, RequestCode.FOLLOW, RequestCode.HAND_OVER}
 )
@@ -123,6 +128,8 @@ class Followers:
         self._marks: dict[Identity, tuple[Mapping[str, int], int]] = {}
         self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
         self._began_ms = now_ms
+        self._heard_ms = dict.fromkeys(self.leadership.required, now_ms)
+        self._cut_off_since_ms: int | None = None
         self._said_to_serve = False
         self.succession: Succession | None = None
         self.has_said_to_lead = False
@@ -189,6 +196,7 @@ class Followers:
         if not self.leads:
             return
         now = self._logs.ends(), self._clock.monotonic_ms()
+        self._heard_ms[member] = now[1]
         # It has all of now, or all of the moment that is remembered; that moment stays until it is reached.
         for ends, since_ms in (now, self._marks.setdefault(member, now)):
             if all(log.counted >= ends[log.log] for log in request.logs):
@@ -438,6 +446,30 @@ class Followers:
             for member, caught_up_ms in self._caught_up_ms.items()
             if caught_up_ms >= earliest and member not in self.leadership.confirmed
         }
+
+    def is_cut_off(self, record_heard_ms: int) -> bool:
+        """Whether neither the record nor any other member of the set was heard for so long that another one may lead.
+
+        Nothing can be acknowledged then, and clients that reach this broker would wait here instead of going to that one.
+
+        Args:
+            record_heard_ms: when the record answered last.
+        """
+        now_ms = self._clock.monotonic_ms()
+        others = self.leadership.required - {self._member.me}
+        heard_ms = [record_heard_ms, *(self._heard_ms.get(one, self._began_ms) for one in others)]
+        if not others or now_ms - max(heard_ms) <= ALONE_LAG_MS_MAX:
+            self._cut_off_since_ms = None
+            return False
+        if self._cut_off_since_ms is None:
+            self._cut_off_since_ms = now_ms
+        if now_ms - self._cut_off_since_ms < CUT_OFF_MS_MIN:
+            return False
+        _log.error(
+            "this leader reaches neither the group's record nor a replica: another one may lead, so it serves no"
+            " longer; look at its network", epoch=self.epoch,
+        )  # fmt: skip
+        return True
 
     def lagging(self) -> list[Identity]:
         """Returns the members of the set that have not caught up for longer than they may; see `ALONE_LAG_MS_MAX`."""

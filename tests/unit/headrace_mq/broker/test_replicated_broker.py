@@ -14,6 +14,7 @@ from headrace.cli import _command_line
 from headrace_mq._net.login import credentials_of, read_password
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import group_file, users_file
+from headrace_mq.broker.replicas import followers
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.users.user_book import UserBook
@@ -212,6 +213,29 @@ async def test_a_leader_goes_on_while_the_record_is_away(group: Group) -> None:
         while max(one.figures().record_silent_ms for one in group.brokers) > 1_200:
             await asyncio.sleep(0)
     assert await end_of(group) == 1
+
+
+async def test_a_leader_that_reaches_no_other_serves_no_longer_and_leads_again_with_the_record(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than a replica waits for something new.
+    monkeypatch.setattr(followers, "ALONE_LAG_MS_MAX", 1_000)
+    monkeypatch.setattr(followers, "CUT_OFF_MS_MIN", 100)
+    first = await group.add("a")
+    await group.leader()
+    second = await group.add("b")
+    await group.until_in_sync(2)
+    await send(group, b"1")
+    group.record.is_away = True
+    await group.stop(second)
+    async with asyncio.timeout(20):
+        while first.figures().leads:
+            await asyncio.sleep(0)
+    epoch = first.figures().epoch
+    group.record.is_away = False
+    await send(group, b"2")
+    assert (first.figures().leads, first.figures().epoch) == (True, epoch + 1)
+    assert await end_of(group) == 2
 
 
 async def test_a_lost_answer_of_the_record_makes_one_leader_all_the_same(group: Group) -> None:

@@ -46,6 +46,20 @@ def test_a_broker_leads_only_an_epoch_that_this_start_of_it_proposed(
     assert replica.on_record(won) is Turn.LEAD
 
 
+def test_a_leader_that_resigned_leads_a_later_epoch_alone(
+    leader: ClusterMember, record: GroupRecord
+) -> None:
+    leader.resign()
+    assert leader.leadership is None
+    assert leader.seen is not None
+    # The record still names it, and asks for nothing.
+    assert leader.on_record(leader.seen) is Turn.GO_ON
+    proposal = leader.stand()
+    assert proposal is not None
+    assert (proposal.epoch, proposal.in_sync) == (5, leader.seen.in_sync)
+    assert leader.on_record(GroupRecord(9, *proposal[1:])) is Turn.LEAD
+
+
 def test_a_broker_outside_the_set_does_not_stand(record: GroupRecord, numbers: Any) -> None:
     stranger = ClusterMember(Identity("b", "empty"), {LOG: numbers()})
     assert stranger.stand() is None

@@ -10,6 +10,7 @@ from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import DOCUMENTS
 from headrace_mq.broker.replicas.followers import (
     ALONE_LAG_MS_MAX,
+    CUT_OFF_MS_MIN,
     JOIN_MS_MAX,
     REPLICA_LAG_MS_MAX,
     Followers,
@@ -311,6 +312,30 @@ async def test_a_silent_replica_lags_after_the_time_that_it_has(
     assert followers.lagging() == []
     clock.ms += ALONE_LAG_MS_MAX - 3_100 + 1
     assert followers.lagging() == [b.me]
+
+
+async def test_a_leader_is_cut_off_when_neither_the_record_nor_a_replica_was_heard(
+    places: list[Any], record: Any
+) -> None:
+    _, a, b = await pair(places, record, together=True)
+    clock = MovedClock()
+    followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
+    clock.ms = 2 * ALONE_LAG_MS_MAX
+    # Either is enough, and what came meanwhile is read first.
+    assert not followers.is_cut_off(clock.ms - ALONE_LAG_MS_MAX)
+    assert not followers.is_cut_off(0)
+    clock.ms += CUT_OFF_MS_MIN - 1
+    assert not followers.is_cut_off(0)
+    b.ask(followers)
+    clock.ms += ALONE_LAG_MS_MAX
+    assert not followers.is_cut_off(0)
+    clock.ms += 1
+    assert not followers.is_cut_off(0)
+    clock.ms += CUT_OFF_MS_MIN
+    assert followers.is_cut_off(0)
+    # One that leads alone misses none.
+    followers.leadership.confirmed = frozenset({a.me})
+    assert not followers.is_cut_off(0)
 
 
 async def test_commits_wait_for_a_replica_that_is_about_to_enter(
