@@ -98,6 +98,8 @@ VERBS: dict[str, tuple[str, ...]] = {
 # Of the queue's commands, those that do not ask a broker, or ask one in the work of an application.
 ELSEWHERE = {
     "topic copy",
+    "cluster promote",
+    "cluster remove",
     "cluster status",
     "cluster switchover",
     "store check",
