@@ -27,7 +27,7 @@ INSIDE = (
 
 @pytest.mark.parametrize(("method", "path"), INSIDE)
 async def test_every_path_needs_a_token(http: Any, clients: Any, method: str, path: str) -> None:
-    client = http(GatewaySettings(tokens=clients.path))
+    client = http(GatewaySettings(tokens=clients.path, wait_ms=1))  # for a result that never comes
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
         answer = await client.request(method, path, headers=headers)
         assert (answer.status_code, answer.json()["title"]) == (401, "No valid token")
