@@ -43,7 +43,7 @@ from headrace.commands.parked import Parking
 from headrace.commands.submission import Submission
 from headrace.domain.aggregate import Aggregate
 from headrace.domain.stream import EventStream
-from headrace.errors import DamagedStream, SubjectKeysAway
+from headrace.errors import DamagedStream, HeadraceError, SubjectKeysAway
 from headrace.events.append_batch import QueuedStream
 from headrace.events.committer import Committer, NextStep, Refused
 from headrace.events.publisher import Publisher
@@ -217,10 +217,12 @@ class AggregateWorker:
             found = outcomes.get(submission.command_id)
             if isinstance(found, DamagedStream):
                 submission.failure = _unreadable(found)
-            else:
-                if found is not None:
-                    submission.body = await self._encoded(found)
-                submission.stored = found
+            elif found is not None:
+                body = await self._encoded(found)
+                if isinstance(body, DecisionFailed):
+                    submission.failure = body
+                else:
+                    submission.body, submission.stored = body, found
 
     async def _until_all_decided_is_settled(self) -> None:
         while self._mailbox.decided:
@@ -408,10 +410,12 @@ class AggregateWorker:
         command_id = submission.command_id
         found = await self._parts.repository.find_commands(self._aggregate_id, [command_id])
         stored = found.get(command_id)
+        body = await self._encoded(stored) if isinstance(stored, EventStream) else None
         if isinstance(stored, DamagedStream):
             decision = _unreadable(stored)
-        if isinstance(stored, EventStream):
-            body = await self._encoded(stored)
+        elif isinstance(body, DecisionFailed):
+            decision = body
+        if isinstance(stored, EventStream) and isinstance(body, bytes):
             self._mailbox.settle()
             self._publish(submission, stored, body)
         elif isinstance(decision, DecisionFailed):
@@ -439,7 +443,7 @@ class AggregateWorker:
             self._parts.answering.answer(submission.deliveries, decision.result)
         self._advance()
 
-    async def _encoded(self, stored: EventStream) -> bytes:
+    async def _encoded(self, stored: EventStream) -> bytes | DecisionFailed:
         """Encodes what the store held; waits while the keys of personal fields are away."""
         serializer = self._parts.serializer
 
@@ -448,7 +452,10 @@ class AggregateWorker:
                 await serializer.cipher.make_ahead((*stored.events, *stored.messages))
             return serializer.encode_stream(stored)
 
-        return await self._parts.backoff.persist(encode, what="encode a stored stream")
+        try:
+            return await self._parts.backoff.persist(encode, what="encode a stored stream")
+        except HeadraceError as error:  # a key that cannot be read ends this command alone
+            return _unreadable(error)
 
     def _publish(self, submission: Submission, stream: EventStream, body: bytes) -> None:
         answering, deliveries = self._parts.answering, submission.deliveries
@@ -475,5 +482,5 @@ class AggregateWorker:
         self._parts.workers.pop(self._aggregate_id, None)
 
 
-def _unreadable(error: DamagedStream) -> DecisionFailed:
+def _unreadable(error: HeadraceError) -> DecisionFailed:
     return DecisionFailed(error=type(error).__name__, sentence=str(error))

@@ -8,7 +8,7 @@ from headrace._runtime.ids import new_id
 from headrace.commands.aggregate_worker import SOUGHT_TOGETHER_MAX
 from headrace.commands.decision import DecisionFailed, Repeated
 from headrace.commands.submission import CommandDelivery, Submission
-from headrace.errors import SubjectKeysAway
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.serialization import CommandEnvelope
 from headrace.subjects.cipher import FieldCipher
 from headrace.subjects.keys import MemoryKeys
@@ -160,3 +160,30 @@ async def test_a_command_whose_keys_are_away_is_decoded_later_and_not_parked(
     # Once more after the letters were read at the first message of a queue, which may take long.
     assert cipher.found == 2
     assert world.letters.all == []
+
+
+@pytest.mark.parametrize("looks_new", [False, True])
+async def test_a_stored_outcome_whose_key_cannot_be_read_any_more_fails_its_duplicate_alone(
+    world, bank, monkeypatch, looks_new
+):
+    """Also where it is found after its run: the clock of its caller is ahead."""
+    command_id = new_id() if looks_new else "c-1"
+    world.start()
+    await world.bus.execute(bank.Open(account_id="a-1"), command_id=command_id)
+    await world.stop()
+    encode = world.serializer.encode_stream
+
+    def encoded(stream):
+        if stream.command_id == command_id and stream in world.store.appends[0]:
+            raise SubjectKeysError("the key of 'c-1' cannot be unwrapped")
+        return encode(stream)
+
+    monkeypatch.setattr(world.serializer, "encode_stream", encoded)
+    work = world.start()
+    duplicate, other = await asyncio.gather(
+        world.bus.execute(bank.Open(account_id="a-1"), command_id=command_id),
+        world.bus.execute(bank.Open(account_id="a-2")),
+    )
+    assert (duplicate.status, duplicate.error) == ("failed", "SubjectKeysError")
+    assert other.status == "executed"
+    assert not work.done()
