@@ -123,8 +123,9 @@ class Registry(Generic[M]):
 
         Raises:
             UnknownMessageType: the application knows neither this version nor a way from it.
-            SerializationError: an upcaster failed, or a personal field is not what was stored.
-            SubjectKeysError: the keys of personal fields cannot be read.
+            SerializationError: an upcaster failed, or a personal field is not what was stored or has no
+                key that can be read.
+            SubjectKeysAway: the keys of personal fields cannot be read just now.
         """
         if self.cipher is not None:
             data = self.cipher.unseal(name, data)

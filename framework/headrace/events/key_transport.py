@@ -53,7 +53,7 @@ class KeySubscription:
         self._waiting: list[Incoming] = []
 
     async def poll(self) -> list[Incoming]:
-        """As `Subscription.poll`; also raises SubjectKeysError."""
+        """As `Subscription.poll`; also raises SubjectKeysAway."""
         while not self._waiting:
             self._waiting = await self._subscription.poll()
         await self._cipher.find_ahead(each.body for each in self._waiting)

@@ -311,8 +311,8 @@ def _open(url: str) -> _Database:
     if parsed.get_backend_name() != "sqlite":
         return _Postgres(url)
     if not Path(parsed.database or "").is_file():
-        # A new file has no keys, so everyone would look forgotten.
-        raise SubjectKeysError(
+        # A new file has no keys, so everyone would look forgotten. It may be on a disk that comes later.
+        raise SubjectKeysAway(
             f"there is no database {url} with the keys of personal fields; correct the URL, or make it:"
             f" headrace db upgrade --url {url}"
         )

@@ -22,8 +22,8 @@ from uuid import UUID
 import msgspec
 from pydantic_core import to_jsonable_python
 
-from headrace.errors import ExtraMissing, SerializationError
-from headrace.subjects.keys import SUBJECT_MAX, KeptKeys, LostKey, SubjectKeys, is_storable
+from headrace.errors import ExtraMissing, SerializationError, SubjectKeysAway
+from headrace.subjects.keys import SUBJECT_MAX, KeptKeys, SubjectKeys, is_storable
 from headrace.subjects.personal import Personal
 
 __all__ = ["SEALED", "FieldCipher"]
@@ -90,7 +90,6 @@ class FieldCipher:
 
         Raises:
             SubjectKeysAway: the keys cannot be read just now.
-            SubjectKeysError: a store that answers for many cannot read them.
         """
         if self._kept.asks_ahead:
             await self._kept.ahead(filter(is_storable, _subjects_in(bodies)), make=False)
@@ -156,8 +155,8 @@ class FieldCipher:
             data: its fields as stored; stays as it is.
 
         Raises:
-            SerializationError: a value is not what was stored, or its key was lost.
-            SubjectKeysError: the key cannot be read.
+            SerializationError: a value is not what was stored, or its key was lost or cannot be read.
+            SubjectKeysAway: the key cannot be read just now.
         """
         found = [
             field
@@ -176,18 +175,24 @@ class FieldCipher:
             whose, placeholder, value = stored
             if type(whose) is not str or (self._kept.asks_ahead and not is_storable(whose)):
                 return self._refuse(name, field)
-            key = None if value is None else self._kept.find(whose)
+            key = None if value is None else self._key_of(name, field, whose)
             if key is None:
                 return placeholder
             made = base64.b64decode(value, validate=True)
             plain = self._cipher(key).decrypt(
                 made[:_NONCE_BYTES], made[_NONCE_BYTES:], _encode((name, field, whose))
             )
-        except LostKey as error:
-            raise SerializationError(f"{name}: {field} cannot be read: {error}") from error
         except (TypeError, ValueError, self._invalid) as error:
             self._refuse(name, field, error)
         return _decode(plain)
+
+    def _key_of(self, name: str, field: str, subject: str) -> bytes | None:
+        try:
+            return self._kept.find(subject)
+        except SubjectKeysAway:
+            raise
+        except Exception as error:  # a store of users raises what it likes
+            raise SerializationError(f"{name}: {field} cannot be read: {error}") from error
 
     def _refuse(self, name: str, field: str, cause: Exception | None = None) -> NoReturn:
         raise SerializationError(

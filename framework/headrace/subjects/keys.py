@@ -308,7 +308,11 @@ class KeptKeys:
             return self._keep({subject: self._keys.make(subject)})[subject]
 
     def find_all(self, subjects: Iterable[str]) -> None:
-        """Asks for many keys at once where the store can; `find` has them for a while then."""
+        """Asks for many keys at once where the store can; `find` has them for a while then.
+
+        Raises:
+            SubjectKeysAway: the store cannot be asked just now; any other error is left to `find`.
+        """
         wanted = self._unknown(subjects)
         for first in range(0, len(wanted), ASKED_MAX):
             self._ask(wanted[first : first + ASKED_MAX], make=False)
@@ -331,6 +335,10 @@ class KeptKeys:
         """Like `find_all`, or makes keys, without holding up the event loop.
 
         Callers at one time share requests.
+
+        Raises:
+            SubjectKeysAway: the store cannot be asked just now.
+            SubjectKeysError: a key cannot be made.
         """
         wanted = self._unknown(subjects)
         if not wanted:
@@ -369,9 +377,13 @@ class KeptKeys:
         return self._turn[1]
 
     def _ask(self, subjects: list[str], *, make: bool) -> None:
-        if self._many is not None:
-            with _outages():
-                self._keep((self._many.make_many if make else self._many.find_many)(subjects))
+        if self._many is None:
+            return
+        if not make:
+            _by_halves(subjects, self._many.find_many, self._keep)
+            return
+        with _outages():
+            self._keep(self._many.make_many(subjects))
 
     def _unknown(self, subjects: Iterable[str]) -> list[str]:
         if self._many is None:
@@ -390,6 +402,27 @@ class KeptKeys:
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         return found
+
+
+def _by_halves(
+    subjects: list[str],
+    find: Callable[[Collection[str]], Mapping[str, bytes | None]],
+    keep: Callable[[Mapping[str, bytes | None]], object],
+) -> None:
+    """Finds keys, and leaves out those that fail alone: they fail again where they are needed.
+
+    One bad key of n costs two requests for each halving of n, and the keys of others are not held up by it.
+    """
+    try:
+        with _outages():
+            keep(find(subjects))
+    except SubjectKeysAway:
+        raise
+    except Exception:  # noqa: BLE001 - raised again where this key is needed
+        if len(subjects) > 1:
+            half = len(subjects) // 2
+            _by_halves(subjects[:half], find, keep)
+            _by_halves(subjects[half:], find, keep)
 
 
 def _asked(lock: asyncio.Lock, asking: asyncio.Task[None]) -> None:

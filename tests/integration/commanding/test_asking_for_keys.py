@@ -24,7 +24,7 @@ from headrace import (
     applies,
 )
 from headrace.bus import HANDLED
-from headrace.errors import CommandTimeout
+from headrace.errors import CommandTimeout, SubjectKeysError
 from headrace.gateway.gateway import Gateway
 from headrace.subjects.keys import MemoryKeys
 from headrace.transports.base import Outgoing
@@ -174,6 +174,35 @@ async def test_readers_pass_over_messages_whose_persons_are_none(
         while not (letters := await running.letters.read()):
             pass
         assert [each.aggregate_id for each in letters] == ["bad-1"]
+
+
+class Damaged(MemoryKeys):
+    """A table in which the row of one person is damaged once it is written."""
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if "bad" in subjects:
+            raise SubjectKeysError("the key of 'bad' cannot be unwrapped")
+        return {each: self.find(each) for each in subjects if self.find(each)}
+
+    def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        return {each: self.make(each) for each in subjects}
+
+
+async def test_a_key_that_cannot_be_unwrapped_parks_its_own_commands_alone(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if each key had been read long ago.
+    monkeypatch.setattr("headrace.subjects.keys.KEPT_S", 0.0)
+    app.keep_keys(Damaged())
+    async with app.run_local(Settings(command_queues=1, retry_ms_min=1, retry_ms_max=1)) as running:
+        found = await asyncio.gather(
+            *(
+                running.bus.execute(Greet(greeting_id=f"g-{who}", who=who, name="Ann"))
+                for who in ("c-1", "bad", "c-2")
+            )
+        )
+    assert [each.status for each in found] == ["executed", "failed", "executed"]
+    assert "the key of 'bad' cannot be unwrapped" in str(found[1])
 
 
 async def test_a_command_without_personal_fields_overtakes_none_of_its_aggregate(app: App) -> None:

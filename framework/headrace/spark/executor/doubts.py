@@ -65,7 +65,7 @@ class Doubts:
         """Reads the keys of personal fields that messages need, all at once.
 
         Raises:
-            SubjectKeysError: they cannot be read.
+            SubjectKeysAway: they cannot be read just now.
         """
         if self._cipher is not None:
             self._cipher.find_all(bodies)

@@ -47,7 +47,7 @@ async def read_keys(rows: Iterable[Any], serializer: Serializer) -> None:
     """Reads the keys of personal fields that rows of `COLUMNS` need, all at once, off the event loop.
 
     Raises:
-        SubjectKeysError: they cannot be read.
+        SubjectKeysAway: they cannot be read just now.
     """
     if serializer.cipher is not None:
         await serializer.cipher.find_ahead(row[5].encode() for row in rows)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.errors import SerializationError, SubjectKeysAway
+from headrace.errors import SerializationError, SubjectKeysAway, SubjectKeysError
 from headrace.events.key_transport import KeySubscription, with_keys
 from headrace.subjects.cipher import FieldCipher
 from headrace.subjects.keys import MemoryKeys
@@ -24,12 +24,15 @@ class Far(MemoryKeys):
         super().__init__()
         self.asked: list[set[str]] = []
         self.away = False
+        self.damaged: set[str] = set()
         self.answers: asyncio.Event | None = None
 
     def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
         if self.away:
             raise SubjectKeysAway("away")
         self.asked.append(set(subjects))
+        if self.damaged & set(subjects):
+            raise SubjectKeysError("a key cannot be unwrapped")
         return {each: self.find(each) for each in subjects}
 
     def make_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
@@ -105,6 +108,21 @@ async def test_messages_wait_while_their_keys_are_away(
     keys.away = False
     subscription.seek(("t", 0), 0)
     assert [each.key for each in await polled(subscription, 2)] == ["c-1", "c-2"]
+    await subscription.aclose()
+
+
+async def test_a_key_that_cannot_be_unwrapped_stops_no_message_of_others(
+    transport: LocalTransport, keys: Far
+) -> None:
+    await publish(transport, keys, "c-1", "c-2", "c-3")
+    keys.damaged = {"c-2"}
+    cipher = FieldCipher(keys)
+    subscription = KeySubscription(await transport.subscribe("g", ["t"]), cipher)
+    first, bad, last = await polled(subscription, 3)
+    for each in (first, last):
+        assert cipher.unseal("M", msgspec.json.decode(each.body))["email"] == "x"
+    with pytest.raises(SerializationError, match="email cannot be read: a key cannot be unwrapped"):
+        cipher.unseal("M", msgspec.json.decode(bad.body))
     await subscription.aclose()
 
 

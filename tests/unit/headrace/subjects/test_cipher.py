@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.domain.message import AggregateId, Command
-from headrace.errors import SerializationError, SubjectKeysError
+from headrace.errors import SerializationError, SubjectKeysAway, SubjectKeysError
 from headrace.subjects.cipher import SEALED, FieldCipher
 from headrace.subjects.keys import SUBJECT_MAX, MemoryKeys
 from headrace.subjects.personal import Personal
@@ -110,6 +110,28 @@ async def test_a_subject_that_no_table_holds_fails_its_own_message_alone(who: st
 def test_a_subject_that_is_no_text_does_not_open(keys: type[MemoryKeys], whose: Any):
     with pytest.raises(SerializationError, match="not what was stored"):
         FieldCipher(keys()).unseal("M", {"email": {SEALED: [whose, "[forgotten]", "AAAA"]}})
+
+
+@pytest.mark.parametrize("method", ["find", "find_many"])
+@pytest.mark.parametrize(
+    "error", [SubjectKeysError("not unwrapped"), LookupError("not unwrapped"), ValueError("odd")]
+)
+def test_a_key_that_cannot_be_read_fails_its_own_message_as_one_that_does_not_decode(
+    method: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+):
+    keys = Far() if method == "find_many" else MemoryKeys()
+    data = sealed(FieldCipher(keys))
+    raised: list[Exception] = [error]
+
+    def fail(*_: object) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr(keys, method, fail)
+    with pytest.raises(SerializationError, match=r"M: email cannot be read: (not unwrapped|odd)"):
+        FieldCipher(keys).unseal("M", data)
+    raised[0] = SubjectKeysAway("no answer")
+    with pytest.raises(SubjectKeysAway):
+        FieldCipher(keys).unseal("M", data)
 
 
 def test_a_message_that_looks_sealed_is_refused():

@@ -62,8 +62,10 @@ class Far(MemoryKeys):
 
     def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
         if self.away:
-            raise SubjectKeysError("away")
+            raise SubjectKeysAway("away")
         self.asked.append(list(subjects))
+        if "bad" in subjects:
+            raise SubjectKeysError("the key of 'bad' cannot be unwrapped")
         known = self._keys.keys() | self._forgotten.keys()
         return {each: self._keys.get(each) for each in subjects if each in known}
 
@@ -97,6 +99,39 @@ def test_keys_are_found_all_at_once():
     near.find_all(names)
 
 
+async def test_a_key_that_cannot_be_unwrapped_is_left_to_those_who_need_it():
+    names = [*(f"c-{number}" for number in range(300)), "bad", *(f"d-{n}" for n in range(199))]
+    far = Far()
+    for each in names:
+        far.make(each)
+    for at_once in (True, False):
+        kept = KeptKeys(far)
+        far.asked.clear()
+        if at_once:
+            kept.find_all(names)
+        else:
+            await kept.ahead(names, make=False)
+        # By halves: not one by one.
+        assert len(far.asked) < 20
+        assert all(kept.find(each) for each in names if each != "bad")
+        assert len(far.asked) < 20
+        with pytest.raises(SubjectKeysError, match="cannot be unwrapped"):
+            kept.find("bad")
+
+
+def test_an_outage_while_halves_are_asked_is_one():
+    far = Far()
+
+    def find_many(subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if len(subjects) == 1:
+            raise ConnectionResetError("gone")
+        raise SubjectKeysError("one of them cannot be unwrapped")
+
+    far.find_many = find_many  # type: ignore[method-assign]  # for this test alone
+    with pytest.raises(SubjectKeysAway):
+        KeptKeys(far).find_all(["c-1", "bad"])
+
+
 async def test_callers_at_one_time_share_requests():
     far = Far()
     kept = KeptKeys(far)
@@ -126,7 +161,7 @@ async def test_an_outage_is_raised_to_those_who_ask_and_over_for_the_next():
     found = await asyncio.gather(
         kept.ahead(["c-1"], make=False), kept.ahead(["c-1"], make=False), return_exceptions=True
     )
-    assert list(map(type, found)) == [SubjectKeysError, SubjectKeysError]
+    assert list(map(type, found)) == [SubjectKeysAway, SubjectKeysAway]
     far.away = False
     await kept.ahead(["c-1"], make=False)
     assert kept.find("c-1")

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.domain.message import Command, DomainEvent
 from headrace.domain.registry import Registry
-from headrace.errors import DamagedStream, UnknownMessageType
+from headrace.errors import DamagedStream, SubjectKeysError, UnknownMessageType
 from headrace.serialization import JsonSerializer
 from headrace.stores.base import EventStore, StoredStream
 from headrace.stores.database.engines import create_engine
@@ -199,8 +199,11 @@ class FarKeys(MemoryKeys):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[tuple[int, set[str]]] = []
+        self.damaged = ""
 
     def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if self.damaged in subjects:
+            raise SubjectKeysError(f"the key of {self.damaged} cannot be unwrapped")
         self.asked.append((threading.get_ident(), set(subjects)))
         return {each: self.find(each) for each in subjects}
 
@@ -237,3 +240,27 @@ async def test_keys_of_what_is_read_are_asked_for_at_once_and_off_the_event_loop
         ((thread, asked),) = keys.asked
         assert asked == whose
         assert thread != threading.get_ident()
+
+
+async def test_a_key_that_cannot_be_unwrapped_damages_its_own_stream_alone(database: str) -> None:
+    keys = FarKeys()
+    writer = await open_event_store(database, personal_serializer(keys))
+    events = {each: Registered(who=each, name="Ann") for each in ("c-1", "c-2", "c-3")}
+    await writer.append(
+        [replace(stream(each, 1), events=(event,)) for each, event in events.items()]
+    )
+    await writer.aclose()
+    keys.damaged = "c-2"
+    store = await open_event_store(database, personal_serializer(keys))
+    found = await store.find_stored({(each, "command-1") for each in events})
+    assert {each: isinstance(one, DamagedStream) for (each, _), one in found.items()} == {
+        "c-1": False, "c-2": True, "c-3": False,
+    }  # fmt: skip
+    assert [isinstance(each, DamagedStream) for each in await store.survey()] == [
+        False, True, False,
+    ]  # fmt: skip
+    assert "Ann" in repr(await store.read_stream("c-1"))
+    for read in (store.read_stream("c-2"), store.find_command("c-2", "command-1")):
+        with pytest.raises(DamagedStream, match="the key of c-2 cannot be unwrapped"):
+            await read
+    await store.aclose()
