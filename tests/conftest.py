@@ -82,7 +82,6 @@ LONGEST = (
     "[docs/spark.md]",
     "tests/crash/test_recovery_drills.py",
     "tests/acceptance/test_demo.py",
-    "tests/unit/headrace/cli/projections/test_control.py",
     "[docs/lake.md]",
     "[docs/administration.md]",
     "tests/integration/lineage/test_store_changed.py",
