@@ -53,6 +53,8 @@ class PostgresRecord:
         self._key = (cluster, group)
         self._timeout_s = timeout_ms / 1_000
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        # An earlier version may have made the tables; looked at once, before the first statement.
+        self._is_complete = False
         # One statement at a time, so that answers come in the order of the calls.
         self._turn = asyncio.Lock()
 
@@ -71,7 +73,7 @@ class PostgresRecord:
     ) -> GroupRecord:
         """Makes the table and the record, or returns the one that is there. Raises RecordUnavailable."""
         names, stores = _columns(in_sync)
-        await self._row(RecordUnavailable, "table")
+        self._is_complete = False
         await self._row(RecordUnavailable, "create", *self._key, leader.name, names, stores, epoch)
         return await self.read()
 
@@ -137,9 +139,8 @@ class PostgresRecord:
                 async with asyncio.timeout(2 * self._timeout_s):
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await self._connect(asyncpg)
-                    return await self._connection.fetch(
-                        _statement(statement), *bound, timeout=self._timeout_s
-                    )
+                    await self._complete(statement)
+                    return await self._fetch(statement, *bound)
             except (
                 asyncpg.PostgresError,
                 asyncpg.InterfaceError,
@@ -153,6 +154,20 @@ class PostgresRecord:
                 if held is not None:
                     held.terminate()
                 raise failure(silence_of(self._key[1], error)) from error
+
+    async def _complete(self, statement: str) -> None:
+        """Makes what the tables lack. Where there is none, only the start of a group makes them."""
+        if self._is_complete:
+            return
+        # Looks first: a broker's user needs no right to change tables that lack nothing.
+        ((is_there, is_complete),) = await self._fetch("complete")
+        if not is_complete and (is_there or statement == "create"):
+            await self._fetch("table")
+        self._is_complete = is_there or statement == "create"
+
+    async def _fetch(self, statement: str, *bound: Any) -> "list[asyncpg.Record]":
+        assert self._connection is not None
+        return await self._connection.fetch(_statement(statement), *bound, timeout=self._timeout_s)
 
     async def _connect(self, asyncpg: Any) -> Any:
         return await asyncpg.connect(

@@ -1,5 +1,5 @@
--- Makes the tables of the groups and of their brokers, unless they are there; binds nothing. Without the lock PostgreSQL fails
--- in one of two brokers that make it at once.
+-- Makes the tables of the groups and of their brokers, unless they are there, and the columns that those of an earlier version
+-- lack; binds nothing. Without the lock PostgreSQL fails in one of two brokers that make it at once.
 DO $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('headrace_cluster_groups'));
@@ -14,6 +14,7 @@ BEGIN
         unclean bigint NOT NULL DEFAULT 0,
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
+    ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS unclean bigint NOT NULL DEFAULT 0;
     CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (
         cluster text NOT NULL,
         name text NOT NULL,

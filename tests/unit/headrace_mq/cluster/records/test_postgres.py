@@ -10,7 +10,9 @@ from asyncpg import Connection, InternalClientError, connect
 
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
+    GroupRecord,
     Identity,
+    LogPlace,
     OutcomeUnknown,
     Proposal,
     RecordUnavailable,
@@ -23,6 +25,29 @@ HOLD = "LOCK TABLE headrace_cluster_groups"
 BACK = "UPDATE headrace_cluster_groups SET version = 1, epoch = 1"
 GONE = "DELETE FROM headrace_cluster_groups"
 NO_TABLE = "DROP TABLE IF EXISTS headrace_cluster_groups"
+# What an earlier version made, with a group in it.
+EARLIER = """
+    DROP TABLE IF EXISTS headrace_cluster_groups, headrace_cluster_replicas;
+    CREATE TABLE headrace_cluster_groups (
+        cluster text NOT NULL,
+        name text NOT NULL,
+        version bigint NOT NULL,
+        epoch bigint NOT NULL,
+        leader text NOT NULL,
+        in_sync_names text[] NOT NULL,
+        in_sync_stores text[] NOT NULL,
+        CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
+    );
+    INSERT INTO headrace_cluster_groups VALUES ('c', 'g1', 7, 3, 'a', '{a,b}', '{1,2}');
+"""
+# A user for whom the tables were made by another one.
+USER = "headrace_test_of_rights"
+MAKE_USER = f"""
+    CREATE ROLE {USER};
+    REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON headrace_cluster_groups, headrace_cluster_replicas TO {USER};
+"""
+DROP_USER = f"DROP OWNED BY {USER}; DROP ROLE {USER};"
 END_OTHERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -143,3 +168,61 @@ async def test_a_database_that_went_back_is_noticed_and_its_record_changes_nothi
     with pytest.raises(OutcomeUnknown, match="restore it"):
         await record.propose(Proposal(2, 2, "b", frozenset({B})))
     await other.close()
+
+
+@pytest.mark.parametrize("first", ["read", "propose", "create", "register", "registered", "forget"])
+async def test_a_group_of_an_earlier_version_goes_on(postgres_database: str, first: str) -> None:
+    hand = await connect(postgres_database)
+    await hand.execute(EARLIER)
+    await hand.close()
+    record = PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=20_000)
+    calls = {
+        "read": record.read,
+        "propose": lambda: record.propose(Proposal(7, 4, "a", frozenset({A}), 4)),
+        "create": lambda: record.create(A, [A]),
+        "register": lambda: record.register(A, [LogPlace("transient", 3, 9)]),
+        "registered": record.registered,
+        "forget": lambda: record.forget("z"),
+    }
+    await calls.pop(first)()
+    if first != "propose":
+        assert await record.read() == GroupRecord(7, 3, "a", frozenset({A, B}), 0)
+        await calls["propose"]()
+    assert await record.read() == GroupRecord(8, 4, "a", frozenset({A}), 4)
+    assert await record.register(B, [LogPlace("transient", 3, 9)]) >= {"b"}
+    assert Identity("b", "2") in [one.member for one in await record.registered()]
+    await record.aclose()
+
+
+async def test_a_broker_that_may_not_make_tables_uses_those_that_are_there(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    hand = await connect(postgres_database)
+    await hand.execute(MAKE_USER)
+    try:
+        query = "&" if "?" in postgres_database else "?"
+        limited = PostgresRecord(
+            f"{postgres_database}{query}role={USER}", cluster="c", group="g1", timeout_ms=20_000
+        )
+        assert await limited.create(A, [A]) == await record.read()
+        assert await limited.register(A, [LogPlace("transient", 1, 9)]) == {"a"}
+        await limited.aclose()
+    finally:
+        await hand.execute(DROP_USER)
+        await hand.close()
+
+
+async def test_a_look_at_a_database_without_groups_makes_no_table(postgres_database: str) -> None:
+    hand = await connect(postgres_database)
+    await hand.execute(NO_TABLE)
+    looks = PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=20_000)
+    with pytest.raises(RecordUnavailable, match="does not exist"):
+        await looks.read()
+    assert await hand.fetchval("SELECT to_regclass('headrace_cluster_groups')") is None
+    # It goes on once the first broker made them.
+    maker = PostgresRecord(postgres_database, cluster="c", group="g1", timeout_ms=20_000)
+    made = await maker.create(A, [A])
+    assert await looks.read() == made
+    for each in (looks, maker):
+        await each.aclose()
+    await hand.close()
