@@ -143,7 +143,7 @@ class ReplicatedBroker:
         seen = seen_of(self._kept_file.read())
         self._first_epoch = last_epoch(
             broker_file(self._directory), holds_messages=any(store.raw.ends().values()),
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.now_ms(), newest=self._logs.epochs.newest,
         )  # fmt: skip
         await adopt(
             self._logs, me, self._keeper, epoch=self._first_epoch, seen=seen, directory=self._directory

@@ -16,7 +16,7 @@ from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
-from headrace_mq.store.replication.epochs import EPOCHS_NAME
+from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 
 __all__ = ["Storage"]
 
@@ -66,7 +66,13 @@ class Storage:
             if self._followers is not None:
                 file.write(KeptBroker(self._followers.epoch))
                 return self._followers.epoch
-            return next_epoch(file, store=settings.directory, now_ms=clock.now_ms(), files=files)
+            # Other brokers led its group in these epochs, and numbered what they delivered as it will.
+            left = EpochFile(files, settings.directory)
+            left.open({})
+            return next_epoch(
+                file, store=settings.directory, now_ms=clock.now_ms(), files=files,
+                newest=left.newest,
+            )  # fmt: skip
 
         store = self._make_store(epoch)
         try:

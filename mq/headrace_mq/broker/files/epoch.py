@@ -27,7 +27,12 @@ class KeptBroker(msgspec.Struct, frozen=True):
 
 
 def next_epoch(
-    file: MetadataFile[KeptBroker], *, store: Path, now_ms: int, files: Files | None = None
+    file: MetadataFile[KeptBroker],
+    *,
+    store: Path,
+    now_ms: int,
+    files: Files | None = None,
+    newest: int = 0,
 ) -> int:
     """Takes the next epoch; it is on disk on return.
 
@@ -36,6 +41,7 @@ def next_epoch(
         store: the directory with the messages; what it holds tells a first start.
         now_ms: the time, for a start that finds messages but no epoch.
         files: the file system.
+        newest: the highest epoch of what other brokers of a group wrote here; 0: it never was in one.
 
     Raises:
         DataCorrupt: the file is damaged.
@@ -53,17 +59,21 @@ def next_epoch(
         )
     else:
         epoch = 1
+    epoch = max(epoch, newest + 1)
     file.write(KeptBroker(epoch))
     return epoch
 
 
-def last_epoch(file: MetadataFile[KeptBroker], *, holds_messages: bool, now_ms: int) -> int:
+def last_epoch(
+    file: MetadataFile[KeptBroker], *, holds_messages: bool, now_ms: int, newest: int = 0
+) -> int:
     """Returns an epoch that no message of the store is above; 1 where no start has any.
 
     Args:
         file: where the last epoch stands.
         holds_messages: whether the store does; if so and the file is missing, the clock tells, as in `next_epoch`.
         now_ms: the time.
+        newest: as in `next_epoch`.
 
     Raises:
         DataCorrupt: the file is damaged.
@@ -71,8 +81,8 @@ def last_epoch(file: MetadataFile[KeptBroker], *, holds_messages: bool, now_ms: 
     """
     kept = file.read()
     if kept is not None:
-        return kept.epoch
-    return now_ms // 1_000 if holds_messages else 1
+        return max(kept.epoch, newest)
+    return max(now_ms // 1_000 if holds_messages else 1, newest)
 
 
 def is_used(files: Files, store: Path) -> bool:

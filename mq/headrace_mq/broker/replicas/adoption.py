@@ -7,6 +7,9 @@ Each step is durable before the next, and none changes a message. A crash before
 a folder that starts with the group's record, or alone; after the second it starts with the record. Brokers with empty folders then copy
 all of it, as they copy any log.
 
+The folder of a broker that was taken out of a group, whose group.json was removed, is such a folder as well. It keeps the
+epochs that it has.
+
 Used by `replicated_broker` at each start; the rule is `founding`'s.
 """
 
@@ -33,7 +36,7 @@ async def adopt(
     seen: GroupRecord | None,
     directory: Path,
 ) -> None:
-    """Gives the messages of a broker that ran alone to the group that it founds; does nothing for any other folder.
+    """Gives the messages of a broker that ran alone, or was taken out of a group, to the group that it founds; does nothing for any other folder.
 
     Args:
         logs: of the open store.
@@ -49,7 +52,8 @@ async def adopt(
         MessageQueueError: the record is of other brokers, or the messages cannot be copied by replicas.
     """
     held = [name for name, end in logs.ends().items() if end > 0]
-    if logs.epochs.is_there or not held:
+    # A broker that copies has seen the record before; without one seen, the folder was taken out of its group.
+    if not held or (logs.epochs.is_there and seen is not None):
         return
     if seen is not None:
         raise DataCorrupt(
@@ -72,5 +76,6 @@ async def adopt(
             raise MessageQueueError(
                 f"{refused}; another process starts with the same folder: stop it, and start again"
             ) from refused
-    logs.epochs.adopt(epoch, held)
+    if not logs.epochs.is_there:
+        logs.epochs.adopt(epoch, held)
     _log.warning("the messages of this broker are those of its group from now on", epoch=epoch)

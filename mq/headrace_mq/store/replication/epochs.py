@@ -135,6 +135,12 @@ class EpochFile:
         """Whether the store has the file: whether it ever was a replica, or had one."""
         return self._is_there
 
+    @property
+    def newest(self) -> int:
+        """The highest epoch of any log; 0 if there is none. No byte of the store is of a later one."""
+        last = (history.starts[-1:] for history in self._histories.values())
+        return max((epoch for starts in last for epoch, _ in starts), default=0)
+
     def open(self, ends: Mapping[str, int]) -> None:
         """Reads the file; a store that never had replicas has none.
 

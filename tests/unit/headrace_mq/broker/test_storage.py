@@ -12,6 +12,7 @@ from headrace_mq.broker.metadata import archive_file
 from headrace_mq.broker.storage import Storage
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 
 
 @pytest.fixture
@@ -55,3 +56,18 @@ async def test_an_archive_that_is_not_named_is_asked_for(
     with pytest.raises(MessageQueueError, match="--archive"):
         await storage.open_archive()
     await storage.aclose()
+
+
+async def test_a_broker_that_was_in_a_group_begins_above_its_epochs_and_forgets_them(
+    make: Callable[[], Storage], tmp_path: Path
+) -> None:
+    first = make()
+    assert first.open_store().epoch == 1
+    await first.aclose()
+    kept = EpochFile(SystemFiles(), tmp_path / "store")
+    kept.begin("transient", 3, 0)
+    kept.begin("forever", 7, 0)
+    again = make()
+    assert again.open_store().epoch == 8
+    assert not (tmp_path / "store" / EPOCHS_NAME).exists()
+    await again.aclose()

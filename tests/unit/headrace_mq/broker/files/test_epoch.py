@@ -51,3 +51,14 @@ def test_no_message_is_above_the_last_epoch(tmp_path: Path, file: MetadataFile[K
     assert last_epoch(file, holds_messages=True, now_ms=NOW_MS) == NOW_MS // 1_000
     taken = [next_epoch(file, store=tmp_path / "store", now_ms=NOW_MS) for _ in range(3)]
     assert last_epoch(file, holds_messages=True, now_ms=NOW_MS) == taken[-1]
+
+
+def test_a_broker_that_leaves_its_group_takes_no_epoch_in_which_another_one_led(
+    tmp_path: Path, file: MetadataFile[KeptBroker]
+) -> None:
+    store = tmp_path / "store"
+    file.write(KeptBroker(2))
+    assert last_epoch(file, holds_messages=True, now_ms=NOW_MS, newest=5) == 5
+    assert last_epoch(file, holds_messages=True, now_ms=NOW_MS, newest=1) == 2
+    assert next_epoch(file, store=store, now_ms=NOW_MS, newest=5) == 6
+    assert next_epoch(file, store=store, now_ms=NOW_MS, newest=5) == 7

@@ -259,3 +259,54 @@ async def test_a_broker_without_its_last_epoch_takes_a_later_one_from_the_clock(
     first = await folders.start("a")
     assert [body for _, body in await read(first.address)] == [b"1"]
     assert (await folders.record.read()).epoch > 1_000_000_000
+
+
+async def test_a_broker_that_leaves_its_group_starts_above_the_epochs_of_others(
+    folders: Folders,
+) -> None:
+    """The one that runs alone delivers its schedule with the same numbers again, and a group elects it."""
+    await taken_out_after_a_failover(folders)
+    epoch = (await folders.record.read()).epoch
+    async with folders.lone("a") as broker:
+        assert broker.state.store.epoch == epoch + 1
+
+
+async def test_a_broker_that_leaves_its_group_founds_another_one_above_its_epochs(
+    folders: Folders,
+) -> None:
+    await taken_out_after_a_failover(folders)
+    epoch = (await folders.record.read()).epoch
+    folders.record = MemoryRecord()
+    first = await folders.start("a")
+    await send(first.address, b"3")
+    assert (await folders.record.read()).epoch > epoch
+    await folders.start("c")
+    await folders.until_in_sync(2)
+    assert [body for _, body in await read(first.address)] == [b"1", b"2", b"3"]
+
+
+async def test_a_broker_that_was_taken_out_of_its_group_joins_no_other_one(
+    folders: Folders,
+) -> None:
+    await taken_out_after_a_failover(folders)
+    folders.record = MemoryRecord()
+    await send((await folders.start("c")).address, b"other")
+    with pytest.raises(MessageQueueError, match="start with an empty folder to join this one"):
+        await folders.start("a")
+
+
+async def taken_out_after_a_failover(folders: Folders) -> None:
+    """Leaves `a` with messages of an epoch in which `b` led."""
+    first = await folders.start("a")
+    await send(first.address, b"1")
+    second = await folders.start("b")
+    await folders.until_in_sync(2)
+    folders.members.remove(first)
+    await first.aclose()
+    await send(second.address, b"2")
+    first = await folders.start("a")
+    await folders.until_in_sync(2)
+    for member in folders.members:
+        await member.aclose()
+    folders.members.clear()
+    group_file(folders.path("a")).path.unlink()

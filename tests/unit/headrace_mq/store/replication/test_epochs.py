@@ -146,6 +146,7 @@ def test_logs_from_before_have_one_epoch_all_of_them_or_none(tmp_path: Path, fil
     again = EpochFile(files, tmp_path)
     again.open({"forever": 100, "transient": 50})
     assert again.is_there
+    assert (again.newest, EpochFile(files, tmp_path / "none").newest) == (7, 0)
     assert [again.of(log).starts for log in ("forever", "transient", "compact")] == [
         [(7, 0)],
         [(7, 0)],
