@@ -71,7 +71,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "message skip": ("t:0:0", "--group", "g"),
     "message trace": ("t:0:0",),
     "message find": ("t", "k"),
-    "message list": ("t",),
+    "message list": ("t", "--offset", "0"),
     "message tail": ("t",),
     "message send": ("t", "x"),
     "producer list": (),
