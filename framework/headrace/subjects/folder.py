@@ -3,16 +3,19 @@ Subjects' keys in a folder, a file for each, that only its owner can read.
 
 A file is named by the SHA-256 of the subject's id, and holds JSON. Destroying a key overwrites the file
 with its tombstone and waits until the disk has it. Several processes may use a folder, over a file system
-that has hard links. Implements `SubjectKeys`.
+that has hard links. What root writes belongs to the folder's owner, who must read it. One file that cannot be
+read is no outage: others can be. Implements `SubjectKeys`.
 """
 
 import base64
+import errno
 import os
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -23,6 +26,8 @@ __all__ = ["FolderKeys"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+# What is wrong with one file alone while its folder answers: its owner or mode, its kind, a bad sector.
+_OF_ONE_FILE: Final = frozenset((errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO))
 
 
 class _KeyFile(msgspec.Struct, frozen=True):
@@ -49,7 +54,7 @@ class FolderKeys:
 
         Raises:
             SubjectKeysAway: the file cannot be read just now, or the folder is not there.
-            SubjectKeysError: the file is damaged.
+            SubjectKeysError: the file is damaged, or this process may not read it.
         """
         held = self._read(self._path(subject))
         if held is None and not self._folder.is_dir():
@@ -109,11 +114,29 @@ class FolderKeys:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise SubjectKeysAway(f"the key file {path} cannot be read: {error}") from error
+            why = f"the key file {path} cannot be read: {error}"
+            if not self._is_of_one(error):
+                raise SubjectKeysAway(why) from error
+            denied = isinstance(error, PermissionError)
+            mend = "give it the owner of its folder" if denied else "bring it back from a backup"
+            # Without the cause, which would make it an outage.
+            raise SubjectKeysError(f"{why}; {mend}") from None
         except ValueError as error:
             raise SubjectKeysError(f"the key file {path} cannot be read: {error}") from error
         self._seen = True
         return held
+
+    def _is_of_one(self, error: OSError) -> bool:
+        """Whether an error is that of one file: the folder itself can be listed and entered."""
+        if error.errno not in _OF_ONE_FILE:
+            return False
+        try:
+            with os.scandir(self._folder) as files:
+                next(files, None)
+            os.stat(os.path.join(self._folder, "."))  # noqa: PTH116, PTH118 - pathlib drops the dot
+        except OSError:
+            return False
+        return True
 
     def _write(self, path: Path, content: _KeyFile, *, first: bool) -> None:
         """Writes a file whole, durably; with `first` an existing one stays as it is."""
@@ -124,6 +147,7 @@ class FolderKeys:
                 self._seen = True
             descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
+                self._give(descriptor)
                 file.write(msgspec.json.encode(content))
                 file.flush()
                 os.fsync(file.fileno())
@@ -138,6 +162,15 @@ class FolderKeys:
             self._sync_folder()
         except OSError as error:
             raise SubjectKeysAway(f"the key file {path} cannot be written: {error}") from error
+
+    def _give(self, descriptor: int) -> None:
+        """Gives a new file the folder's owner where this process may: root forgets, and a service reads."""
+        if os.name == "nt":
+            return
+        owner = self._folder.stat()
+        if owner.st_uid != os.geteuid():
+            with suppress(PermissionError):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
     def _destroy(self, path: Path, tombstone: _KeyFile) -> None:
         """Puts the tombstone in place, then zeros over the blocks of the file that was there."""

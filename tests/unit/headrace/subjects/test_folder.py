@@ -1,5 +1,7 @@
 """Keys in a folder."""
 
+import errno
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.subjects.folder import FolderKeys
+from headrace.subjects.keys import KeptKeys
 from headrace.testing.conformance.subject_keys import SubjectKeysConformance
 
 
@@ -78,3 +81,75 @@ def test_a_folder_that_goes_away_is_not_made_again(tmp_path: Path):
     with pytest.raises(SubjectKeysAway):
         other.make("c-2")
     assert not (tmp_path / "keys").exists()
+
+
+def test_a_folder_in_the_place_of_one_file_stops_no_other_person(tmp_path: Path):
+    keys = FolderKeys(tmp_path / "keys")
+    key = keys.make("c-1")
+    (file,) = (tmp_path / "keys").iterdir()
+    other = keys.make("c-2")
+    file.unlink()
+    file.mkdir()
+    kept = KeptKeys(keys)
+    kept.find_near(["c-1", "c-2"])
+    assert kept.find("c-2") == other
+    with pytest.raises(SubjectKeysError, match=r"cannot be read: .* backup") as raised:
+        kept.find("c-1")
+    assert not isinstance(raised.value, SubjectKeysAway)
+    assert key != other
+
+
+@pytest.mark.parametrize(
+    ("number", "listed", "away"),
+    [
+        (errno.EACCES, True, False),
+        (errno.EIO, True, False),
+        (errno.EACCES, False, True),
+        (errno.EIO, False, True),
+        (errno.ESTALE, True, True),
+        (errno.ENOTCONN, True, True),
+    ],
+)
+def test_an_error_of_one_file_is_an_outage_only_where_the_folder_has_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, listed: bool, away: bool
+):
+    keys = FolderKeys(tmp_path)
+    keys.make("c-1")
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    if not listed:
+        monkeypatch.setattr(os, "scandir", fail)
+    kept = KeptKeys(keys)
+    for ask in (kept.find, kept.make):
+        with pytest.raises(SubjectKeysError, match="cannot be read") as raised:
+            ask("c-1")
+        assert isinstance(raised.value, SubjectKeysAway) == away
+        assert ("give it the owner of its folder" in str(raised.value)) == (
+            number == errno.EACCES and not away
+        )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files have no such owner there")
+@pytest.mark.parametrize("may", [True, False])
+def test_what_root_writes_belongs_to_the_owner_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may: bool
+):
+    given: list[tuple[int, int]] = []
+
+    def give(_: int, user: int, group: int) -> None:
+        if not may:
+            raise PermissionError("only root may")
+        given.append((user, group))
+
+    keys = FolderKeys(tmp_path)
+    monkeypatch.setattr(os, "fchown", give)
+    keys.make("c-1")
+    assert given == []
+    owner = tmp_path.stat()
+    monkeypatch.setattr(os, "geteuid", lambda: owner.st_uid + 1)
+    assert keys.forget("c-1")
+    # Its tombstone, and the one that would have been the first file.
+    assert given == [(owner.st_uid, owner.st_gid)] * (2 if may else 0)
