@@ -9,7 +9,7 @@ keys ahead, before messages are encoded or decoded. Used by `cipher`.
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -254,8 +254,8 @@ class KeptKeys:
         self._many = keys if isinstance(keys, ManyKeys) else None
         self._clock = clock
         self._kept: OrderedDict[str, tuple[float, bytes | None]] = OrderedDict()
-        # What callers wait for, by whether keys are made. One request at a time takes all of it.
-        self._wanted: dict[bool, dict[str, None]] = {False: {}, True: {}}
+        # How many callers wait for what, by whether keys are made. One request at a time takes all of it.
+        self._wanted: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
         self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     @property
@@ -343,9 +343,14 @@ class KeptKeys:
         wanted = self._unknown(subjects)
         if not wanted:
             return
-        self._wanted[make].update(dict.fromkeys(wanted))
+        waiting = self._wanted[make]
+        waiting.update(wanted)
         lock = self._lock()
-        await lock.acquire()
+        try:
+            await lock.acquire()
+        finally:
+            # Where it gives up, too: no key is made for what is not sent.
+            _leave(waiting, wanted)
         # A caller that gives up ends no request, and the next one waits for it: one thread at a time waits
         # for a store that does not answer.
         asking = asyncio.create_task(self._ask_together(wanted, make=make))
@@ -423,6 +428,14 @@ def _by_halves(
             half = len(subjects) // 2
             _by_halves(subjects[:half], find, keep)
             _by_halves(subjects[half:], find, keep)
+
+
+def _leave(waiting: Counter[str], subjects: Iterable[str]) -> None:
+    for each in subjects:
+        if waiting[each] > 1:
+            waiting[each] -= 1
+        else:
+            waiting.pop(each, None)
 
 
 def _asked(lock: asyncio.Lock, asking: asyncio.Task[None]) -> None:

@@ -289,7 +289,37 @@ async def test_callers_that_give_up_take_one_thread_in_all():
     finally:
         go_on.set()
     await kept.ahead(["c-5"], make=True)
-    assert asked[1:] == [{f"c-{number}" for number in range(1, 6)}]
+    # No key is made for those that had not begun.
+    assert asked[1:] == [{"c-5"}]
+    assert [each.subject for each in kept._keys.subjects()] == ["c-0", "c-5"]
+    assert not any(kept._wanted.values())
+
+
+async def test_what_one_caller_has_given_up_is_asked_for_another():
+    far, begun, go_on = Far(), threading.Event(), threading.Event()
+    first, kept = far.make_many, KeptKeys(far)
+
+    def make_many(subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        begun.set()
+        go_on.wait()
+        return first(subjects)
+
+    far.make_many = make_many  # type: ignore[method-assign]  # for this test alone
+
+    def start(*names: str) -> asyncio.Task[None]:
+        return asyncio.create_task(kept.ahead(names, make=True))
+
+    one = start("c-0")
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    gives_up, other = start("c-1", "c-2"), start("c-2", "c-3")
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(one, other)
+    assert gives_up.cancelled()
+    assert [each.subject for each in far.subjects()] == ["c-0", "c-2", "c-3"]
 
 
 def test_a_store_that_answers_at_once_is_asked_before_messages_are_decoded():
