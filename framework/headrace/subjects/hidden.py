@@ -8,8 +8,10 @@ taken out of the text of the error and of all that caused it. Its type and its t
 Used where users' functions are called. It changes errors, which are of no other use by then.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 from pydantic import BaseModel
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError, to_jsonable_python
@@ -78,6 +80,22 @@ def _texts(value: Any) -> Iterator[str]:
     if len(text) >= CHARACTERS_MIN and value is not None and not isinstance(value, bool):
         yield text
         yield repr(value).strip("'\"")
+        yield from _written(text)
+
+
+def _written(text: str) -> Iterator[str]:
+    """Yields a text as programs write it: in ASCII, as bytes, in JSON, in a URL."""
+    yield ascii(text)[1:-1]
+    yield repr(_bytes_of(text))[2:-1]
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield quote(text, errors="replace")
+    yield quote(text, safe="", errors="replace")
+    yield quote_plus(text, errors="replace")
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
 
 
 def _hidden(error: BaseException, values: list[str], depth: int) -> BaseException:
@@ -119,6 +137,9 @@ def _cut(argument: Any, values: list[str]) -> Any:
         for each in values:
             argument = argument.replace(each, HIDDEN)
         return argument
+    if isinstance(argument, bytes):
+        for each in values:
+            argument = argument.replace(_bytes_of(each), _bytes_of(HIDDEN))
     if isinstance(argument, int | float | bytes) and str(argument) in values:
         return HIDDEN
     return argument

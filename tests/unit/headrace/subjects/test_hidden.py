@@ -1,8 +1,10 @@
 """Errors without personal values."""
 
+import json
 import traceback
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -85,6 +87,36 @@ def test_no_text_of_an_error_tells_a_value(work: Any) -> None:
     assert not [one for one in (ANN, "19710203", "0171-5550100") if one in told]
     assert type(hidden) is type(error)
     assert hidden.__traceback__ is place
+
+
+@pytest.mark.parametrize(
+    "name", ["Jürgen Müller", 'Ann "Nan" O\'Neil', "名前太郎", "a\\b/c&d\n", "x\ud800yz"]
+)
+@pytest.mark.parametrize(
+    "write",
+    [
+        str,
+        repr,
+        ascii,
+        lambda name: json.dumps({"name": name}),
+        lambda name: json.dumps({"name": name}, ensure_ascii=False),
+        lambda name: name.encode(errors="backslashreplace"),
+        lambda name: str(name.encode(errors="backslashreplace")),
+        lambda name: name.encode("latin-1", errors="backslashreplace"),
+        lambda name: f"/customers/{quote(name, errors='replace')}",
+        lambda name: f"/customers/{quote(name, safe='', errors='replace')}",
+        lambda name: f"/customers?name={quote_plus(name, errors='replace')}",
+        lambda name: "/customers?" + urlencode({"name": name}, errors="replace"),
+    ],
+)  # fmt: skip
+def test_no_way_to_write_a_value_tells_it(name: str, write: Any) -> None:
+    written = write(name)
+    told = text_of(
+        hide_personal(raised(fail(ValueError(written))), [Registered(who="c-1", email=name)])
+    )
+    for each in (name, repr(written)[2:-1] if isinstance(written, bytes) else written):
+        assert each not in told
+    assert HIDDEN in told or "whose text told one" in told
 
 
 def test_an_error_of_pydantic_keeps_places_and_reasons() -> None:
