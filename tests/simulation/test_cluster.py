@@ -33,6 +33,12 @@ def test_a_group_breaks_no_promise(first: int) -> None:
     assert total["cuts"] > CHUNK // 5
 
 
+def test_a_group_whose_leaders_resign_breaks_no_promise() -> None:
+    total = sum((run(seed, resigns=True) for seed in range(CHUNK)), run(CHUNK, resigns=True))
+    assert total["resigned"] > CHUNK // 5
+    assert total["acknowledged"] > CHUNK // 2
+
+
 class AcknowledgesAlone(Leadership):
     """The leader waits for no replica."""
 

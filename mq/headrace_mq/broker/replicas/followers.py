@@ -448,17 +448,18 @@ class Followers:
         }
 
     def is_cut_off(self, record_heard_ms: int) -> bool:
-        """Whether neither the record nor any other member of the set was heard for so long that another one may lead.
+        """Whether neither the record nor some other member of the set was heard for so long that that one may lead.
 
-        Nothing can be acknowledged then, and clients that reach this broker would wait here instead of going to that one.
+        Nothing can be acknowledged then, and clients that reach this broker would wait here instead of going to that one,
+        and commit offsets that it never hears of.
 
         Args:
             record_heard_ms: when the record answered last.
         """
         now_ms = self._clock.monotonic_ms()
         others = self.leadership.required - {self._member.me}
-        heard_ms = [record_heard_ms, *(self._heard_ms.get(one, self._began_ms) for one in others)]
-        if not others or now_ms - max(heard_ms) <= ALONE_LAG_MS_MAX:
+        heard_ms = [self._heard_ms.get(one, self._began_ms) for one in others]
+        if not others or now_ms - max(record_heard_ms, min(heard_ms)) <= ALONE_LAG_MS_MAX:
             self._cut_off_since_ms = None
             return False
         if self._cut_off_since_ms is None:
@@ -466,7 +467,7 @@ class Followers:
         if now_ms - self._cut_off_since_ms < CUT_OFF_MS_MIN:
             return False
         _log.error(
-            "this leader reaches neither the group's record nor a replica: another one may lead, so it serves no"
+            "this leader reaches neither the group's record nor each replica: another one may lead, so it serves no"
             " longer; look at its network", epoch=self.epoch,
         )  # fmt: skip
         return True

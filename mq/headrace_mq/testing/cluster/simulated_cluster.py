@@ -41,6 +41,7 @@ class SimulatedCluster:
         seed: decides everything.
         member_type: the rules; tests plant defects.
         keeps_store_id: an empty disk comes back under the old id: a planted defect.
+        resigns: leaders resign now and then, as if they heard neither the record nor a replica.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class SimulatedCluster:
         member_type: type[ClusterMember] = ClusterMember,
         *,
         keeps_store_id: bool = False,
+        resigns: bool = False,
     ) -> None:
+        self._keeps_store_id, self._resigns = keeps_store_id, resigns
         chosen = self.chosen = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._member_type = member_type
-        self._keeps_store_id = keeps_store_id
         self.nodes = {name: SimulatedNode(name) for name in "abc"[: chosen.choice((2, 3, 3, 3))]}
         self.record = GroupRecord(1, 0, "", frozenset(node.me for node in self.nodes.values()))
         self.acked: dict[str, list[Entry]] = {log: [] for log in LOGS}
@@ -127,19 +129,22 @@ class SimulatedCluster:
             self._act(node, node.member)
 
     def _weather(self, node: SimulatedNode) -> None:
-        fault = self.chosen.randrange(6)
+        fault = self.chosen.randrange(7 if self._resigns else 6)
         if fault == 0:
             node.stands_still = not node.stands_still
         elif fault == 1:
             node.ahead_ms += self.chosen.choice((-3_600_000, 3_600_000))
         elif fault == 2:
             self.record_is_away = not self.record_is_away
-        elif fault == 3 and node.member is not None and node.member.leadership is not None:
+        elif fault in {3, 6} and node.member is not None and node.member.leadership is not None:
             others = sorted(node.member.leadership.confirmed - {node.me})
-            node.hands_over_to = self.chosen.choice(others) if others else None
+            node.hands_over_to = self.chosen.choice(others) if others and fault == 3 else None
+            if fault == 6:
+                self.stats["resigned"] += 1
+                node.member.resign()
         elif fault == 4:
-            pair = tuple(self.chosen.sample(sorted(self.nodes), 2))
-            self.cut_off ^= {(pair[0], pair[1])}
+            one, other = self.chosen.sample(sorted(self.nodes), 2)
+            self.cut_off ^= {(one, other)}
         else:
             self.cut_off.clear()
             self.record_is_away = False
@@ -461,22 +466,16 @@ class SimulatedCluster:
         )
 
 
-def run(
-    seed: int, member_type: type[ClusterMember] = ClusterMember, *, keeps_store_id: bool = False
-) -> Counter[str]:
-    """Runs one seed; returns what happened.
-
-    Raises:
-        BrokenPromise: and which.
-    """
-    cluster = SimulatedCluster(seed, member_type, keeps_store_id=keeps_store_id)
+def run(seed: int, kind: type[ClusterMember] = ClusterMember, **options: bool) -> Counter[str]:
+    """Runs one seed, with the options of `SimulatedCluster`; returns what happened. Raises BrokenPromise."""
+    cluster = SimulatedCluster(seed, kind, **options)
     for number in range(STEPS):
         cluster.step()
         if not number % 20:
             cluster.check_logs()
     cluster.calm_down()
-    acked = sum(map(len, cluster.acked.values()))
-    return cluster.stats + Counter(acknowledged=acked, epochs=cluster.record.epoch, runs=1)
+    cluster.stats["acknowledged"] = sum(map(len, cluster.acked.values()))
+    return cluster.stats + Counter(epochs=cluster.record.epoch, runs=1)
 
 
 def main() -> int:
@@ -488,7 +487,7 @@ def main() -> int:
     total: Counter[str] = Counter()
     for seed in range(options.first, options.first + options.seeds):
         try:
-            total += run(seed)
+            total += run(seed, resigns=seed % 2 == 1)
         except BrokenPromise as broken:
             sys.stdout.write(f"seed {seed}: {broken}\n")
             return 1

@@ -333,6 +333,14 @@ async def test_a_leader_is_cut_off_when_neither_the_record_nor_a_replica_was_hea
     assert not followers.is_cut_off(0)
     clock.ms += CUT_OFF_MS_MIN
     assert followers.is_cut_off(0)
+    # One of two replicas is not enough: with the record, the other one may lead.
+    b.ask(followers)
+    assert not followers.is_cut_off(0)
+    followers.leadership.confirmed |= {Identity("c", "disk-c")}
+    assert not followers.is_cut_off(0)
+    clock.ms += CUT_OFF_MS_MIN
+    b.ask(followers)
+    assert followers.is_cut_off(0)
     # One that leads alone misses none.
     followers.leadership.confirmed = frozenset({a.me})
     assert not followers.is_cut_off(0)

@@ -54,7 +54,7 @@ def test_the_command_says_what_it_ran_and_what_broke(
     assert main() == 0
     assert "'runs': 2" in capsys.readouterr().out
 
-    def broken(seed: int) -> None:
+    def broken(seed: int, **_: bool) -> None:
         raise BrokenPromise(f"of {seed}")
 
     monkeypatch.setattr(simulated_cluster, "run", broken)
