@@ -10,7 +10,7 @@ The address of a broker as text: where it is, and how a client makes sure of who
     tcp://127.0.0.1:9876?user=ann&password_file=ann.txt     without TLS, with a login
 
 So everything that takes an address takes TLS and a login too: settings, options, Spark's plans. It holds names of files and no
-secret. Used by clients, which connect there, and by options, which check what a user wrote; pure.
+secret, so it may be logged; one with a user before the host is refused, and no refusal repeats what may be a password. Used by clients, which connect there, and by options, which check what a user wrote; pure.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,11 @@ __all__ = [
 ]
 
 _SCHEME, _PLAIN_SCHEME = "tls://", "tcp://"
+# What stands before an @ may be a password, so none of it is repeated.
+_USER_IN_IT = (
+    "a broker address has no user and no password before its host; write HOST:PORT or tls://HOST:PORT, and give"
+    " the user and the file with the password as HEADRACE_USER and HEADRACE_PASSWORD_FILE"
+)
 
 
 class ClientFiles(NamedTuple):
@@ -79,7 +84,7 @@ class BrokerAddress(NamedTuple):
         """Reads an address.
 
         Raises:
-            ValueError: it is none; shows an example.
+            ValueError: it is none; shows an example, and no secret.
         """
         rest, tls, login = text, None, None
         if text.startswith((_SCHEME, _PLAIN_SCHEME)):
@@ -88,6 +93,8 @@ class BrokerAddress(NamedTuple):
             given = _options(options, ClientFiles._fields if secured else ())
             login = _login_of(given)
             tls = _files(given) if secured else None
+        # Before it is split: a password may have a comma.
+        _require_no_user(rest)
         places = tuple(parse_address(each.strip()) for each in rest.split(","))
         return cls(places, tls, login)
 
@@ -129,27 +136,34 @@ class BrokerAddress(NamedTuple):
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example."""
+    """Splits `host:port`, or `[host]:port` for IPv6; raises ValueError with an example, and no secret."""
+    _require_no_user(address)
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = int(port) if port.isascii() and port.isdigit() else -1
     # With a slash it is a URL, and no name of a host.
-    if not host or "/" in host or not 0 <= number <= 65_535:
+    if not host or "/" in host or "?" in host or not 0 <= number <= 65_535:
         raise ValueError(
-            # What stands before an @ may be a password.
             "a broker address looks like 127.0.0.1:9876, or tls://queue.example:9876?ca=ca.pem,"
-            f" not {address.rpartition('@')[2]!r}"
+            # Behind a question mark may stand a password.
+            f" not {address.partition('?')[0]!r}"
         )
     return host, number
+
+
+def _require_no_user(address: str) -> None:
+    if "@" in address:
+        raise ValueError(_USER_IN_IT)
 
 
 def _options(options: str, files: tuple[str, ...]) -> dict[str, str]:
     known = (*files, *ClientLogin._fields)
     try:
         given = dict(parse_qsl(options, strict_parsing=True)) if options else {}
-    except ValueError as error:
+    except ValueError:
         example = "&".join(f"{name}={'NAME' if name == 'user' else 'FILE'}" for name in known)
-        raise ValueError(f"write ?{example}, not {options!r}") from error
+        # What was written may be a password, and the error repeats it.
+        raise ValueError(f"write ?{example} behind the port, and nothing else") from None
     unknown = sorted(given.keys() - set(known))
     if unknown:
         raise ValueError(

@@ -151,9 +151,9 @@ class _Examination:
         try:
             parsed = self._address = BrokerAddress.parse(address)
         except ValueError as error:
-            return [
-                of_sentence("failed", f"broker {shown(address)}", str(error), "correct the address")
-            ]
+            # It may have a secret in it, also where no scheme says that it is an address.
+            text = shown(address if "://" in address else f"tcp://{address}").removeprefix("tcp://")
+            return [of_sentence("failed", f"broker {text}", str(error), "correct the address")]
         answers = await broker_look.look_at_places(parsed)
         found = list(broker_rules.places(answers))
         self._serves = any(each.kind == "leads" for each in answers)

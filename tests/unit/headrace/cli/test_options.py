@@ -21,6 +21,14 @@ def test_a_wrong_address_of_a_broker_is_refused_with_an_example(run: Any, addres
     assert (done.status, "looks like 127.0.0.1:9876" in done.output) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "address", ["tls://u:s3cret@127.0.0.1:1", "u:s3cret@127.0.0.1:1", "127.0.0.1:1?password=s3cret"]
+)
+def test_a_password_in_an_address_of_a_broker_is_not_repeated(run: Any, address: str) -> None:
+    done = run("topic", "list", "--broker", address)
+    assert (done.status, "s3cret" in done.output) == (2, False)
+
+
 def test_an_unknown_log_format_is_refused_with_the_known_ones(run: Any) -> None:
     done = run("run", "samples.bank:app", "--log-format", "xml")
     told = " ".join(done.output.replace("│", "").split())

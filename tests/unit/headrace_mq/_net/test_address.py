@@ -1,12 +1,23 @@
 """Addresses of brokers, without TLS and with it."""
 
+import traceback
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_mq._net.address import BrokerAddress, ClientFiles, parse_address, reasons_of
+from headrace_mq._net.address import (
+    BrokerAddress,
+    ClientFiles,
+    ClientLogin,
+    parse_address,
+    reasons_of,
+)
+
+
+def traceback_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +36,48 @@ def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> No
 def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ValueError, match=r"looks like 127\.0\.0\.1:9876"):
         BrokerAddress.parse(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tls://u:s3cret@127.0.0.1:1",
+        "tcp://u:s3cret@127.0.0.1:1?user=u&password_file=f",
+        "u:s3cret@127.0.0.1:1",
+        "s3cret@127.0.0.1:1",
+        "a:1,u:s3cret@127.0.0.1:1",
+        "tls://u:s3cret,more@127.0.0.1:1",
+        "http://u:s3cret@127.0.0.1:1",
+        "127.0.0.1:1?user=u@example&password=s3cret",
+    ],
+)
+def test_an_address_with_a_user_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(ValueError, match="HEADRACE_USER and HEADRACE_PASSWORD_FILE") as refused:
+        BrokerAddress.parse(address)
+    assert "s3cret" not in traceback_of(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:1?password=s3cret",
+        "127.0.0.1?password=s3cret:1",
+        "http://127.0.0.1:1?password=s3cret",
+        "tls://127.0.0.1:1?s3cret",
+        "tls://127.0.0.1:1?password=s3cret",
+        "tls://127.0.0.1?password=s3cret",
+    ],
+)
+def test_a_refusal_of_an_address_tells_no_option(address: str) -> None:
+    with pytest.raises(ValueError, match=r"a broker address|behind the port") as refused:
+        BrokerAddress.parse(address)
+    assert "s3cret" not in traceback_of(refused.value)
+
+
+def test_a_user_may_have_an_at_sign_where_options_name_it() -> None:
+    parsed = BrokerAddress.parse("tls://queue:1?user=ann@example.org&password_file=ann.txt")
+    assert parsed.login == ClientLogin("ann@example.org", Path("ann.txt"))
+    assert BrokerAddress.parse(str(parsed)) == parsed
 
 
 def test_a_broker_that_moved_has_several_addresses() -> None:

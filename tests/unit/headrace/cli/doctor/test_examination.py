@@ -69,6 +69,17 @@ async def test_an_address_that_is_none_and_one_that_is_away_are_findings(
     assert "parked" not in found
 
 
+@pytest.mark.parametrize(
+    "address", ["tls://u:s3cret@127.0.0.1:1", "u:s3cret@127.0.0.1:1", "127.0.0.1:1?password=s3cret"]
+)
+async def test_an_address_with_a_password_is_a_finding_that_does_not_tell_it(address: str) -> None:
+    found = await examined(address)
+    (name,) = (each for each in found if each.startswith("broker "))
+    assert found[name].state == "failed"
+    assert name in {"broker tls://127.0.0.1:1", "broker 127.0.0.1:1"}
+    assert "s3cret" not in str(found)
+
+
 @pytest.mark.parametrize("path", ["no_such_module:app", "samples.bank:nothing", "samples.bank"])
 async def test_an_application_that_cannot_be_loaded_is_a_finding(address: str, path: str) -> None:
     found = await examined(address, path)
