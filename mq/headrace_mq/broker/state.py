@@ -258,10 +258,20 @@ class BrokerState:
         if group:
             self.fetched_by.add((group, queue), now_ms, messages, size)
 
+    def forget_traffic(self, queues: Iterable[QueueRef]) -> None:
+        """Drops the counts of deleted queues, and of topics that are deleted: if they are made again, they begin at 0."""
+        gone = frozenset(queues)
+        self.fetched_by.forget(lambda key: key[1] in gone)
+        for meters in (self.produced, self.fetched):
+            meters.forget(gone.__contains__)
+            meters.forget_names(self.topics.__contains__)
+
     def forget_idle(self, now_ms: int) -> None:
-        """Drops counts that are too old to be told."""
+        """Drops counts that are too old to be told, and those of deleted topics."""
         for meters in (self.produced, self.fetched, self.fetched_by):
             meters.forget_idle(now_ms)
+            # A request that was under way when its topic was deleted was counted after that.
+            meters.forget_names(self.topics.__contains__)
         self.quotas.forget_idle(now_ms)
         self.creations.forget_idle(now_ms)
 

@@ -124,6 +124,7 @@ def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:
     ends = {queue.queue_id: queue.end for queue in doomed}
     state.topics.delete(request.topic, request.keep, ends)
     state.offsets.forget(queues)
+    state.forget_traffic(queues)
     # Their answer is that the queue is gone.
     state.long_poll.wake(queues)
     _log.info("queues deleted", topic=request.topic, kept=request.keep, deleted=len(queues))

@@ -4,6 +4,7 @@ The traffic of topics, and their dead letters, as samples.
 Used by `collector`; reads the meters of a running broker.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from headrace_mq.broker.metrics.table import (
@@ -36,6 +37,9 @@ class TopicFigures:
         # Dead letters of topics that share a series, and of those among them that were deleted.
         self._summed: Mapping[str, int] = {}
         self._gone = 0
+        # What topics with series of their own had, by metric and topic, and what those had that were deleted.
+        self._own: dict[Metric, Mapping[str, int]] = {}
+        self._deleted: Counter[Metric] = Counter()
 
     def samples(self, state: BrokerState) -> Iterator[Sample | None]:
         """Yields what went in and out by topic, and how many dead letters there are."""
@@ -77,6 +81,16 @@ class TopicFigures:
                 yield messages.sample(had.messages if had else 0, topic)
                 yield size.sample(had.bytes if had else 0, topic)
         count = {topic: had.messages for topic, had in by_name.items()}
-        yield messages.sample(self._names.others(total.messages, count), OTHER)
+        yield messages.sample(self._others(messages, total.messages, count), OTHER)
         count = {topic: had.bytes for topic, had in by_name.items()}
-        yield size.sample(self._names.others(total.bytes, count), OTHER)
+        yield size.sample(self._others(size, total.bytes, count), OTHER)
+
+    def _others(self, metric: Metric, total: int, count: Mapping[str, int]) -> int:
+        """Returns what the topics without series of their own had; it never goes down.
+
+        What a deleted topic had in its own series is in the total for ever, and not in `count`: it is not of the others.
+        """
+        before = self._own.get(metric, {})
+        self._own[metric] = now = {topic: count.get(topic, 0) for topic in self._names}
+        self._deleted[metric] += sum(had for topic, had in before.items() if now[topic] < had)
+        return self._names.others(total, count) - self._deleted[metric]

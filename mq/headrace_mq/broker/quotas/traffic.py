@@ -146,12 +146,25 @@ class Meters(Generic[K]):
         for key in idle:
             del self._meters[key]
 
+    def forget(self, is_gone: Callable[[K], bool]) -> None:
+        """Drops the keys that are gone: what comes under such a key later begins at 0."""
+        for key in [key for key in self._meters if is_gone(key)]:
+            del self._meters[key]
+
+    def forget_names(self, is_known: Callable[[str], bool]) -> None:
+        """Drops the names that are not known any more, with their keys: they make room, and begin at 0 later."""
+        gone = {name for name in self._named if not is_known(name)}
+        if gone and (name_of := self._name_of) is not None:
+            self.forget(lambda key: name_of(key) in gone)
+        for name in gone:
+            del self._named[name]
+
     def total_since_start(self) -> Total:
         """Returns what all keys had since the start, including ignored ones."""
         return self._total.since_start()
 
     def by_name(self) -> dict[str, Total]:
-        """Returns what each name had since the start, without what was ignored."""
+        """Returns what each name had since the start, or since it was forgotten, without what was ignored."""
         return {name: Total(*had) for name, had in self._named.items()}
 
     def _named_of(self, key: K) -> list[int] | None:

@@ -2,6 +2,8 @@
 
 from headrace_mq.broker.metrics.topics import TopicFigures
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.administration import NO_TRAFFIC, DeleteQueues, FreezeQueues
+from headrace_mq.protocol.codes import RequestCode
 
 
 async def test_traffic_is_counted_by_topic(broker, client, batch, read) -> None:
@@ -52,6 +54,40 @@ async def test_a_deleted_topic_has_no_series_and_raises_no_others(
     found = read(figures.samples(broker.state))
     assert ("messages_in_total", "a") not in found
     assert found["messages_in_total", "other"] == 0
+
+
+async def test_a_topic_that_is_deleted_and_made_again_begins_at_0(
+    broker, client, batch, read
+) -> None:
+    figures, state = TopicFigures(1), broker.state
+    await client.create("a", 2)
+    await client.produce(batch("a", 0, b"1", b"2"), batch("a", 1, b"3"), batch("b", 0, b"4"))
+    state.note_fetched("g", QueueRef("a", 0), 2, 50)
+    read(figures.samples(state))
+    await client.ask(RequestCode.FREEZE_QUEUES, FreezeQueues("a", [], True, True, True))
+    await client.ask(RequestCode.DELETE_QUEUES, DeleteQueues("a"))
+    now_ms = state.clock.monotonic_ms() + 1_000
+    assert list(state.produced.by_name()) == ["b"]
+    assert state.fetched.read(QueueRef("a", 0), now_ms) == NO_TRAFFIC
+    assert state.fetched_by.read(("g", QueueRef("a", 0)), now_ms) == NO_TRAFFIC
+    await client.create("a")
+    found = read(figures.samples(state))
+    assert found["messages_in_total", "a"] == found["messages_out_total", "a"] == 0
+    # It raises no others, and takes nothing from them.
+    assert found["messages_in_total", "other"] == 1
+    await client.produce(batch("a", 0, b"5"), batch("b", 0, b"6"))
+    found = read(figures.samples(state))
+    assert found["messages_in_total", "a"] == 1
+    assert found["messages_in_total", "other"] == 2
+
+
+async def test_a_count_that_comes_after_its_topic_was_deleted_is_dropped(broker, client) -> None:
+    state = broker.state
+    await client.create("a")
+    state.topics.delete("a", 0, {})
+    state.note_fetched("g", QueueRef("a", 0), 2, 50)
+    state.forget_idle(state.clock.monotonic_ms())
+    assert state.fetched.by_name() == {}
 
 
 async def test_dead_letters_are_counted(broker, client, batch, read) -> None:

@@ -100,6 +100,38 @@ def test_names_of_dropped_meters_have_a_limit() -> None:
     assert meters.by_name() == {"a": Total(1, 1)}
 
 
+def test_names_that_are_gone_make_room_for_others() -> None:
+    meters, topics = Meters[str](3, name_of=str), {"stays"}
+    meters.add("stays", 1_000, 1, 1)
+    for number in range(10):
+        topics.add(name := f"short-{number}")
+        meters.add(name, 1_000, 2, 20)
+        topics.remove(name)
+        meters.forget_names(topics.__contains__)
+    assert (len(meters), meters.by_name()) == (1, {"stays": Total(1, 1)})
+    assert meters.total_since_start() == Total(21, 201)
+
+
+def test_a_name_that_comes_again_begins_at_0() -> None:
+    meters = Meters[str](name_of=lambda key: key[0])
+    for key in ("a1", "a2", "b1"):
+        meters.add(key, 1_000, 2, 20)
+    meters.forget_names("b".__contains__)
+    assert meters.read("a1", 2_000) == NO_TRAFFIC
+    meters.add("a1", 2_000, 1, 1)
+    assert meters.read("a1", 3_000) == Traffic(1, 1, 1, 1)
+    assert meters.by_name() == {"a": Total(1, 1), "b": Total(2, 20)}
+
+
+def test_a_key_that_is_gone_leaves_its_name_what_it_had() -> None:
+    meters = Meters[str](name_of=lambda key: key[0])
+    for key in ("a1", "a2"):
+        meters.add(key, 1_000, 2, 20)
+    meters.forget("a2".__eq__)
+    assert (meters.read("a1", 2_000).messages_1s, meters.read("a2", 2_000)) == (2, NO_TRAFFIC)
+    assert meters.by_name() == {"a": Total(4, 40)}
+
+
 def test_a_name_is_found_once_for_each_meter_and_never_when_totals_are_read() -> None:
     asked: list[str] = []
     meters = Meters[str](name_of=lambda key: asked.append(key) or "all")
