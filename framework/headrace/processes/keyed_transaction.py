@@ -3,7 +3,8 @@ Transactions in which a process's handlers run, and their commands are encoded.
 
 A command may need the key of a person who has none yet. On SQLite the keys may be in the database that the
 transaction has locked, and a second connection would wait for it in vain. So such a transaction makes no key:
-it is rolled back, all keys that it lacked are made, and it runs again.
+it is rolled back, all keys that it lacked are made, and it runs again. If one cannot be made, the work fails
+where it needs a key: so what is at fault is known, and others go on.
 
 Used by the runner of processes and by retries of their instances.
 """
@@ -13,6 +14,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
+from headrace.errors import SubjectKeysAway
 from headrace.serialization import Serializer
 from headrace.subjects.keys import NewSubjects, no_new_keys
 
@@ -36,8 +38,8 @@ async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer
         serializer: encodes them.
 
     Raises:
-        SubjectKeysError: a key cannot be made.
-        Exception: of `transact` and `work`.
+        SubjectKeysAway: keys cannot be made just now.
+        Exception: of `transact` and `work`, which is raised why a key cannot be made.
     """
     cipher = serializer.cipher
     if cipher is None:
@@ -45,10 +47,11 @@ async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer
 
     made: frozenset[str] = frozenset()
     run = 0
+    why: Exception | None = None
 
     # Set where the work runs, which may be another thread.
     def without_new_keys(connection: Connection) -> T:
-        with no_new_keys(made, last=run == RUNS_MAX):
+        with no_new_keys(made, last=run == RUNS_MAX, why=why):
             return work(connection)
 
     while True:
@@ -59,5 +62,11 @@ async def with_keys(transact: Transact[T], work: Work[T], serializer: Serializer
             if run == RUNS_MAX:
                 raise
             subjects = new.subjects
-        await cipher.make_keys_ahead(subjects)
-        made |= subjects
+        try:
+            await cipher.make_keys_ahead(subjects)
+        except SubjectKeysAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised where the work needs the key
+            run, why = RUNS_MAX - 1, error
+        else:
+            made |= subjects

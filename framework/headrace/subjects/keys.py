@@ -99,7 +99,9 @@ def is_storable(subject: str) -> bool:
 
 
 @contextmanager
-def no_new_keys(made: Collection[str] = (), *, last: bool = False) -> Iterator[None]:
+def no_new_keys(
+    made: Collection[str] = (), *, last: bool = False, why: Exception | None = None
+) -> Iterator[None]:
     """Within a transaction that locks a whole database: a store that may be in it makes no key.
 
     What needs one gets a key that is thrown away, and the block ends with `NewSubjects`, which names all
@@ -108,11 +110,12 @@ def no_new_keys(made: Collection[str] = (), *, last: bool = False) -> Iterator[N
     Args:
         made: subjects whose keys were made for this block; they are good for longer than `KEPT_S`.
         last: raise `NewSubjects` at once, where the key is needed.
+        why: is raised in place of it: making the keys has failed.
 
     Raises:
         NewSubjects: keys were needed; in place of any other error, too, which may come of it.
     """
-    lack = _Lack(made, last)
+    lack = _Lack(made, last, why)
     before = _lack.set(lack)
     try:
         yield
@@ -129,15 +132,16 @@ def no_new_keys(made: Collection[str] = (), *, last: bool = False) -> Iterator[N
 class _Lack:
     """What a block that makes no keys has lacked."""
 
-    def __init__(self, made: Collection[str], last: bool) -> None:
+    def __init__(self, made: Collection[str], last: bool, why: Exception | None) -> None:
         self.made = made
         self._last = last
+        self._why = why
         self.keys: dict[str, bytes] = {}
 
     def key(self, subject: str) -> bytes:
         """Returns a subject's key that is thrown away."""
         if self._last:
-            raise NewSubjects([subject])
+            raise self._why or NewSubjects([subject])
         return self.keys.setdefault(subject, secrets.token_bytes(KEY_BYTES))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import SubjectKeysError
+from headrace.errors import SubjectKeysAway, SubjectKeysError
 from headrace.processes.keyed_transaction import RUNS_MAX, with_keys
 from headrace.subjects.cipher import FieldCipher
 from headrace.subjects.keys import MemoryKeys, NewSubjects
@@ -102,6 +102,36 @@ async def test_work_that_names_other_persons_each_time_fails_at_last() -> None:
     assert database.count == RUNS_MAX
     assert len(where) == 1
     assert "depend on its arguments alone" in where[0]
+
+
+async def test_a_key_that_cannot_be_made_fails_where_the_work_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = Locked()
+    serializer: Any = Sealing(keys)
+    database = Database(keys)
+    parked: list[str] = []
+    error: Exception = SubjectKeysError("the key of 'bad' cannot be unwrapped")
+
+    def make_many(subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        raise error
+
+    monkeypatch.setattr(keys, "make_many", make_many)
+
+    def work(_: Any) -> None:
+        # As a process does with an error of its handler.
+        try:
+            serializer.cipher.seal("M", PERSONAL, {"who": "bad", "email": "x"})
+        except SubjectKeysError as raised:
+            parked.append(f"{raised}")
+
+    await with_keys(database.transact, work, serializer)
+    assert parked == ["the key of 'bad' cannot be unwrapped"]
+    assert database.count == 2
+    error = SubjectKeysAway("no answer")
+    with pytest.raises(SubjectKeysAway):
+        await with_keys(database.transact, work, serializer)
+    assert len(parked) == 1
 
 
 async def test_an_error_of_the_work_ends_it() -> None:
