@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import find_touches, fold, fold_facts, poisoned
+from headrace.projections.definition.fold import find_touches, fold, fold_facts, raise_poisoned
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import (
     Moved,
@@ -453,5 +453,5 @@ def _call_handlers(
             except Exception as error:
                 if claims_outage(error):
                     raise
-                raise poisoned(projection, event, context, error) from error
+                raise_poisoned(projection, event, context, error)
         session.commit()

@@ -9,7 +9,7 @@ so that an executor imports it quickly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
@@ -29,7 +29,7 @@ __all__ = [
     "fold_facts",
     "fold_streams",
     "keys_of",
-    "poisoned",
+    "raise_poisoned",
 ]
 
 R = TypeVar("R", bound=BaseModel)
@@ -128,8 +128,8 @@ def fold_facts(
                 for key in (context.aggregate_id,) if keys is None else keys(event, context):
                     before = changes[key] if key in changes else rows.get(key)
                     changes[key] = next_row(before, event, context, key)
-        except Exception as error:
-            raise poisoned(projection, event, context, error) from error
+        except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+            raise_poisoned(projection, event, context, error)
     return changes
 
 
@@ -147,8 +147,8 @@ def keys_of(
         try:
             for keys, _ in steps_for[type(event)]:
                 found.update((context.aggregate_id,) if keys is None else keys(event, context))
-        except Exception as error:
-            raise poisoned(projection, event, context, error) from error
+        except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+            raise_poisoned(projection, event, context, error)
     return found
 
 
@@ -167,8 +167,8 @@ def find_touches(projection: Projection[R], streams: Iterable[EventStream]) -> l
             for place, rule in enumerate(rules_for(type(event))):
                 try:
                     keys = rule.keys(event, context)
-                except Exception as error:
-                    raise poisoned(projection, event, context, error) from error
+                except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+                    raise_poisoned(projection, event, context, error)
                 touches += [Touch(key, event, context, place) for key in keys]
     return touches
 
@@ -183,20 +183,25 @@ def fold(
         try:
             rule = projection.rules_for(type(event))[place]
             changes[key] = rule.next_row(before, event, context, key)
-        except Exception as error:
-            raise poisoned(projection, event, context, error) from error
+        except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+            raise_poisoned(projection, event, context, error)
     return changes
 
 
-def poisoned(
+def raise_poisoned(
     projection: Projection[R], event: DomainEvent, context: EventContext, error: Exception
-) -> ProjectionError:
-    """Returns an error that names the event which caused another, without personal values."""
-    error = hide_personal(error, (event,))
-    return ProjectionError(
+) -> NoReturn:
+    """Raises an error that names the event which caused another; neither tells personal values of it.
+
+    Raises:
+        ProjectionError: always.
+    """
+    # Not from the error itself: where its text cannot be changed, another one stands for it.
+    told = hide_personal(error, (event,))
+    raise ProjectionError(
         f"projection {projection.name} cannot fold {_event_type_of(type(event)).message_name}"
-        f" {_event_id(event, context)}: {type(error).__name__}: {error}"
-    )
+        f" {_event_id(event, context)}: {type(told).__name__}: {told}"
+    ) from told
 
 
 def _event_type_of(kind: type[Any]) -> type[DomainEvent]:

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from headrace.projections.definition.fold import Fact, Steps, fold_facts, keys_of, poisoned
+from headrace.projections.definition.fold import Fact, Steps, fold_facts, keys_of, raise_poisoned
 from headrace.projections.definition.projection import Projection
 from headrace.rebuild.decode import Told
 from headrace.subscriptions.gate import Gap, VersionGate
@@ -198,8 +198,8 @@ class OwnRows(Generic[R]):
                     for keys, next_row in steps[type(event)]:
                         reacts = keys is None or keys(event, context)
                         row = next_row(row, event, context, aggregate_id) if reacts else row
-                except Exception as error:
-                    raise poisoned(self._projection, event, context, error) from error
+                except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+                    raise_poisoned(self._projection, event, context, error)
             cell.row, cell.version = row, version
             if facts:
                 cell.touched = True

@@ -21,7 +21,7 @@ from headrace.domain.stream import EventStream
 from headrace.domain.stream_body import MALFORMED, body_reader, check_version, event_kinds
 from headrace.domain.unchecked import make_unchecked, plain_fields
 from headrace.errors import SerializationError, UnknownMessageType
-from headrace.projections.definition.fold import Fact, poisoned
+from headrace.projections.definition.fold import Fact, raise_poisoned
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.rules import CompiledRule
 from headrace.serialization import JsonSerializer
@@ -166,8 +166,8 @@ class Touches:
             for place, rule in enumerate(rules_for(type(event))):
                 try:
                     keys = rule.keys(event, context)
-                except Exception as error:
-                    raise poisoned(self._projection, event, context, error) from error
+                except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+                    raise_poisoned(self._projection, event, context, error)
                 if keys and not data:
                     data = _encode(
                         (
@@ -252,8 +252,8 @@ class KeyRows:
             event, context, rule = self._read(number, data)
             try:
                 self._row = rule.next_row(self._row, event, context, key)
-            except Exception as error:
-                raise poisoned(self._projection, event, context, error) from error
+            except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+                raise_poisoned(self._projection, event, context, error)
             self._touched = True
 
     def finish(self) -> Iterator[tuple[str, Any]]:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.app import load_app
 from headrace.errors import DefinitionError, ProjectionError
-from headrace.projections.definition.fold import poisoned
+from headrace.projections.definition.fold import raise_poisoned
 from headrace.spark.executor.fold import (
     MISSING,
     TOUCH,
@@ -178,8 +178,8 @@ def _as_of(work: FoldWork, records: Iterable[tuple[str, str, int, bytes]]) -> li
         fold = partial(_next_row, rule.next_row, event=event, context=context, key=key)
         try:
             rows.take((context.recorded_at - _EPOCH) // _US, fold)
-        except Exception as error:
-            raise poisoned(work.projection, event, context, error) from error
+        except Exception as error:  # noqa: BLE001 - raised as a ProjectionError
+            raise_poisoned(work.projection, event, context, error)
     return (RowsAsOf(times) if rows is None else rows).rows()
 
 

@@ -2,18 +2,21 @@
 
 import subprocess
 import sys
-from typing import Any
+import traceback
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from headrace.domain.message import DomainEvent
 from headrace.errors import ProjectionError
 from headrace.projections.definition.expressions import field
 from headrace.projections.definition.fold import find_touches, fold, fold_streams
 from headrace.projections.definition.projection import Projection
 from headrace.projections.definition.summaries import count, first, last, max_, min_, sum_
+from headrace.subjects.personal import Personal
 
 
 def test_events_of_one_key_are_folded_one_after_another(domain: Any, totals: Any) -> None:
@@ -62,6 +65,48 @@ def test_a_fold_that_raises_is_an_error_that_names_the_event(domain: Any, totals
     stream = domain.stream("a", 7, domain.Added(amount=666))
     with pytest.raises(ProjectionError, match=r"totals cannot fold Added a/7/1: RuntimeError"):
         fold_streams(totals, {}, [stream])
+
+
+class Registered(DomainEvent):
+    who: str
+    email: Annotated[str, Personal(subject="who")]
+
+
+class Strict(BaseModel):
+    number: int
+
+
+class Stubborn(Exception):
+    """Its text cannot be changed."""
+
+    def __str__(self) -> str:
+        return "no such customer: ann@example.org"
+
+
+@pytest.mark.parametrize(
+    "fold_all", [fold_streams, lambda odd, _, streams: find_touches(odd, streams)]
+)
+def test_the_traceback_of_a_fold_that_raises_tells_no_personal_value(
+    domain: Any, fold_all: Any
+) -> None:
+    event = Registered(who="c-1", email="ann@example.org")
+
+    def fail_on_input(*_: Any) -> Any:
+        return Strict(number=event.email)  # type: ignore[arg-type]  # on purpose
+
+    def fail_stubbornly(*_: Any) -> Any:
+        raise Stubborn
+
+    for fail in (fail_on_input, fail_stubbornly):
+        odd = Projection("odd", row=domain.Total, key="counter_id", key_of=fail)
+
+        @odd.fold
+        def registered(row: Any, event: Registered, context: Any) -> Any:
+            return row
+
+        with pytest.raises(ProjectionError, match="odd cannot fold Registered") as raised:
+            fold_all(odd, {}, [domain.stream("a", 1, event)])
+        assert "ann@" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_row_that_does_not_fit_its_columns_is_an_error_that_names_the_event(domain: Any) -> None:
