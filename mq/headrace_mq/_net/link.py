@@ -101,6 +101,18 @@ def software() -> str:
         return "headrace-python"
 
 
+def _epoch_of(found: Successor) -> int:
+    assert found.connection.hello is not None
+    return found.connection.hello.epoch
+
+
+def _later_of(one: Successor | None, other: Successor) -> tuple[Successor, Successor | None]:
+    """Returns the broker that serves in the later epoch, and the other one; the first of equals."""
+    if one is None or _epoch_of(other) > _epoch_of(one):
+        return other, one
+    return one, other
+
+
 def _ignore(*_: object) -> None:
     return None
 
@@ -143,6 +155,8 @@ class Link:
         self._on_ready = on_ready
         self._on_down = on_down
         self._connection: ClientConnection | None = None
+        # The latest epoch in which any of several places served.
+        self._epoch = 0
         # Found while the connection said nothing: the broker that leads instead.
         self._successor: Successor | None = None
         self._next: asyncio.Future[ClientConnection] | None = None
@@ -339,22 +353,41 @@ class Link:
             pause_ms = min(2 * pause_ms, longest_ms)
 
     async def _connect(self) -> ClientConnection:
-        """Connects to the first address that answers; all together have the time of one."""
+        """Connects to the first address that serves in no earlier epoch than one seen before.
+
+        A leader that was cut off may still serve; it is taken where no other place serves in a later epoch. All together
+        have the time of one.
+        """
         successor, self._successor = self._successor, None
         if successor is not None and not successor.connection.lost.done():
             return self._reached(*successor)
         failures: dict[Place, Exception] = {}
-        for place in list(self._places):
-            try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000 / len(self._places)):
-                    return self._reached(place, await self._connect_to(place))
-            except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
-                    raise
-                failures[place] = error
-                if isinstance(error, TimeoutError):
-                    # The others do not wait for it again.
-                    self._places.sort(key=lambda each: each == place)
+        earlier: Successor | None = None
+        try:
+            for place in list(self._places):
+                try:
+                    async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1_000 / len(self._places)):
+                        found = Successor(place, await self._connect_to(place))
+                except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
+                    if isinstance(error, BrokerError) and not error.retriable:
+                        raise
+                    failures[place] = error
+                    if isinstance(error, TimeoutError):
+                        # The others do not wait for it again.
+                        self._places.sort(key=lambda each: each == place)
+                    continue
+                if _epoch_of(found) >= self._epoch or len(self._places) == 1:
+                    return self._reached(*found)
+                earlier, left = _later_of(earlier, found)
+                if left is not None:
+                    left.connection.end("another place serves in a later epoch")
+            if earlier is not None and not earlier.connection.lost.done():
+                # The group may have been made again, with epochs from the beginning.
+                taken, earlier = earlier, None
+                return self._reached(*taken)
+        finally:
+            if earlier is not None:
+                earlier.connection.end("another place serves in a later epoch")
         raise (
             next(iter(failures.values()))
             if len(failures) == 1
@@ -364,6 +397,7 @@ class Link:
     def _reached(self, place: Place, connection: ClientConnection) -> ClientConnection:
         # It is asked first the next time.
         self._places.sort(key=lambda each: each != place)
+        self._epoch = max(self._epoch, _epoch_of(Successor(place, connection)))
         return connection
 
     async def _connect_to(self, place: Place) -> ClientConnection:

@@ -106,12 +106,12 @@ async def far(free_port: Callable[[], int]) -> AsyncIterator[Far]:
 class Watched:
     """A link and the news it gave."""
 
-    def __init__(self, far: Far) -> None:
+    def __init__(self, far: Far, address: str = "") -> None:
         self.pushed: list[Frame] = []
         self.ready = asyncio.Event()
         self.down = asyncio.Event()
         self.link = Link(
-            far.address,
+            address or far.address,
             client_id="me",
             settings=LinkSettings((1, 5)),
             on_push=self.pushed.append,
@@ -187,6 +187,34 @@ async def test_a_silent_leader_is_left_for_the_one_that_leads_later_over_the_con
     assert (link.connections, later.connections, len(later.hellos)) == (2, 1, 6)
     await link.aclose()
     await silent.stop()
+    await later.stop()
+
+
+@pytest.mark.parametrize("serves", [True, False])
+async def test_an_old_leader_is_taken_only_where_no_place_serves_in_the_latest_epoch_that_was_seen(
+    free_port: Callable[[], int], serves: bool
+) -> None:
+    old, later = Far(free_port()), Far(free_port())
+    later.epoch = 2
+    await later.start()
+    watched = Watched(old, f"{old.address},{later.address}")
+    await watched.link.start(5_000)
+    await old.start()
+    # The place that served is asked first, and is not there for a moment.
+    later.refusals = [(ResponseCode.NOT_LEADER, "not now")] * (0 if serves else 1)
+    watched.link._places.reverse()
+    watched.ready.clear()
+    later.drop()
+    await watched.ready.wait()
+    # Each place was asked once more, and one connection is left.
+    assert (len(old.hellos), len(later.hellos)) == (1, 2)
+    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=5_000))
+    server, frame = await (later if serves else old).frames.get()
+    server.transport.write(answer(frame, b"here"))
+    assert bytes(await asked) == b"here"
+    assert watched.link.connections == 2
+    await watched.link.aclose()
+    await old.stop()
     await later.stop()
 
 
