@@ -30,7 +30,7 @@ from sqlalchemy import Connection
 from headrace._runtime.clock import Clock, SteadyClock, SystemClock
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream
-from headrace.errors import ProcessError
+from headrace.errors import ProcessError, SubjectKeysAway
 from headrace.processes.instances import (
     InstanceParking,
     Outdated,
@@ -203,6 +203,8 @@ class ProcessRunner(BatchReaction):
                 )
                 if stream is not None:
                     self._process.keys_of(stream)
+            except SubjectKeysAway:
+                raise
             except Exception as error:  # noqa: BLE001 - bytes and user code may raise anything; parked
                 errors[message.key] = error
                 waiting.append(message)

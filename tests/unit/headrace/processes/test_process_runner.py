@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
-from headrace.errors import CommandRefused
+from headrace.errors import CommandRefused, SubjectKeysAway
 from headrace.processes import process_runner as instance_runner
 from headrace.processes.instances import parked_instances
 from headrace.processes.overview import Processes
@@ -168,6 +169,19 @@ async def test_a_database_that_is_away_is_waited_out_and_nothing_is_parked(
         await until(lambda: acked(transport) == 2)
     assert bus.amounts == [1, 3]
     assert await Processes(sqlite_models).all(stuck=True) == []
+
+
+async def test_keys_that_go_away_before_an_event_is_decoded_are_waited_for(
+    make_runner: Any, make_process: Any, sqlite_models: Any, transport: Any, domain: Any, bus: Any,
+    serializer: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    outcomes = [*[SubjectKeysAway("away")] * 3, *[DEFAULT] * 9]
+    away = Mock(wraps=serializer.decode_published, side_effect=outcomes)
+    monkeypatch.setattr(serializer, "decode_published", away)
+    transport.put(domain.stream("a", 1))
+    async with running(make_runner(make_process(), sqlite_models)):
+        await until(lambda: acked(transport) == 1)
+    assert bus.amounts == [1]
 
 
 async def test_a_handler_that_fails_parks_its_instance_and_no_other(
