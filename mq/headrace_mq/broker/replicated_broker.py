@@ -25,7 +25,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
 from headrace_mq.broker.files.epoch import last_epoch
-from headrace_mq.broker.files.kept_group import KeptMember, identity_of, kept_of, seen_of
+from headrace_mq.broker.files.kept_group import identity_of, keep_seen, seen_of
 from headrace_mq.broker.metadata import archive_file, broker_file, group_file, users_file
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
@@ -129,7 +129,7 @@ class ReplicatedBroker:
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
             MessageQueueError: the address cannot be bound, the files cannot be used, or the folder is of a broker that
-                ran alone and cannot found the group.
+                ran alone and cannot found the group, or of one of another group.
         """
         self.failure = asyncio.get_running_loop().create_future()
         _refuse_archived(self._directory)
@@ -139,7 +139,7 @@ class ReplicatedBroker:
         store = self._replica.open()
         self._logs.epochs.open(store.raw.ends())
         self._kept_file = group_file(self._directory)
-        me = identity_of(self._kept_file, self._group.advertise or self.address)
+        me = identity_of(self._kept_file, self._group, self.address)
         seen = seen_of(self._kept_file.read())
         self._first_epoch = last_epoch(
             broker_file(self._directory), holds_messages=any(store.raw.ends().values()),
@@ -277,7 +277,7 @@ class ReplicatedBroker:
                 "the group's record", epoch=seen.epoch, leader=seen.leader,
                 in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean,
             )  # fmt: skip
-            self._kept_file.write(KeptMember(self._member.me.store_id, kept_of(seen)))
+            keep_seen(self._kept_file, self._member.me, seen, self._group)
             if before is None or seen.epoch != before.epoch:
                 self._patience = self._fresh_patience()
         if self._term is not None:

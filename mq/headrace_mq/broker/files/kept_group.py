@@ -1,8 +1,9 @@
 """
-What a broker of a group remembers: the id of its store, and the newest record that it saw.
+What a broker of a group remembers: the id of its store, the newest record that it saw, and the names of the group.
 
 The id is made with the directory. A disk that comes back empty has another one, and so is another member of its group.
-A record that is older than the newest one seen has gone back; nothing is decided by it.
+A record that is older than the newest one seen has gone back; nothing is decided by it. The record of another group is no
+newer one: its messages are others at the same positions.
 
 Used by `replicated_broker`; `metadata` has its file.
 """
@@ -13,8 +14,10 @@ import msgspec
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.cluster.record import GroupRecord, Identity
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.settings import GroupSettings
 
-__all__ = ["KeptMember", "KeptRecord", "identity_of", "kept_of", "seen_of"]
+__all__ = ["KeptMember", "KeptRecord", "identity_of", "keep_seen", "seen_of"]
 
 
 class KeptRecord(msgspec.Struct, frozen=True):
@@ -28,23 +31,47 @@ class KeptRecord(msgspec.Struct, frozen=True):
 
 
 class KeptMember(msgspec.Struct, frozen=True):
-    """The content of `group.json`."""
+    """The content of `group.json`; the names are those of the group whose record was seen, empty if an earlier version wrote it."""
 
     store_id: str
     seen: KeptRecord | None = None
+    cluster: str = ""
+    group: str = ""
 
 
-def identity_of(file: MetadataFile[KeptMember], name: str) -> Identity:
+def identity_of(file: MetadataFile[KeptMember], group: GroupSettings, address: str) -> Identity:
     """Returns who this broker is in its group; a first start makes the id of its store, durably.
+
+    Args:
+        file: of what it remembers.
+        group: that it starts in.
+        address: where it listens; its name, unless the settings have one.
 
     Raises:
         DataCorrupt: the file is damaged.
+        MessageQueueError: it is a broker of another group.
     """
     kept = file.read()
     if kept is None:
         kept = KeptMember(str(uuid.uuid4()))
         file.write(kept)
-    return Identity(name, kept.store_id)
+    me, seen = Identity(group.advertise or address, kept.store_id), seen_of(kept)
+    if seen is not None and not kept.group:
+        keep_seen(file, me, seen, group)
+    elif seen is not None and (kept.cluster, kept.group) != (group.cluster, group.name):
+        raise MessageQueueError(
+            f"the folder with {file.path} is of a broker of the group {kept.group!r} in the cluster {kept.cluster!r}, not of"
+            f" {group.name!r} in {group.cluster!r}; start it with --group {kept.group} --set group.cluster={kept.cluster}, or"
+            " start with an empty folder to join the other group"
+        )
+    return me
+
+
+def keep_seen(
+    file: MetadataFile[KeptMember], me: Identity, seen: GroupRecord, group: GroupSettings
+) -> None:
+    """Keeps the newest record that a broker saw, and the names of its group; durable on return."""
+    file.write(KeptMember(me.store_id, _kept_of(seen), group.cluster, group.name))
 
 
 def seen_of(kept: KeptMember | None) -> GroupRecord | None:
@@ -56,7 +83,7 @@ def seen_of(kept: KeptMember | None) -> GroupRecord | None:
     return GroupRecord(seen.version, seen.epoch, seen.leader, members, seen.unclean)
 
 
-def kept_of(record: GroupRecord) -> KeptRecord:
+def _kept_of(record: GroupRecord) -> KeptRecord:
     """Returns a record in the form in which it is kept."""
     members = sorted((one.name, one.store_id) for one in record.in_sync)
     return KeptRecord(record.version, record.epoch, record.leader, members, record.unclean)
