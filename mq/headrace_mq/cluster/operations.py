@@ -59,7 +59,8 @@ def removal(record: GroupRecord, known: Sequence[Registration], name: str) -> Pr
         name: of the broker.
 
     Raises:
-        MessageQueueError: the group does not know it, it leads, or it still runs; the sentence says what to do.
+        MessageQueueError: the group does not know it, it leads, or it still runs, or the leader does not: what was
+            acknowledged may be on this broker alone. The sentence says what to do.
     """
     leaving = frozenset(one for one in record.in_sync if one.name == name)
     report = next((one for one in known if one.member.name == name), None)
@@ -78,9 +79,21 @@ def removal(record: GroupRecord, known: Sequence[Registration], name: str) -> Pr
         )
     if not leaving:
         return None
+    _require_leader(record, known, name)
     return Proposal(
         record.version, record.epoch, record.leader, record.in_sync - leaving, record.unclean
     )
+
+
+def _require_leader(record: GroupRecord, known: Sequence[Registration], name: str) -> None:
+    """Raises MessageQueueError where the leader, with the disk that is in sync, does not run."""
+    leader = {one for one in record.in_sync if one.name == record.leader}
+    if not any(one.member in leader and not is_silent(one) for one in known):
+        raise MessageQueueError(
+            f"the leader {record.leader} has not reported within {SILENT_MS // 1_000} s, so {name} may be the last broker that"
+            " has every message; start the leader, or wait until another one leads, and repeat this. If none in sync comes"
+            " back, see `headrace cluster promote`"
+        )
 
 
 def promotion(record: GroupRecord, known: Sequence[Registration], name: str) -> Proposal:

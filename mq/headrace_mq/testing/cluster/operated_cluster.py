@@ -73,9 +73,15 @@ class OperatedCluster(SimulatedCluster):
 
     def _remove_any(self) -> None:
         others = sorted(one.name for one in self.record.in_sync if one.name != self.record.leader)
-        if not others:
+        known = [
+            Registration(one, (), 0)
+            for one in self.record.in_sync
+            if one.name == self.record.leader
+        ]
+        # Before the first election none leads.
+        if not others or not known:
             return
-        proposal = removal(self.record, [], self.chosen.choice(others))
+        proposal = removal(self.record, known, self.chosen.choice(others))
         assert proposal is not None
         check_change(self.record, proposal)
         self._change(proposal)

@@ -37,7 +37,7 @@ def test_a_silent_member_leaves_the_set_and_its_leader_and_others_stay(
     assert removal(record, [report(a)], "b") == Proposal(7, 3, "a", frozenset({a, c}))
     # Its disk of before is in the set, and a new one reported.
     other = report(Identity("b", "new"), SILENT_MS)
-    assert removal(record, [other], "b") == Proposal(7, 3, "a", frozenset({a, c}))
+    assert removal(record, [report(a), other], "b") == Proposal(7, 3, "a", frozenset({a, c}))
 
 
 def test_a_broker_outside_the_set_changes_no_set(trio: Any, record: GroupRecord) -> None:
@@ -57,6 +57,22 @@ def test_a_leader_a_running_broker_and_a_stranger_are_not_removed(
     ):
         with pytest.raises(MessageQueueError, match=sentence):
             removal(record, known, name)
+
+
+def test_the_last_broker_that_runs_is_not_removed(trio: Any, record: GroupRecord) -> None:
+    """The record names a leader that is gone; what would stay could not be elected."""
+    a, b, c = trio
+    for known in (
+        [report(a, 3_600_000), report(b, SILENT_MS), report(c)],
+        [report(b, SILENT_MS), report(c)],
+        [report(Identity("a", "empty")), report(b, SILENT_MS)],
+    ):
+        with pytest.raises(
+            MessageQueueError, match="the leader a has not reported.*start the leader"
+        ):
+            removal(record, known, "b")
+        # Out of the set it keeps nothing alive.
+        assert removal(record._replace(in_sync=frozenset({a, c})), known, "b") is None
 
 
 def test_a_broker_outside_the_set_is_promoted_only_where_all_in_sync_are_silent(
@@ -98,7 +114,7 @@ def test_a_promotion_loses_what_those_in_sync_have_and_its_broker_lacks(
 def test_the_mark_of_a_promotion_stays_until_it_is_settled(trio: Any, record: GroupRecord) -> None:
     assert settlement(record) is None
     marked = record._replace(unclean=3)
-    change = removal(marked, [], "b")
+    change = removal(marked, [report(trio[0])], "b")
     assert change is not None
     assert change.unclean == 3
     assert settlement(marked) == Proposal(7, 3, "a", record.in_sync)

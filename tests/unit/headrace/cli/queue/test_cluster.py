@@ -153,12 +153,14 @@ def test_a_change_that_always_comes_too_late_ends(
     postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asyncio.run(make(postgres_database))
+    asyncio.run(report(postgres_database, "h:1", "x"))
 
     async def refused(self: PostgresRecord, _proposal: object) -> None:
         raise Refused(await self.read())
 
     monkeypatch.setattr(PostgresRecord, "propose", refused)
     assert "changes all the time" in str(remove(postgres_database, "h:2").exception)
+    asyncio.run(be_silent(postgres_database, "h:1"))
     asyncio.run(report(postgres_database, "h:3", "z"))
     late = promote(postgres_database, "h:3", "--accept-loss").exception
     assert "look at it again" in str(late)
