@@ -68,7 +68,7 @@ def test_the_last_broker_that_runs_is_not_removed(trio: Any, record: GroupRecord
         [report(Identity("a", "empty")), report(b, SILENT_MS)],
     ):
         with pytest.raises(
-            MessageQueueError, match="the leader a has not reported.*start the leader"
+            MessageQueueError, match=r"the leader a has not reported.*start the leader"
         ):
             removal(record, known, "b")
         # Out of the set it keeps nothing alive.

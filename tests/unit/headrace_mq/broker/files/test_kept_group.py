@@ -41,7 +41,7 @@ def test_a_broker_of_one_group_is_no_broker_of_another_one(tmp_path: Path) -> No
     keep_seen(file, me, GroupRecord(7, 3, "h:1", frozenset({me})), GROUP)
     for other in (mistyped, GroupSettings(record="etcd://h:1", cluster="d", name="g1")):
         with pytest.raises(
-            MessageQueueError, match="start it with --group g1 --set group.cluster=c, or"
+            MessageQueueError, match=r"start it with --group g1 --set group.cluster=c, or"
         ):
             identity_of(file, other, "h:1")
     assert identity_of(file, GROUP, "h:1") == me
