@@ -106,8 +106,9 @@ class ClusterMember:
             self.is_frozen = True
             return Turn.WENT_BACK
         self.is_frozen = False
-        if self.seen is not None and record.unclean > self.seen.unclean:
-            # An operator accepted that the new leader lacks messages, so what was committed may be cut.
+        if self.seen is not None and _loss_of(record) > _loss_of(self.seen):
+            # An operator accepted that the new leader lacks messages, so what was committed may be cut. The alarm may be
+            # settled already.
             self._committed = dict.fromkeys(self._logs, 0)
         self.seen = record
         led = self.leadership is not None
@@ -309,3 +310,8 @@ class ClusterMember:
         if self.leadership is not None:
             return self.leadership.committed(log) if self.leadership.serves else 0
         return self._committed[log] if log in self._verified else 0
+
+
+def _loss_of(record: GroupRecord) -> int:
+    """Returns the epoch of the last promotion with loss; a record of an earlier version has its mark alone."""
+    return max(record.lossy, record.unclean)

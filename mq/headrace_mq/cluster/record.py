@@ -47,6 +47,7 @@ class GroupRecord(NamedTuple):
         leader: its name.
         in_sync: the members without which nothing is acknowledged, and of which one is elected.
         unclean: the epoch in which an operator last promoted a broker that lacks messages; 0: none, or it was settled.
+        lossy: the epoch of the last such promotion, settled or not: a broker that was away must see it later as well.
     """
 
     version: int
@@ -54,6 +55,12 @@ class GroupRecord(NamedTuple):
     leader: str
     in_sync: frozenset[Identity]
     unclean: int = 0
+    lossy: int = 0
+
+    def changed(self, proposal: "Proposal") -> "GroupRecord":
+        """Returns the record that a proposal makes of this one."""
+        lossy = max(self.lossy, self.unclean, proposal.unclean)
+        return GroupRecord(self.version + 1, *proposal[1:], lossy)
 
 
 class Proposal(NamedTuple):
@@ -168,5 +175,6 @@ def went_back(seen: GroupRecord, found: GroupRecord) -> bool:
     Nothing may be decided by such a record: a set that it names may lack a member that acknowledged since.
     """
     return (found.epoch, found.version) < (seen.epoch, seen.version) or (
-        found.version == seen.version and found != seen
+        # What an earlier version kept lacks the epoch of the last loss.
+        found.version == seen.version and found._replace(lossy=seen.lossy) != seen
     )

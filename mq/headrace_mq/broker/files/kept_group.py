@@ -28,6 +28,7 @@ class KeptRecord(msgspec.Struct, frozen=True):
     leader: str
     in_sync: list[tuple[str, str]]
     unclean: int = 0
+    lossy: int = 0
 
 
 class KeptMember(msgspec.Struct, frozen=True):
@@ -80,10 +81,12 @@ def seen_of(kept: KeptMember | None) -> GroupRecord | None:
         return None
     members = frozenset(Identity(name, store) for name, store in kept.seen.in_sync)
     seen = kept.seen
-    return GroupRecord(seen.version, seen.epoch, seen.leader, members, seen.unclean)
+    return GroupRecord(seen.version, seen.epoch, seen.leader, members, seen.unclean, seen.lossy)
 
 
 def _kept_of(record: GroupRecord) -> KeptRecord:
     """Returns a record in the form in which it is kept."""
     members = sorted((one.name, one.store_id) for one in record.in_sync)
-    return KeptRecord(record.version, record.epoch, record.leader, members, record.unclean)
+    return KeptRecord(
+        record.version, record.epoch, record.leader, members, record.unclean, record.lossy
+    )

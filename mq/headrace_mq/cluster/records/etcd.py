@@ -63,6 +63,7 @@ class _Stored(msgspec.Struct, frozen=True):
     leader: str
     in_sync: list[Identity]
     unclean: int = 0
+    lossy: int = 0
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -165,7 +166,7 @@ class EtcdRecord:
         held, revision = found
         if held.version != proposal.seen or proposal.epoch < held.epoch:
             raise Refused(held)
-        record = GroupRecord(held.version + 1, *proposal[1:])
+        record = held.changed(proposal)
         other = await self._put(record, {"target": "MOD", "mod_revision": str(revision)})
         if other is not None:
             raise Refused(other)
@@ -173,8 +174,8 @@ class EtcdRecord:
 
     async def _put(self, record: GroupRecord, condition: dict[str, str]) -> GroupRecord | None:
         """Writes the record if the condition holds; returns the one that is there if not."""
-        version, epoch, leader, in_sync, unclean = record
-        stored = _Stored(version, epoch, leader, sorted(in_sync), unclean)
+        version, epoch, leader, in_sync, unclean, lossy = record
+        stored = _Stored(version, epoch, leader, sorted(in_sync), unclean, lossy)
         put = {**self._own(), "value": msgspec.json.encode(stored)}
         asked = {
             "compare": [{**self._own(), **condition, "result": "EQUAL"}],
@@ -226,7 +227,9 @@ class EtcdRecord:
 def _record_of(pair: _Pair) -> tuple[GroupRecord, int]:
     stored = _read(pair, _Stored)
     members = frozenset(stored.in_sync)
-    found = GroupRecord(stored.version, stored.epoch, stored.leader, members, stored.unclean)
+    found = GroupRecord(
+        stored.version, stored.epoch, stored.leader, members, stored.unclean, stored.lossy
+    )
     return found, pair.mod_revision
 
 

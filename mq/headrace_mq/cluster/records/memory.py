@@ -58,7 +58,7 @@ class MemoryRecord:
         held = await self.read()
         if held.version != proposal.seen or proposal.epoch < held.epoch:
             raise Refused(held)
-        self._record = GroupRecord(held.version + 1, *proposal[1:])
+        self._record = held.changed(proposal)
         if self.loses_answers:
             raise OutcomeUnknown("the answer was lost")
         return self._record

@@ -189,9 +189,9 @@ def _columns(in_sync: Collection[Identity]) -> tuple[list[str], list[str]]:
 
 
 def _record_of(row: Any) -> GroupRecord:
-    version, epoch, leader, names, stores, unclean = row
+    version, epoch, leader, names, stores, unclean, lossy = row
     members = frozenset(map(Identity, names, stores))
-    return GroupRecord(version, epoch, leader, members, unclean)
+    return GroupRecord(version, epoch, leader, members, unclean, lossy)
 
 
 def _driver() -> Any:

@@ -53,7 +53,7 @@ class OperatedCluster(SimulatedCluster):
                 held.history.begin(last, 0)
         proposal = founding(node.me, self.record, last)
         if proposal is not None:
-            self.record = GroupRecord(self.record.version + 1, *proposal[1:])
+            self.record = self.record.changed(proposal)
         require(self.record.epoch >= last, "the group begins below an epoch of its messages")
         for each in self.nodes.values():
             self.start(each)
@@ -120,7 +120,7 @@ class OperatedCluster(SimulatedCluster):
         )
 
     def _change(self, proposal: Proposal) -> None:
-        self.record = GroupRecord(self.record.version + 1, *proposal[1:])
+        self.record = self.record.changed(proposal)
 
 
 def run(seed: int, member_type: type[ClusterMember] = ClusterMember) -> Counter[str]:

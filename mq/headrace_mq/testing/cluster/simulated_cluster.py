@@ -315,7 +315,7 @@ class SimulatedCluster:
             made = self.record.version == proposal.seen
             if made:
                 check_change(self.record, proposal)
-                self.record = GroupRecord(self.record.version + 1, *proposal[1:])
+                self.record = self.record.changed(proposal)
                 self.stats["changes"] += 1
             self.requests.append(Request(name, start, proposal, made))
             return

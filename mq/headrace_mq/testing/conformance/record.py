@@ -95,8 +95,10 @@ class RecordConformance:
         """A record has the mark that its last change has."""
         await keeper().create(A, [A])
         marked = await keeper().propose(Proposal(1, 2, "b", frozenset({B}), unclean=2))
-        assert await keeper().read() == marked == GroupRecord(2, 2, "b", frozenset({B}), 2)
-        assert (await keeper().propose(Proposal(2, 2, "b", frozenset({B})))).unclean == 0
+        assert await keeper().read() == marked == GroupRecord(2, 2, "b", frozenset({B}), 2, 2)
+        settled = await keeper().propose(Proposal(2, 2, "b", frozenset({B})))
+        # A broker that was away meanwhile must see that there was one.
+        assert await keeper().read() == settled == GroupRecord(3, 2, "b", frozenset({B}), 0, 2)
 
     async def test_the_last_report_of_each_broker_is_kept_until_it_is_dropped(
         self, keeper: Callable[[], RecordKeeper]

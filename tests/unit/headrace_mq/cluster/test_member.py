@@ -6,7 +6,7 @@ import pytest
 
 from headrace_mq.cluster.frames import DurableEnd, Follow, HandOver, Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember, Cut, Turn
-from headrace_mq.cluster.record import GroupRecord, Identity
+from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.replication.epochs import EpochHistory
 
@@ -172,6 +172,17 @@ def test_a_replica_cuts_what_was_committed_where_a_broker_was_promoted_with_loss
     replica.on_record(record._replace(version=9, epoch=5, leader="c", unclean=4))
     with pytest.raises(DataCorrupt, match="committed up to 190"):
         replica.on_parted(Parted(5, LOG, 200, 2, 2, 150))
+
+
+def test_a_replica_that_was_away_cuts_though_the_promotion_was_settled_meanwhile(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 180), 0)
+    promoted = record.changed(Proposal(7, 4, "c", frozenset({Identity("c", "3")}), unclean=4))
+    settled = promoted.changed(Proposal(8, 5, "c", promoted.in_sync))
+    assert (settled.unclean, settled.lossy) == (0, 4)
+    replica.on_record(settled)
+    assert replica.on_parted(Parted(5, LOG, 200, 2, 2, 150)) == Cut(LOG, 150)
 
 
 def test_reports_of_another_epoch_count_nothing(leader: ClusterMember, trio: Any) -> None:

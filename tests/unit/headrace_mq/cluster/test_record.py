@@ -13,6 +13,8 @@ SEEN = GroupRecord(7, 3, "a", frozenset({A}))
     [
         (SEEN, False),
         (SEEN._replace(version=8), False),
+        # The brokers were upgraded meanwhile.
+        (SEEN._replace(lossy=2), False),
         (SEEN._replace(version=8, epoch=4, leader="b"), False),
         (SEEN._replace(version=6), True),
         (SEEN._replace(version=9, epoch=2), True),

@@ -1,7 +1,9 @@
 -- Whether the table of the groups is there, and whether the tables have everything that `table` makes; binds nothing.
 SELECT
     to_regclass('headrace_cluster_groups') IS NOT NULL AS is_there,
-    to_regclass('headrace_cluster_replicas') IS NOT NULL AND EXISTS (
-        SELECT FROM pg_attribute
-        WHERE attrelid = to_regclass('headrace_cluster_groups') AND attname = 'unclean' AND NOT attisdropped
-    ) AS is_complete
+    to_regclass('headrace_cluster_replicas') IS NOT NULL AND (
+        SELECT count(*) FROM pg_attribute
+        WHERE
+            attrelid = to_regclass('headrace_cluster_groups') AND attname IN ('unclean', 'lossy')
+            AND NOT attisdropped
+    ) = 2 AS is_complete

@@ -2,6 +2,7 @@
 -- promotion with loss; no row if its version
 -- is another one, or its epoch is later.
 UPDATE headrace_cluster_groups
-SET version = version + 1, epoch = $4, leader = $5, in_sync_names = $6, in_sync_stores = $7, unclean = $8
+SET version = version + 1, epoch = $4, leader = $5, in_sync_names = $6, in_sync_stores = $7, unclean = $8,
+    lossy = greatest(lossy, unclean, $8)
 WHERE cluster = $1 AND name = $2 AND version = $3 AND epoch <= $4
-RETURNING version, epoch, leader, in_sync_names, in_sync_stores, unclean
+RETURNING version, epoch, leader, in_sync_names, in_sync_stores, unclean, lossy

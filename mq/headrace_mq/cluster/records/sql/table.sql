@@ -12,9 +12,11 @@ BEGIN
         in_sync_names text[] NOT NULL,
         in_sync_stores text[] NOT NULL,
         unclean bigint NOT NULL DEFAULT 0,
+        lossy bigint NOT NULL DEFAULT 0,
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
     ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS unclean bigint NOT NULL DEFAULT 0;
+    ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS lossy bigint NOT NULL DEFAULT 0;
     CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (
         cluster text NOT NULL,
         name text NOT NULL,

@@ -188,7 +188,7 @@ async def test_a_group_of_an_earlier_version_goes_on(postgres_database: str, fir
     if first != "propose":
         assert await record.read() == GroupRecord(7, 3, "a", frozenset({A, B}), 0)
         await calls["propose"]()
-    assert await record.read() == GroupRecord(8, 4, "a", frozenset({A}), 4)
+    assert await record.read() == GroupRecord(8, 4, "a", frozenset({A}), 4, 4)
     assert await record.register(B, [LogPlace("transient", 3, 9)]) >= {"b"}
     assert Identity("b", "2") in [one.member for one in await record.registered()]
     await record.aclose()

@@ -12,7 +12,7 @@ class TakesAll(MemoryRecord):
 
     async def propose(self, proposal: Proposal) -> GroupRecord:
         held = await self.read()
-        self._record = GroupRecord(held.version + 1, *proposal[1:])
+        self._record = held.changed(proposal)
         return self._record
 
 
