@@ -11,6 +11,7 @@ Used by the console; uses `AdminClient`.
 """
 
 import asyncio
+import os
 import re
 import secrets
 import shutil
@@ -29,6 +30,8 @@ from headrace_mq.errors import ConnectionLost, LoginFailed, RequestTimeout
 __all__ = ["Session", "Sessions"]
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder that only this user opens is made in it
+# The process that it is of follows.
+_PREFIX: Final = "headrace-console-"
 _ID_BYTES: Final = 32
 # As the broker takes.
 _PASSWORD_BYTES_MAX: Final = 1_024
@@ -86,8 +89,10 @@ class Sessions:
         return str(self._broker._replace(tls=None))
 
     async def __aenter__(self) -> "Sessions":
-        folder = _MEMORY if _MEMORY.is_dir() else None
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-console-", dir=folder))
+        parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+        for folder in parent.glob(f"{_PREFIX}*"):
+            _remove_left(folder)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -195,3 +200,16 @@ class Sessions:
             idle, old = now - session.seen_s, now - session.begun_s
             if idle * _PER_S > settings.idle_ms or old * _PER_S > settings.session_ms:
                 await self.end(name)
+
+
+def _remove_left(folder: Path) -> None:
+    """Removes the passwords of a console that was killed; those of other users of this machine stay."""
+    pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    if not pid.isdecimal():
+        return
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # a process of another user
+        return

@@ -82,6 +82,21 @@ async def test_a_session_that_has_ended_leaves_no_password(guarded: str) -> None
     assert not folder.exists()
 
 
+async def test_passwords_of_a_console_that_was_killed_go_when_the_next_one_starts(
+    guarded: str,
+) -> None:
+    async with sessions(guarded) as opened:
+        folder = opened._folder
+        assert folder is not None
+        # More than Linux gives to any process.
+        left = folder.with_name("headrace-console-99999999-x")
+        left.mkdir(mode=0o700)
+        (left / "password").write_text("secret")
+        async with sessions(guarded):
+            assert not left.exists()
+            assert folder.exists()
+
+
 async def test_asking_whether_a_session_stands_does_not_make_it_last(guarded: str) -> None:
     clock = Clock()
     async with sessions(guarded, clock, idle_ms=10_000) as opened:
