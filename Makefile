@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo fresh-demo kafka check test test-install test-crash test-sim test-kafka format bench bench-peers peers docs install-browser clean distclean
+.PHONY: help install demo console fresh-demo kafka check test test-install test-crash test-sim test-kafka format bench bench-peers peers docs install-browser clean distclean
 
 help:
 	@echo "make demo                         the bank sample end to end, on the data set in seeds/"
@@ -15,6 +15,7 @@ help:
 	@echo "make demo REPLICAS=3              the same on three brokers, and the leader is killed"
 	@echo "make demo SECURE=1                the same with TLS, a login and least permissions"
 	@echo "make demo BROKER=kafka            the same on a real Kafka, whose jars it fetches once (45 MB)"
+	@echo "make console                      the same, and then a web console while commands go on"
 	@echo "make fresh-demo                   the same, forgetting what earlier demos stored"
 	@echo "make check                        lint, types, contracts and the quick unit tests, while you work"
 	@echo "make test                         every check and every test, and which tests were slowest"
@@ -49,6 +50,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)
 	@$(BIN)/headrace demo $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),$(if $(filter 3,$(REPLICAS)),--replicas,$(error REPLICAS is 3: the demo runs three brokers)))
+
+console: $(INSTALLED)
+	@$(BIN)/headrace demo --console
 
 fresh-demo: $(INSTALLED)
 	@$(BIN)/headrace demo --fresh $(if $(TRANSACTIONS),--transactions '$(TRANSACTIONS)') $(if $(filter kafka,$(BROKER)),--kafka) $(if $(SECURE),--secure) $(if $(REPLICAS),$(if $(filter 3,$(REPLICAS)),--replicas,$(error REPLICAS is 3: the demo runs three brokers)))

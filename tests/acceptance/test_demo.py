@@ -1,9 +1,12 @@
 """`make demo` end to end: real processes, a real kill, real Spark, and what it says of them."""
 
+import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -40,6 +43,7 @@ def test_the_default_data_set_ends_without_a_difference_and_sent_again_changes_n
     assert first.result["accounts"] == 200
     assert first.result["new_events"] == first.result["events"] > first.result["commands"]
     assert "no cent made or lost" in first.said
+    assert "headrace console" in first.said
 
     second = start_demo(java=False).wait()
     assert second.status == 3, second.output + second.errors
@@ -103,6 +107,31 @@ def test_a_demo_on_three_brokers_loses_its_leader_and_nothing_else(
         assert done.status == 3, done.output + done.errors
         assert "and another one leads" in done.said
         assert (done.result["mismatches_live"], done.result["new_events"]) == (0, new_events)
+
+
+def test_a_console_shows_the_bank_while_commands_go_on(start_demo: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(journal(60, 7), encoding="utf-8")
+    demo = start_demo("--console", "--transactions", str(file))
+    ready = next(line for line in demo.process.stdout if "console ready on" in line)
+    address = ready.partition("ready on ")[2].partition(";")[0]
+
+    def events() -> int:
+        with urlopen(f"{address}/api/topic/show?topic=bank.events", timeout=10) as answer:
+            shown = json.load(answer)
+        return sum(one["end"] for one in shown["queues"])
+
+    with urlopen(f"{address}/topics", timeout=10) as page:
+        assert b"bank.commands" in page.read()
+    begin, end = events(), time.monotonic() + 30
+    while events() == begin and time.monotonic() < end:
+        pass
+    assert events() > begin >= 67
+    demo.process.send_signal(signal.SIGINT)
+    done = demo.wait()
+    assert done.status == 3, done.output + done.errors
+    assert done.result["mismatches_live"] == 0
+    assert demo.children() == []
 
 
 def test_a_balance_that_does_not_follow_is_found(start_demo: Any, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def make(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_make_alone_lists_the_targets(root: Path) -> None:
     shown = make(cwd=root)
     assert shown.returncode == 0
-    for target in ("demo", "check", "test", "bench", "bench-peers", "clean"):
+    for target in ("demo", "console", "check", "test", "bench", "bench-peers", "clean"):
         assert f"make {target}" in shown.stdout
 
 

@@ -1,7 +1,7 @@
 """
 The bank sample end to end, on real processes; `headrace demo` and `make demo` run it.
 
-    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker secured | replicated | kafka] [--fresh]
+    python -m samples.bank.demo [--transactions FILE.csv] [--data DIR] [--broker secured | replicated | kafka] [--fresh] [--console]
 
 Used by a person with a data set; runs the bank. Exit status 0: everything that was compared is the
 same. 1: something differs, or a process failed. 2: the file, the folder or Kafka cannot be used. 3: the same
@@ -52,23 +52,28 @@ def main() -> int:
             return UNUSABLE
         # Events of one queue and a database that knows another one do not belong together.
         name = data.name if queue == "headrace" else f"{data.name}-{queue}"
+        # A console goes on with commands that are not of the data set, so its folder is its own, and new each time.
+        name += "-console" if options.console else ""
         folder = Folder(options.data or Path("var") / "demo" / name)
         with (
-            folder.open(data.name, fresh=options.fresh),
+            folder.open(
+                f"{data.name}-console" if options.console else data.name,
+                fresh=options.fresh or options.console,
+            ),
             (folder.logs / "demo.log").open("a", encoding="utf-8") as log,
         ):
             _log_to(log)
-            return _demo(data, folder, console, queue)
+            return _demo(data, folder, console, queue, viewed=options.console)
     except (MalformedRow, FolderUnusable, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return UNUSABLE
 
 
-def _demo(data: DataSet, folder: Folder, console: Console, queue: Queue) -> int:
+def _demo(data: DataSet, folder: Folder, console: Console, queue: Queue, *, viewed: bool) -> int:
     begin = time.perf_counter()
     outcome = Outcome(accounts=len(data.accounts))
     try:
-        asyncio.run(_interruptible(data, folder, outcome, console, queue))
+        asyncio.run(_interruptible(data, folder, outcome, console, queue, viewed=viewed))
     except ExceptionGroup as group:
         for missing in _leaves(group.subgroup(KafkaMissing)):
             print(f"demo: {missing}", file=sys.stderr)
@@ -82,13 +87,24 @@ def _demo(data: DataSet, folder: Folder, console: Console, queue: Queue) -> int:
             print(f"demo: {error}", file=sys.stderr)
         return DIFFERS
     outcome.seconds = time.perf_counter() - begin
-    show(outcome, console)
+    if not viewed:
+        show(outcome, console)
     if outcome.spark is None:
         console.print(SPARK_HINT, markup=False)
+    if queue == "headrace" and not viewed:
+        console.print(_console_hint(folder), markup=False, soft_wrap=True)
     print(outcome.to_json(), flush=True)
     if outcome.live or outcome.spark:
         return DIFFERS
     return NO_SPARK if outcome.spark is None else OK
+
+
+def _console_hint(folder: Folder) -> str:
+    shown = folder.path.relative_to(Path.cwd()) if folder.path.is_relative_to(Path.cwd()) else folder.path  # fmt: skip
+    return (
+        f"To look at it in a browser: headrace broker --data {shown / 'broker'}, and headrace console.\n"
+        "While commands go on: headrace demo --console."
+    )
 
 
 def _log_to(file: TextIO) -> None:
@@ -111,14 +127,20 @@ def _leaves(error: Exception | None) -> list[Exception]:
 
 
 async def _interruptible(
-    data: DataSet, folder: Folder, outcome: Outcome, console: Console, queue: Queue
+    data: DataSet,
+    folder: Folder,
+    outcome: Outcome,
+    console: Console,
+    queue: Queue,
+    *,
+    viewed: bool,
 ) -> None:
     """Lets SIGTERM and a closed terminal stop the children in order, as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await run(data, folder, outcome, console, queue=queue)
+    await run(data, folder, outcome, console, queue=queue, viewed=viewed)
 
 
 def _options() -> argparse.Namespace:
@@ -140,7 +162,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--fresh", action="store_true", help="forget what earlier demos stored in that folder"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--console", action="store_true", help="go on with a console and more commands"
+    )
+    options = parser.parse_args()
+    if options.console and options.broker != "headrace":
+        parser.error("--console shows the demo's own broker: leave out --broker")
+    return options
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ from samples.bank.demo.processes import Child, complete, running
 from samples.bank.demo.replicated import Brokers, replicated_brokers
 from samples.bank.demo.secured import secured_broker
 from samples.bank.demo.spark import missing_spark
-from samples.bank.demo.summary import Outcome
+from samples.bank.demo.summary import Outcome, show
+from samples.bank.demo.viewer import show_console
 from samples.bank.read_models import balances, daily_totals, statement, transfers_in_flight
 from samples.bank.transfers import TransferCancelled, TransferCompleted
 from samples.kafka import VERSION, KafkaBrokers, fetch
@@ -113,7 +114,13 @@ class Bank:
 
 
 async def run(
-    data: DataSet, folder: Folder, outcome: Outcome, console: Console, *, queue: Queue = "headrace"
+    data: DataSet,
+    folder: Folder,
+    outcome: Outcome,
+    console: Console,
+    *,
+    queue: Queue = "headrace",
+    viewed: bool = False,
 ) -> None:
     """Runs every step and writes what it finds into `outcome`.
 
@@ -123,6 +130,7 @@ async def run(
         outcome: what is found.
         console: hears how far it is.
         queue: which one it starts: a broker, one with TLS and a login, brokers of a group, or a Kafka broker.
+        viewed: goes on with a console and more commands, until it is interrupted.
 
     Raises:
         ExceptionGroup: of `ChildFailed`, if broker or service ended by itself; of `KafkaMissing`, if Kafka
@@ -144,6 +152,9 @@ async def run(
         for end in bank.journal.transfers.values():
             outcome.transfers[end] = outcome.transfers.get(end, 0) + 1
         await _rebuild(ledger, live, bank, outcome)
+        if viewed:
+            show(outcome, console)
+            await show_console(data, folder, bank.broker, group, console)
 
 
 @asynccontextmanager

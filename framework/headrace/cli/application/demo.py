@@ -43,6 +43,13 @@ def demo(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget what earlier demos stored in that folder.")
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="Go on with a web console and more commands until Ctrl-C, in a folder of its own that begins empty.",
+        ),
+    ] = False,
 ) -> None:
     """Run a bank: a broker and a service in processes, a crash, read models, a Spark rebuild.
 
@@ -52,6 +59,10 @@ def demo(
     chosen = [name for name, wanted in queues.items() if wanted]
     if len(chosen) > 1:
         raise typer.BadParameter("use one of --kafka, --secure and --replicas")
+    if console and chosen:
+        raise typer.BadParameter(
+            "--console is of the demo on one broker: leave out the other option"
+        )
     root = shipped_folder("_shipped", "", mark="samples/bank/__init__.py")
     options = {"--transactions": transactions, "--data": data}
     given = [part for name, path in options.items() if path for part in (name, os.fspath(path))]
@@ -60,6 +71,7 @@ def demo(
         *given,
         *(["--fresh"] if fresh else []),
         *(["--broker", *chosen] if chosen else []),
+        *(["--console"] if console else []),
     ]
     # First of all: a folder `samples` where the command is called is another one.
     sys.path.insert(0, str(root))
