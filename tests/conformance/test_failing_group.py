@@ -24,6 +24,16 @@ from tests.integration.mq.broker_group import Group, Member
 
 # Between two changes of the leader, once all are in sync.
 CALM_S = 0.5
+# A leader that is killed may take offsets of the last second with it, so that a message comes twice: no leader goes during
+# these.
+COUNT_ON_OFFSETS = {
+    "test_the_members_of_a_group_share_its_messages",
+    "test_a_member_that_leaves_hands_over_what_it_has_not_done",
+    "test_what_was_done_does_not_come_again",
+    "test_a_group_that_keeps_its_offsets_decides_where_it_begins",
+    "test_a_queue_without_an_offset_begins_where_the_topic_begins",
+    "test_a_group_is_told_how_far_it_is",
+}
 
 
 class FailingGroup:
@@ -121,14 +131,13 @@ class TestQueueTransportOverFailingLeaders(TransportConformance):
         """A change of the leader takes longer than the suite's own delay."""
         monkeypatch.setattr(suite, "AHEAD", timedelta(seconds=3))
 
-    async def test_a_group_is_told_how_far_it_is(
-        self, transport: Transport, group: FailingGroup
-    ) -> None:
-        """A leader that is killed may take what was committed in the last second with it."""
-        await asyncio.to_thread(group.calm.acquire)
-        try:
-            await super().test_a_group_is_told_how_far_it_is(transport)
-        finally:
+    @pytest.fixture(autouse=True)
+    def _calm(self, request: pytest.FixtureRequest, group: FailingGroup) -> Iterator[None]:
+        calm = request.node.name in COUNT_ON_OFFSETS
+        if calm:
+            group.calm.acquire()
+        yield
+        if calm:
             group.calm.release()
 
     @pytest.fixture
