@@ -56,7 +56,8 @@ class Networks:
 
     def prefix(self, name: str) -> list[str]:
         """What to put before a command so that it runs in that place."""
-        return ["ip", "netns", "exec", self._inside[name]]
+        # `ip netns exec` would copy this machine's mounts, and keep those alive that another test unmounts.
+        return ["nsenter", f"--net=/run/netns/{self._inside[name]}"]
 
     def listen(self, name: str, port: int) -> socket.socket:
         """A socket of this process that listens at the address of that place."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,10 +59,9 @@ def real_logs() -> None:
     """For a test of the logs themselves: they are set up as a command does it."""
 
 
-@pytest.fixture(scope="session")
-def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One broker for all commands of this folder; each test has topics and groups of its own."""
-    folder = tmp_path_factory.mktemp("broker")
+@contextmanager
+def running_broker(folder: Path) -> Iterator[str]:
+    """Runs a broker until the block ends; yields its address."""
     command = [sys.executable, "-m", "headrace", "broker", "--data", str(folder), "--port", "0"]
     with (
         (folder / "log").open("w") as log,
@@ -74,6 +74,13 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield line.rsplit(" ", 1)[1].strip()
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One broker for all commands of this folder; each test has topics and groups of its own."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as address:
+        yield address
 
 
 @pytest.fixture

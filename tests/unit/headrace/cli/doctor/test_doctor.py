@@ -1,7 +1,7 @@
 """`headrace doctor` as you meet it: one line for each check, or JSON, and the exit status."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,14 @@ from typer.testing import CliRunner
 import headrace.cli
 from headrace.cli.doctor import machine_look
 from headrace.cli.doctor.machine_rules import MachineFacts
+from tests.unit.headrace.cli.conftest import running_broker
+
+
+@pytest.fixture(scope="module")
+def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker of its own: on that of the other tests, groups wait whose members are gone."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)
