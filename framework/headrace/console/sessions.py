@@ -205,7 +205,8 @@ class Sessions:
 def _remove_left(folder: Path) -> None:
     """Removes the passwords of a console that was killed; those of other users of this machine stay."""
     pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-    if not pid.isdecimal():
+    # On Windows signal 0 would end the process.
+    if not pid.isdecimal() or os.name == "nt":
         return
     try:
         os.kill(int(pid), 0)

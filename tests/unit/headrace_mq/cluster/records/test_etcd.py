@@ -236,7 +236,7 @@ async def test_a_user_of_etcd_that_may_use_the_keys_of_groups_is_enough(
     file.write_text("second", encoding="utf-8")
     record = keeper(f"{etcd.url}?user=ann&password_file={file}")
     await record.create(A, [A, B])
-    # Whatever etcd makes of the tokens that it gave before.
+    # etcd may forget the tokens that it gave before.
     etcd.kill()
     etcd.start()
     assert (await record.propose(TO_B)).leader == "b"

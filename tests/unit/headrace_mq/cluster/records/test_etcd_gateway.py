@@ -1,4 +1,4 @@
-"""Questions to etcd: which member is asked, what an answer may be, and what a person is told."""
+"""Questions to etcd: which member is asked, what an answer may be, and the sentences of its errors."""
 
 import asyncio
 import json
