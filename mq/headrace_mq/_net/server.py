@@ -30,7 +30,15 @@ from headrace_mq.protocol.bodies import ErrorAnswer, Hello, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ANSWER, FrameReader, encode_frame
 
-__all__ = ["REFUSED_MAX", "SUPERVISOR", "Connection", "FrameHandler", "FrameServer", "ServerLimits"]
+__all__ = [
+    "REFUSED_MAX",
+    "SUPERVISOR",
+    "Connection",
+    "FrameHandler",
+    "FrameServer",
+    "ServerLimits",
+    "listening_socket",
+]
 
 # Connections the kernel completes while the loop is busy; usual for servers on Linux.
 _BACKLOG = 1_024
@@ -122,13 +130,11 @@ class FrameServer:
                     make,
                     host,
                     port,
-                    family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+                    family=_family(host),
                     backlog=_BACKLOG,
                 )
         except OSError as error:
-            raise MessageQueueError(
-                f"cannot listen on {host}:{port} ({_reason(error)}); {_remedy(error)}"
-            ) from error
+            raise _cannot_listen(host, port, error) from error
         for listener in self._listener.sockets:
             notice_vanished(listener, self.limits.vanished_ms)
         self._look_soon()
@@ -329,6 +335,30 @@ def _refusal_of_plain(data: bytes) -> bytes:
         _log.warning("connection refused", client=client, reason="it does not speak TLS")
     code = MalformedRequest.code
     return encode_frame(code, correlation, encode(ErrorAnswer(sentence)), flags=FLAG_ANSWER)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens already, for a process whose servers come and go: see `FrameServer.listen`.
+
+    Args:
+        host: an address of this machine.
+        port: 0 takes a free one.
+
+    Raises:
+        MessageQueueError: the address cannot be bound.
+    """
+    try:
+        return socket.create_server((host, port), family=_family(host), backlog=_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> MessageQueueError:
+    return MessageQueueError(f"cannot listen on {host}:{port} ({_reason(error)}); {_remedy(error)}")
 
 
 def _reason(error: OSError) -> str:

@@ -12,14 +12,13 @@ Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in Postg
 """
 
 import asyncio
-import random
 import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 
 from headrace_mq._net.address import BrokerAddress, ClientFiles
-from headrace_mq._net.server import FrameServer
+from headrace_mq._net.server import FrameServer, listening_socket
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
@@ -32,6 +31,7 @@ from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.record_watch import RecordWatch
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.broker.replicas.reports import Reports
 from headrace_mq.broker.replicas.standby import Standby
@@ -40,17 +40,10 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.election import RENEW_MS
 from headrace_mq.cluster.frames import HandOver
-from headrace_mq.cluster.member import ClusterMember, Turn
-from headrace_mq.cluster.record import (
-    GroupRecord,
-    OutcomeUnknown,
-    Proposal,
-    RecordKeeper,
-    RecordUnavailable,
-    Refused,
-)
+from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
@@ -107,16 +100,10 @@ class ReplicatedBroker:
         self._listener: socket.socket | None = None
         self._changed = asyncio.Event()
         self._term: Followers | None = None
-        self._won_epoch = 0
         self._stopping = False
-        # So that it is said once.
-        self._went_back = False
-        self._record_heard_ms = self._clock.monotonic_ms()
         self._conversation = Conversation(
             self._replica, self._clock, self._address_of, self._until_changed
         )
-        # Of the record, if this broker makes it: messages may be there from a time when it ran alone.
-        self._first_epoch = 1
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,20 +120,20 @@ class ReplicatedBroker:
         """
         self.failure = asyncio.get_running_loop().create_future()
         _refuse_archived(self._directory)
-        listener = self._listener = _listen(self._settings.host, self._settings.port)
+        listener = self._listener = listening_socket(self._settings.host, self._settings.port)
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         store = self._replica.open()
         self._logs.epochs.open(store.raw.ends())
-        self._kept_file = group_file(self._directory)
-        me = identity_of(self._kept_file, self._group, self.address)
-        seen = seen_of(self._kept_file.read())
-        self._first_epoch = last_epoch(
+        kept_file = group_file(self._directory)
+        me = identity_of(kept_file, self._group, self.address)
+        seen = seen_of(kept_file.read())
+        first_epoch = last_epoch(
             broker_file(self._directory), holds_messages=any(store.raw.ends().values()),
             now_ms=self._clock.now_ms(), newest=self._logs.epochs.newest,
         )  # fmt: skip
         await adopt(
-            self._logs, me, self._keeper, epoch=self._first_epoch, seen=seen, directory=self._directory
+            self._logs, me, self._keeper, epoch=first_epoch, seen=seen, directory=self._directory
         )  # fmt: skip
         self._member = ClusterMember(
             me,
@@ -154,11 +141,16 @@ class ReplicatedBroker:
             seen=seen,
             min_in_sync=self._group.min_in_sync,
         )
-        self._patience = self._fresh_patience()
+        self._watch = RecordWatch(
+            self._member, self._keeper, self._clock, first_epoch=first_epoch,
+            keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
+        )  # fmt: skip
         self._standby = Standby(self._leader, self._settings.frame_bytes_max)
         await self._serve_as_standby()
         self._tasks = [
-            asyncio.create_task(self._guarded(self._watch()), name="watch the record"),
+            asyncio.create_task(
+                self._guarded(self._watch.run(self._reports)), name="watch the record"
+            ),
             asyncio.create_task(self._guarded(self._take_turns()), name="follow or lead"),
         ]
         _log.info("replica started", address=self.address, member=me.name, store=me.store_id)
@@ -175,7 +167,7 @@ class ReplicatedBroker:
         return GroupFigures(
             self._group.cluster, self._group.name, member.me.name, self.state is not None,
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
-            self._went_back, self._clock.monotonic_ms() - self._record_heard_ms,
+            self._watch.went_back, self._clock.monotonic_ms() - self._watch.heard_ms,
             () if term is None else term.figures(self._reports.names),
             0 if seen is None else seen.unclean,
         )  # fmt: skip
@@ -223,78 +215,15 @@ class ReplicatedBroker:
         if self._term is not None:
             self._term.on_renamed(path)
 
-    def _leader(self) -> str:
-        seen = self._member.seen
-        return "" if seen is None or seen.leader == self._member.me.name else seen.leader
-
-    def _fresh_patience(self) -> Patience:
-        spread_ms = random.SystemRandom().randint(0, SPREAD_MS_MAX)
-        return Patience(self._clock.monotonic_ms(), spread_ms)
-
-    # The record.
-
-    async def _watch(self) -> None:
-        """Reads the record again and again; a first start of a group makes it."""
-        silent = False
-        while not self._stopping:
-            try:
-                self._took(await self._read())
-                await self._reports.report(self._member.me)
-                silent = False
-            except RecordUnavailable as error:
-                if not silent:
-                    _log.error("the group's record cannot be read", reason=str(error))
-                silent = True
-            await asyncio.sleep(RENEW_MS / 1_000)
-
-    async def _read(self) -> GroupRecord:
-        if self._member.seen is None:
-            return await self._keeper.create(self._member.me, [self._member.me], self._first_epoch)
-        return await self._keeper.read()
-
-    def _took(self, record: GroupRecord) -> None:
-        """Takes over a record that was read, or that a proposal returned."""
-        self._record_heard_ms = self._clock.monotonic_ms()
-        before = self._member.seen
-        self._note(self._member.on_record(record), before)
-
-    def _note(self, turn: Turn, before: GroupRecord | None) -> None:
-        seen = self._member.seen
-        if turn is Turn.WENT_BACK:
-            if self._went_back:
-                return
-            self._went_back = True
-            _log.error(
-                "the group's record is older than one that was seen: its database lost a change; no broker is"
-                " elected until it is restored", seen=str(seen),
-            )  # fmt: skip
-            return
-        self._went_back = False
-        if turn is Turn.LEAD:
-            self._won_epoch = self._member.epoch
-        if seen is not None and seen != before:
-            _log.info(
-                "the group's record", epoch=seen.epoch, leader=seen.leader,
-                in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean,
-            )  # fmt: skip
-            keep_seen(self._kept_file, self._member.me, seen, self._group)
-            if before is None or seen.epoch != before.epoch:
-                self._patience = self._fresh_patience()
+    def _taken(self) -> None:
+        """Acts on a record that was taken over."""
         if self._term is not None:
             self._term.commit()
         self._changed.set()
 
-    async def _propose(self, proposal: Proposal) -> bool:
-        """Returns whether it was refused, because the record is another one by now."""
-        before = self._member.seen
-        try:
-            self._took(await self._keeper.propose(proposal))
-        except Refused as refused:
-            self._note(self._member.on_refused(proposal, refused.record), before)
-            return True
-        except OutcomeUnknown as error:
-            _log.warning("a change of the group's record has no answer", reason=str(error))
-        return False
+    def _leader(self) -> str:
+        seen = self._member.seen
+        return "" if seen is None or seen.leader == self._member.me.name else seen.leader
 
     # Turns.
 
@@ -303,9 +232,9 @@ class ReplicatedBroker:
             seen = self._member.seen
             if seen is None:
                 await self._until_changed(RENEW_MS)
-            elif self._won_epoch == self._member.epoch and self._won_epoch > 0:
+            elif self._watch.won_epoch == self._member.epoch and self._watch.won_epoch > 0:
                 await self._lead()
-            elif self._leader() and not self._patience.is_over(self._clock.monotonic_ms()):
+            elif self._leader() and not self._watch.patience.is_over(self._clock.monotonic_ms()):
                 await self._follow(self._leader())
             else:
                 await self._stand()
@@ -316,12 +245,12 @@ class ReplicatedBroker:
         proposal = self._member.stand()
         if proposal is not None:
             _log.warning("this broker stands for the next epoch", epoch=proposal.epoch)
-            refused = await self._propose(proposal)
+            refused = await self._watch.propose(proposal)
         if refused and self._member.epoch == epoch:
             return  # the set changed, and not the leader: it stands again, by the record as it is now
-        if self._won_epoch != self._member.epoch:
+        if self._watch.won_epoch != self._member.epoch:
             # Another one won, or this one may not: follow that one, or try again soon.
-            self._patience = self._fresh_patience()
+            self._watch.renew_patience()
             if self._member.epoch == epoch:
                 await self._until_changed(_LOOK_MS)
 
@@ -333,7 +262,7 @@ class ReplicatedBroker:
     async def _follow(self, leader: str) -> None:
         """Follows a leader until its connection ends, there is another one, or it asks this broker to lead."""
         offer = await self._conversation.follow(
-            leader, self._member, self._patience,
+            leader, self._member, self._watch.patience,
             lambda: not self._stopping and self._leader() == leader,
         )  # fmt: skip
         if offer is not None:
@@ -342,12 +271,12 @@ class ReplicatedBroker:
     async def _accept(self, offer: HandOver) -> None:
         """Stands because the leader hands over; by the record as it is now, which may have changed a moment ago."""
         with suppress(RecordUnavailable):
-            self._took(await self._keeper.read())
+            await self._watch.refresh()
         proposal = self._member.on_hand_over(offer)
         if proposal is not None:
             _log.warning("the leader hands over to this broker", epoch=proposal.epoch)
-            await self._propose(proposal)
-        if self._won_epoch != self._member.epoch:
+            await self._watch.propose(proposal)
+        if self._watch.won_epoch != self._member.epoch:
             await self._until_changed(_LOOK_MS)
 
     def _address_of(self, leader: str) -> BrokerAddress:
@@ -388,7 +317,7 @@ class ReplicatedBroker:
             duties.cancel()
             term.close()
             self._term = None
-            self._won_epoch = 0
+            self._watch.won_epoch = 0
         _log.warning("this broker leads no longer", epoch=term.epoch)
 
     def _door(self) -> ReplicaDoor | None:
@@ -413,7 +342,7 @@ class ReplicatedBroker:
                 raise MessageQueueError(f"{self._broker.read_only}; a replica takes over")
             if term.succession is not None:
                 await self._hand_over(term, self._broker)
-            if term.is_cut_off(self._record_heard_ms):
+            if term.is_cut_off(self._watch.heard_ms):
                 self._member.resign()
         if term.leads and term.begin_to_leave():
             await self._hand_over(term, self._broker)
@@ -437,7 +366,7 @@ class ReplicatedBroker:
                 while term.leads:
                     await asyncio.sleep(_HANDED_LOOK_MS / 1_000)
                     if term.has_said_to_lead:
-                        self._took(await self._keeper.read())
+                        await self._watch.refresh()
         if term.leads:
             _log.warning("no other broker led in time; this one goes on", epoch=term.epoch)
         term.succession = None
@@ -462,7 +391,7 @@ class ReplicatedBroker:
                 proposals.append(pending)
             for proposal in proposals:
                 if proposal is not None and term.leads:
-                    await self._propose(proposal)
+                    await self._watch.propose(proposal)
 
     # Listening without a broker.
 
@@ -487,14 +416,3 @@ def _refuse_archived(directory: Path) -> None:
             f"messages of the broker in {directory} are in an archive, and a group has none yet; run it without"
             f" --record, or remove {path} to do without them"
         )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1_024)
-    except OSError as error:
-        raise MessageQueueError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}); stop what uses the port, or choose"
-            " another one"
-        ) from error

@@ -1,0 +1,144 @@
+"""
+A broker's view of its group's record: it reads it each second, proposes changes of it, and keeps the newest one.
+
+    each second   read ─▶ taken over by the member ─▶ kept in group.json ─▶ the owner acts
+    a proposal    made, refused or without an answer ─▶ what is there is taken over in the same way
+
+Used by `replicated_broker`, which takes its turns by it. The rules are `ClusterMember`'s.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.replicas.reports import Reports
+from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.member import ClusterMember, Turn
+from headrace_mq.cluster.record import (
+    GroupRecord,
+    OutcomeUnknown,
+    Proposal,
+    RecordKeeper,
+    RecordUnavailable,
+    Refused,
+)
+
+__all__ = ["RecordWatch"]
+
+_log = get_logger(__name__)
+
+
+class RecordWatch:
+    """What one start of a broker knows of the record.
+
+    Args:
+        member: takes over what is read.
+        keeper: of the record.
+        clock: the time.
+        keep: keeps the newest record on the disk.
+        on_taken: called when a record was taken over.
+        first_epoch: of the record, if this broker makes it: messages may be there from a time when it ran alone.
+
+    Attributes:
+        heard_ms: when the record answered last.
+        went_back: whether it was older than one that was seen when it was read last.
+        won_epoch: that this broker was elected in, and has not led yet; 0: none.
+        patience: with the leader of the record.
+    """
+
+    def __init__(
+        self,
+        member: ClusterMember,
+        keeper: RecordKeeper,
+        clock: Clock,
+        *,
+        keep: Callable[[GroupRecord], None],
+        on_taken: Callable[[], None],
+        first_epoch: int,
+    ) -> None:
+        self._member = member
+        self._keeper = keeper
+        self._clock = clock
+        self._keep = keep
+        self._on_taken = on_taken
+        self._first_epoch = first_epoch
+        self.heard_ms = clock.monotonic_ms()
+        self.went_back = False
+        self.won_epoch = 0
+        self.renew_patience()
+
+    def renew_patience(self) -> None:
+        """Waits for a leader from now on."""
+        spread_ms = random.SystemRandom().randint(0, SPREAD_MS_MAX)
+        self.patience = Patience(self._clock.monotonic_ms(), spread_ms)
+
+    async def run(self, reports: Reports) -> None:
+        """Reads the record again and again until it is cancelled; a first start of a group makes it.
+
+        Args:
+            reports: of this broker, which go to the record now and then.
+        """
+        silent = False
+        while True:
+            try:
+                await self.refresh()
+                await reports.report(self._member.me)
+                silent = False
+            except RecordUnavailable as error:
+                if not silent:
+                    _log.error("the group's record cannot be read", reason=str(error))
+                silent = True
+            await asyncio.sleep(RENEW_MS / 1_000)
+
+    async def refresh(self) -> None:
+        """Reads the record, or makes it, and takes it over. Raises RecordUnavailable."""
+        if self._member.seen is None:
+            me = self._member.me
+            self._took(await self._keeper.create(me, [me], self._first_epoch))
+        else:
+            self._took(await self._keeper.read())
+
+    async def propose(self, proposal: Proposal) -> bool:
+        """Returns whether a change was refused, because the record is another one by now."""
+        before = self._member.seen
+        try:
+            self._took(await self._keeper.propose(proposal))
+        except Refused as refused:
+            self._note(self._member.on_refused(proposal, refused.record), before)
+            return True
+        except OutcomeUnknown as error:
+            _log.warning("a change of the group's record has no answer", reason=str(error))
+        return False
+
+    def _took(self, record: GroupRecord) -> None:
+        """Takes over a record that was read, or that a proposal returned."""
+        self.heard_ms = self._clock.monotonic_ms()
+        before = self._member.seen
+        self._note(self._member.on_record(record), before)
+
+    def _note(self, turn: Turn, before: GroupRecord | None) -> None:
+        seen = self._member.seen
+        if turn is Turn.WENT_BACK:
+            if self.went_back:
+                return
+            # So that it is said once.
+            self.went_back = True
+            _log.error(
+                "the group's record is older than one that was seen: its database lost a change; no broker is"
+                " elected until it is restored", seen=str(seen),
+            )  # fmt: skip
+            return
+        self.went_back = False
+        if turn is Turn.LEAD:
+            self.won_epoch = self._member.epoch
+        if seen is not None and seen != before:
+            _log.info(
+                "the group's record", epoch=seen.epoch, leader=seen.leader,
+                in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean,
+            )  # fmt: skip
+            self._keep(seen)
+            if before is None or seen.epoch != before.epoch:
+                self.renew_patience()
+        self._on_taken()
