@@ -1,5 +1,4 @@
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -12,7 +11,6 @@ from headrace_mq.errors import (
     CorruptBatch,
     DataCorrupt,
     OffsetOutOfRange,
-    RequestTimeout,
     TooManyConnections,
     TopicNotFound,
 )
@@ -128,8 +126,8 @@ async def test_a_read_that_is_given_up_leaves_the_connection_usable(
     assert await reading == [b"0"]
     given_up.answer(encode_fetch_answer(FetchAnswer([])), batches[1])
     assert len(await aside(lambda: reader.ranges(["t"]))) == 2
-    assert not reader._arrived
-    assert not reader._expected
+    assert not reader._connection._arrived
+    assert not reader._connection._expected
 
 
 async def test_reading_what_is_not_held_is_an_error(broker: Any, reader: BlockingReader) -> None:
@@ -194,39 +192,6 @@ async def test_a_batch_of_another_queue_is_an_error(broker: Any, reader: Blockin
 async def test_a_fetch_has_a_size(reader: BlockingReader, bytes_max: int) -> None:
     with pytest.raises(ValueError, match="bytes_max"):
         bodies(reader, 0, 1, bytes_max=bytes_max)
-
-
-def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(ConnectionLost, match=f"no broker answers at {address} .*firewall"):
-        BlockingReader(address)
-
-
-async def test_of_several_addresses_the_first_that_answers_is_read(
-    broker: Any, free_port: Callable[[], int]
-) -> None:
-    broker.topics["t"] = 1
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        # Of the first two one is away, and one takes connections and says nothing.
-        mute = f"127.0.0.1:{silent.getsockname()[1]}"
-        places = f"127.0.0.1:{free_port()},{mute},{broker.address}"
-        reader = await aside(lambda: BlockingReader(places, timeout_ms=300))
-    with reader:
-        assert await aside(lambda: reader.ranges(["t"])) == [QueueRange("t", 0, 0, 0)]
-
-
-def test_without_any_broker_all_addresses_are_named(free_port: Callable[[], int]) -> None:
-    one, other = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    told = rf"no broker answers at {one},{other} \({one}: .*refused; {other}: .*refused\)"
-    with pytest.raises(ConnectionLost, match=told):
-        BlockingReader(f"{one},{other}")
-
-
-def test_a_broker_that_says_nothing_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RequestTimeout, match=f"no answer from {address} within 20 ms"):
-            BlockingReader(address, timeout_ms=20)
 
 
 async def test_a_broker_that_goes_away_is_an_error(broker: Any, reader: BlockingReader) -> None:
