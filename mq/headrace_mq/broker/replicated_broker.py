@@ -24,7 +24,12 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
 from headrace_mq.broker.files.epoch import last_epoch
-from headrace_mq.broker.files.kept_group import identity_of, keep_seen, seen_of
+from headrace_mq.broker.files.kept_group import (
+    identity_of,
+    keep_seen,
+    refuse_another_group,
+    seen_of,
+)
 from headrace_mq.broker.metadata import archive_file, broker_file, group_file, users_file
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
@@ -127,6 +132,7 @@ class ReplicatedBroker:
         self._logs.epochs.open(store.raw.ends())
         kept_file = group_file(self._directory)
         me = identity_of(kept_file, self._group, self.address)
+        await refuse_another_group(kept_file, self._keeper, self._group)
         seen = seen_of(kept_file.read())
         first_epoch = last_epoch(
             broker_file(self._directory), holds_messages=any(store.raw.ends().values()),

@@ -51,7 +51,7 @@ class Turn(Enum):
     GO_ON = "go on as before"
     LEAD = "make the log durable, note the epoch, then call `lead`"
     FOLLOW = "stop leading, and ask the leader of the record"
-    WENT_BACK = "the record is older than one seen: decide nothing by it, and raise an alarm"
+    WENT_BACK = "the record is older than one seen, or of another group: decide nothing by it, and raise an alarm"
 
 
 class Cut(NamedTuple):
@@ -74,7 +74,8 @@ class ClusterMember:
         epoch: the highest one seen; frames of a lower one change nothing.
         leadership: of this epoch, while it leads.
         seen: the newest record.
-        is_frozen: whether the record was older than one seen when it was read last: nothing may be proposed.
+        is_frozen: whether the record was older than one seen, or of another group, when it was read last: nothing may be
+            proposed.
     """
 
     def __init__(
@@ -219,6 +220,11 @@ class ClusterMember:
         ends = self.leadership.durable.get(to, {})
         complete = all(ends.get(name, -1) >= log.end for name, log in self._logs.items())
         return HandOver(self.epoch) if complete else None
+
+    @property
+    def group_id(self) -> str:
+        """Of the group; empty while it is not known."""
+        return "" if self.seen is None else self.seen.group_id
 
     @staticmethod
     def _common(log: Log, frame: Follow) -> tuple[int, int]:

@@ -23,6 +23,7 @@ __all__ = [
     "RecordUnavailable",
     "Refused",
     "Registration",
+    "is_of_another_group",
     "silence_of",
     "went_back",
 ]
@@ -48,6 +49,8 @@ class GroupRecord(NamedTuple):
         in_sync: the members without which nothing is acknowledged, and of which one is elected.
         unclean: the epoch in which an operator last promoted a broker that lacks messages; 0: none, or it was settled.
         lossy: the epoch of the last such promotion, settled or not: a broker that was away must see it later as well.
+        group_id: made with the record, and never changed: another record of the same name is of another group; empty: not
+            known, as an earlier version kept it.
     """
 
     version: int
@@ -56,11 +59,12 @@ class GroupRecord(NamedTuple):
     in_sync: frozenset[Identity]
     unclean: int = 0
     lossy: int = 0
+    group_id: str = ""
 
     def changed(self, proposal: "Proposal") -> "GroupRecord":
         """Returns the record that a proposal makes of this one."""
         lossy = max(self.lossy, self.unclean, proposal.unclean)
-        return GroupRecord(self.version + 1, *proposal[1:], lossy)
+        return GroupRecord(self.version + 1, *proposal[1:], lossy, self.group_id)
 
 
 class Proposal(NamedTuple):
@@ -131,11 +135,15 @@ class RecordKeeper(Protocol):
         """
         ...
 
-    async def propose(self, proposal: Proposal) -> GroupRecord:
+    async def propose(self, proposal: Proposal, group_id: str = "") -> GroupRecord:
         """Changes the record if it has the version that the proposal saw; durable on return.
 
+        Args:
+            proposal: the change.
+            group_id: of the group that it is for; empty: of any.
+
         Raises:
-            Refused: it has another version.
+            Refused: it has another version, or is of another group.
             OutcomeUnknown: no answer in time.
         """
         ...
@@ -169,12 +177,20 @@ def silence_of(group: str, error: Exception) -> str:
     )
 
 
-def went_back(seen: GroupRecord, found: GroupRecord) -> bool:
-    """Whether a record is older than one that was seen: a database was restored, or failed over and lost a change.
+def is_of_another_group(seen: GroupRecord, found: GroupRecord) -> bool:
+    """Whether a record is of another group than one that was seen: a mistyped address, or it was deleted and made again."""
+    return bool(seen.group_id and found.group_id) and seen.group_id != found.group_id
 
-    Nothing may be decided by such a record: a set that it names may lack a member that acknowledged since.
+
+def went_back(seen: GroupRecord, found: GroupRecord) -> bool:
+    """Whether a record is older than one that was seen, or of another group.
+
+    A database was restored, or failed over and lost a change; see also `is_of_another_group`. Nothing may be decided by such a record: a set that it names may lack a member that acknowledged since.
     """
-    return (found.epoch, found.version) < (seen.epoch, seen.version) or (
-        # What an earlier version kept lacks the epoch of the last loss.
-        found.version == seen.version and found._replace(lossy=seen.lossy) != seen
+    # What an earlier version kept lacks the epoch of the last loss, and the id.
+    same = found._replace(lossy=seen.lossy, group_id=seen.group_id)
+    return (
+        is_of_another_group(seen, found)
+        or (found.epoch, found.version) < (seen.epoch, seen.version)
+        or (found.version == seen.version and same != seen)
     )

@@ -51,6 +51,7 @@ def status(
             "leader": found.leader,
             "epoch": found.epoch,
             "version": found.version,
+            "group_id": found.group_id,
             "in_sync": members,
             "unclean": found.unclean,
             "replicas": [_shown(found, one) for one in known],
@@ -62,6 +63,7 @@ def status(
         ("epoch", f"{found.epoch:,}"),
         ("changes of the record", f"{found.version:,}"),
         ("in sync", " ".join(members)),
+        ("id of the group", found.group_id),
     ]
     if found.unclean:
         rows.append(("promoted with loss", f"in epoch {found.unclean:,}"))
@@ -93,7 +95,7 @@ async def _remove(replica: str, url: str, cluster: str, group: str) -> "GroupRec
             proposal = removal(found, known, replica)
             with suppress(Refused):
                 if proposal is not None:
-                    found = await keeper.propose(proposal)
+                    found = await keeper.propose(proposal, found.group_id)
                 # Only then: a report of a member that is waited for must stay to be seen.
                 await keeper.forget(replica)
                 return found
@@ -156,7 +158,7 @@ async def _promote(
                 " last reports"
             )
         try:
-            return await keeper.propose(proposal)
+            return await keeper.propose(proposal, found.group_id)
         except Refused as error:
             raise HeadraceError(
                 f"{error}; look at it again, and repeat this if it is still needed"
@@ -173,7 +175,7 @@ async def _settle(url: str, cluster: str, group: str) -> int:
             proposal = settlement(found)
             with suppress(Refused):
                 if proposal is not None:
-                    await keeper.propose(proposal)
+                    await keeper.propose(proposal, found.group_id)
                 return found.unclean
     raise HeadraceError("the group's record changes all the time; repeat this in a moment")
 

@@ -3,7 +3,7 @@ What a broker of a group remembers: the id of its store, the newest record that 
 
 The id is made with the directory. A disk that comes back empty has another one, and so is another member of its group.
 A record that is older than the newest one seen has gone back; nothing is decided by it. The record of another group is no
-newer one: its messages are others at the same positions.
+newer one: its messages are others at the same positions. A group of the same name has another id.
 
 Used by `replicated_broker`; `metadata` has its file.
 """
@@ -13,11 +13,24 @@ import uuid
 import msgspec
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.cluster.record import GroupRecord, Identity
+from headrace_mq.cluster.record import (
+    GroupRecord,
+    Identity,
+    RecordKeeper,
+    RecordUnavailable,
+    is_of_another_group,
+)
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import GroupSettings
 
-__all__ = ["KeptMember", "KeptRecord", "identity_of", "keep_seen", "seen_of"]
+__all__ = [
+    "KeptMember",
+    "KeptRecord",
+    "identity_of",
+    "keep_seen",
+    "refuse_another_group",
+    "seen_of",
+]
 
 
 class KeptRecord(msgspec.Struct, frozen=True):
@@ -29,6 +42,7 @@ class KeptRecord(msgspec.Struct, frozen=True):
     in_sync: list[tuple[str, str]]
     unclean: int = 0
     lossy: int = 0
+    group_id: str = ""
 
 
 class KeptMember(msgspec.Struct, frozen=True):
@@ -68,6 +82,35 @@ def identity_of(file: MetadataFile[KeptMember], group: GroupSettings, address: s
     return me
 
 
+async def refuse_another_group(
+    file: MetadataFile[KeptMember], keeper: RecordKeeper, group: GroupSettings
+) -> None:
+    """Refuses a record that is of another group of the same name; where it does not answer, that shows later.
+
+    Args:
+        file: of what this broker remembers.
+        keeper: of the record.
+        group: that it starts in.
+
+    Raises:
+        MessageQueueError: the record has another id; the sentence says what to do.
+    """
+    seen = seen_of(file.read())
+    if seen is None:
+        return
+    try:
+        found = await keeper.read()
+    except RecordUnavailable:
+        return
+    if is_of_another_group(seen, found):
+        raise MessageQueueError(
+            f"the folder with {file.path} is of a group {group.name!r} with the id {seen.group_id}, and this record is of"
+            f" another group of that name, with the id {found.group_id}; check --record. To join the other group, start with"
+            " an empty folder. If the record was deleted and made again, restore it, or see 'Make the group again' in"
+            " docs/cluster.md"
+        )
+
+
 def keep_seen(
     file: MetadataFile[KeptMember], me: Identity, seen: GroupRecord, group: GroupSettings
 ) -> None:
@@ -81,12 +124,15 @@ def seen_of(kept: KeptMember | None) -> GroupRecord | None:
         return None
     members = frozenset(Identity(name, store) for name, store in kept.seen.in_sync)
     seen = kept.seen
-    return GroupRecord(seen.version, seen.epoch, seen.leader, members, seen.unclean, seen.lossy)
+    return GroupRecord(
+        seen.version, seen.epoch, seen.leader, members, seen.unclean, seen.lossy, seen.group_id
+    )
 
 
 def _kept_of(record: GroupRecord) -> KeptRecord:
     """Returns a record in the form in which it is kept."""
     members = sorted((one.name, one.store_id) for one in record.in_sync)
     return KeptRecord(
-        record.version, record.epoch, record.leader, members, record.unclean, record.lossy
-    )
+        record.version, record.epoch, record.leader, members,
+        record.unclean, record.lossy, record.group_id,
+    )  # fmt: skip

@@ -317,7 +317,7 @@ WENT_BACK: Final = Metric(
     "headrace_broker_record_went_back",
     "gauge",
     "1",
-    "1: the database lost a change of the group's record, and no leader can be elected.",
+    "1: the group's record is older than one that was seen, or of another group; no leader can be elected.",
     ("cluster", "group"),
 )
 UNCLEAN: Final = Metric(

@@ -70,7 +70,7 @@ async def adopt(
     proposal = founding(me, record, epoch)
     if proposal is not None:
         try:
-            await keeper.propose(proposal)
+            await keeper.propose(proposal, record.group_id)
         except Refused as refused:
             founding(me, refused.record, 0)
             raise MessageQueueError(

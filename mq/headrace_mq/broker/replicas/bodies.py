@@ -39,7 +39,8 @@ class LogEnd(Body, frozen=True):
 class FollowRequest(Body, frozen=True):
     """What a replica has, and how long the leader may wait for something new, in milliseconds.
 
-    `documents` counts the changes of documents of this epoch that the replica has.
+    `documents` counts the changes of documents of this epoch that the replica has. `group_id` is that of its record, empty
+    where it is not known.
     """
 
     member: str
@@ -49,6 +50,7 @@ class FollowRequest(Body, frozen=True):
     documents: int
     wait_ms: int
     bytes_max: int
+    group_id: str = ""
 
 
 class EpochStart(Body, frozen=True):

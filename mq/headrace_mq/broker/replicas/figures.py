@@ -37,7 +37,7 @@ class GroupFigures(NamedTuple):
         epoch: counts the elections.
         in_sync: the names of the brokers in sync.
         min_in_sync: fewer of them acknowledge nothing.
-        went_back: whether the record is older than one that was seen, so that nothing is decided.
+        went_back: whether the record is older than one that was seen, or of another group, so that nothing is decided.
         record_silent_ms: how long ago the record answered; while it does not, no leader is elected.
         replicas: those of this broker, if it leads.
         unclean: the epoch in which a broker was promoted with loss, until an operator settles that; 0: none.

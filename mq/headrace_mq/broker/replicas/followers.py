@@ -169,8 +169,14 @@ class Followers:
         Raises:
             NotLeader: this member stopped to lead.
             MalformedRequest: the body is none, or names other logs.
+            InvalidArgument: the replica is of another group.
         """
         request = decode(FollowRequest, frame.body)
+        if self._member.group_id and request.group_id not in {"", self._member.group_id}:
+            raise InvalidArgument(
+                f"this broker leads the group with the id {self._member.group_id}, and the replica {request.member} is of one with"
+                f" the id {request.group_id}; give both brokers the same --record, or the replica an empty folder"
+            )
         if [log.log for log in request.logs] != list(self._logs.by_name):
             raise MalformedRequest(f"a replica asks for the logs {', '.join(self._logs.by_name)}")
         member = Identity(request.member, request.store_id)

@@ -23,6 +23,7 @@ from headrace_mq.cluster.record import (
     RecordKeeper,
     RecordUnavailable,
     Refused,
+    is_of_another_group,
 )
 
 __all__ = ["RecordWatch"]
@@ -43,7 +44,7 @@ class RecordWatch:
 
     Attributes:
         heard_ms: when the record answered last.
-        went_back: whether it was older than one that was seen when it was read last.
+        went_back: whether it was older than one that was seen, or of another group, when it was read last.
         won_epoch: that this broker was elected in, and has not led yet; 0: none.
         patience: with the leader of the record.
     """
@@ -101,12 +102,15 @@ class RecordWatch:
             self._took(await self._keeper.read())
 
     async def propose(self, proposal: Proposal) -> bool:
-        """Returns whether a change was refused, because the record is another one by now."""
+        """Returns whether a change was refused, because the record is another one by now; changes none that went back."""
         before = self._member.seen
+        if before is None or self._member.is_frozen:
+            return False
         try:
-            self._took(await self._keeper.propose(proposal))
+            self._took(await self._keeper.propose(proposal, before.group_id))
         except Refused as refused:
-            self._note(self._member.on_refused(proposal, refused.record), before)
+            turn = self._member.on_refused(proposal, refused.record)
+            self._note(turn, before, refused.record)
             return True
         except OutcomeUnknown as error:
             _log.warning("a change of the group's record has no answer", reason=str(error))
@@ -116,19 +120,15 @@ class RecordWatch:
         """Takes over a record that was read, or that a proposal returned."""
         self.heard_ms = self._clock.monotonic_ms()
         before = self._member.seen
-        self._note(self._member.on_record(record), before)
+        self._note(self._member.on_record(record), before, record)
 
-    def _note(self, turn: Turn, before: GroupRecord | None) -> None:
+    def _note(self, turn: Turn, before: GroupRecord | None, found: GroupRecord) -> None:
         seen = self._member.seen
         if turn is Turn.WENT_BACK:
-            if self.went_back:
-                return
+            if not self.went_back and before is not None:
+                _say_why(before, found)
             # So that it is said once.
             self.went_back = True
-            _log.error(
-                "the group's record is older than one that was seen: its database lost a change; no broker is"
-                " elected until it is restored", seen=str(seen),
-            )  # fmt: skip
             return
         self.went_back = False
         if turn is Turn.LEAD:
@@ -142,3 +142,16 @@ class RecordWatch:
             if before is None or seen.epoch != before.epoch:
                 self.renew_patience()
         self._on_taken()
+
+
+def _say_why(seen: GroupRecord, found: GroupRecord) -> None:
+    if is_of_another_group(seen, found):
+        _log.error(
+            "the group's record is of another group of the same name: it was deleted and made again, or its address leads to"
+            " another database; no broker is elected until that is set right", seen=str(seen), found=str(found),
+        )  # fmt: skip
+    else:
+        _log.error(
+            "the group's record is older than one that was seen: its database lost a change; no broker is"
+            " elected until it is restored", seen=str(seen), found=str(found),
+        )  # fmt: skip

@@ -116,7 +116,14 @@ class Replica:
         known = version if epoch == member.epoch else 0
         wait_ms = FOLLOW_WAIT_MS_MAX if len(counted) == len(logs) else 0
         return FollowRequest(
-            member.me.name, member.me.store_id, member.epoch, logs, known, wait_ms, FOLLOW_BYTES_MAX
+            member.me.name,
+            member.me.store_id,
+            member.epoch,
+            logs,
+            known,
+            wait_ms,
+            FOLLOW_BYTES_MAX,
+            member.group_id,
         )
 
     async def take(self, member: ClusterMember, answer: FollowAnswer) -> None:

@@ -2,16 +2,19 @@
 The record of one group as a key in etcd: each change is a transaction that names the revision it saw.
 
     headrace/default/g1 = {"version":7,"epoch":3,"leader":"a","in_sync":[["a","…"],["b","…"]]}
+    headrace/default/g1#id = the id of the group
     headrace/default/g1/a = what broker a reported last
 
     read: version 7, at revision 41 ─▶ IF mod_revision = 41 THEN put ELSE get        put: made; got: refused
 
 Used by the owner of a member; implements `RecordKeeper` over etcd's JSON gateway, with no library. A majority of etcd's
-members has each change on its disk before it is answered, so a record does not go back while most of them live. No lease and
-no lock is used: a lock of etcd is none while its holder is paused. The age of a report is by the clocks of etcd's members.
+members has each change on its disk before it is answered, so a record does not go back while most of them live. The id has a
+key of its own, because brokers of earlier versions write the record without one. No lease and no lock is used: a lock of etcd is
+none while its holder is paused. The age of a report is by the clocks of etcd's members.
 """
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -95,6 +98,8 @@ class EtcdRecord:
         self._gateway = EtcdGateway(parse_etcd(url), timeout_ms=timeout_ms)
         self._cluster, self._group = cluster, group
         self._key = f"headrace/{quote(cluster, safe='')}/{quote(group, safe='')}"
+        # No name has this sign once it is quoted.
+        self._id_key = f"{self._key}#id"
         self._limit_s = 2 * timeout_ms / 1_000
         # One at a time, so that answers come in the order of the calls.
         self._turn = asyncio.Lock()
@@ -105,7 +110,7 @@ class EtcdRecord:
         if found is None:
             raise RecordUnavailable(
                 f"etcd has no group {self._group!r} of the cluster {self._cluster!r}; start the first broker of"
-                " the group"
+                " the group. If it was there before, restore etcd"
             )
         return found[0]
 
@@ -113,17 +118,17 @@ class EtcdRecord:
         self, leader: Identity, in_sync: Collection[Identity], epoch: int = 1
     ) -> GroupRecord:
         """Makes the record, or returns the one that is there. Raises RecordUnavailable."""
-        made = GroupRecord(1, epoch, leader.name, frozenset(in_sync))
+        made = GroupRecord(1, epoch, leader.name, frozenset(in_sync), group_id=str(uuid.uuid4()))
         return await self._in_turn(RecordUnavailable, self._made(made))
 
-    async def propose(self, proposal: Proposal) -> GroupRecord:
-        """Changes the record if it has the version that was seen; most members of etcd have it on return.
+    async def propose(self, proposal: Proposal, group_id: str = "") -> GroupRecord:
+        """Changes the record if it has the version that was seen, and the id; most members of etcd have it on return.
 
         Raises:
-            Refused: it has another version, or a later epoch.
+            Refused: it has another version, or a later epoch, or is of another group.
             OutcomeUnknown: no answer in time.
         """
-        return await self._in_turn(OutcomeUnknown, self._changed(proposal))
+        return await self._in_turn(OutcomeUnknown, self._changed(proposal, group_id))
 
     async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
         """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
@@ -153,42 +158,66 @@ class EtcdRecord:
 
     async def _found(self) -> tuple[GroupRecord, int] | None:
         """Returns the record and its revision; None: there is none."""
-        found = await self._gateway.ask("/v3/kv/range", self._own(), _Found)
-        return _record_of(found.kvs[0]) if found.kvs else None
+        outcome = await self._gateway.ask("/v3/kv/txn", {"success": self._asked()}, _Outcome)
+        found = self._record_in(outcome)
+        if found is None or found[0].group_id:
+            return found
+        # Of an earlier version: the first one that looks gives it an id.
+        given = _put_of(self._id_key, str(uuid.uuid4()).encode())
+        asked = {"compare": [_is_new(self._id_key)], "success": [given], "failure": []}
+        await self._gateway.ask("/v3/kv/txn", asked, _Outcome)
+        return await self._found()
 
     async def _made(self, record: GroupRecord) -> GroupRecord:
-        return await self._put(record, {"target": "CREATE", "create_revision": "0"}) or record
+        given = _put_of(self._id_key, record.group_id.encode())
+        return await self._put(record, _is_new(self._key), given) or record
 
-    async def _changed(self, proposal: Proposal) -> GroupRecord:
+    async def _changed(self, proposal: Proposal, group_id: str) -> GroupRecord:
         found = await self._found()
         if found is None:
             raise self._gone()
         held, revision = found
-        if held.version != proposal.seen or proposal.epoch < held.epoch:
+        is_other = group_id not in {"", held.group_id}
+        if is_other or held.version != proposal.seen or proposal.epoch < held.epoch:
             raise Refused(held)
         record = held.changed(proposal)
-        other = await self._put(record, {"target": "MOD", "mod_revision": str(revision)})
+        as_found = {**_of(self._key), "target": "MOD", "mod_revision": str(revision)}
+        other = await self._put(record, {**as_found, "result": "EQUAL"})
         if other is not None:
             raise Refused(other)
         return record
 
-    async def _put(self, record: GroupRecord, condition: dict[str, str]) -> GroupRecord | None:
-        """Writes the record if the condition holds; returns the one that is there if not."""
-        version, epoch, leader, in_sync, unclean, lossy = record
+    async def _put(
+        self, record: GroupRecord, condition: dict[str, Any], *more: dict[str, Any]
+    ) -> GroupRecord | None:
+        """Writes the record, and more, if the condition holds; returns the one that is there if not."""
+        version, epoch, leader, in_sync, unclean, lossy, _ = record
         stored = _Stored(version, epoch, leader, sorted(in_sync), unclean, lossy)
-        put = {**self._own(), "value": msgspec.json.encode(stored)}
-        asked = {
-            "compare": [{**self._own(), **condition, "result": "EQUAL"}],
-            "success": [{"request_put": put}],
-            "failure": [{"request_range": self._own()}],
-        }
+        put = _put_of(self._key, msgspec.json.encode(stored))
+        asked = {"compare": [condition], "success": [put, *more], "failure": self._asked()}
         outcome = await self._gateway.ask("/v3/kv/txn", asked, _Outcome)
         if outcome.succeeded:
             return None
-        pairs = [pair for each in outcome.responses for pair in each.response_range.kvs]
-        if not pairs:
+        found = self._record_in(outcome)
+        if found is None:
             raise self._gone()
-        return _record_of(pairs[0])[0]
+        return found[0]
+
+    def _asked(self) -> list[dict[str, Any]]:
+        """Asks for the record and its id, as they are at one moment."""
+        return [{"request_range": _of(key)} for key in (self._key, self._id_key)]
+
+    def _record_in(self, outcome: _Outcome) -> tuple[GroupRecord, int] | None:
+        pairs = {
+            pair.key.decode(): pair for one in outcome.responses for pair in one.response_range.kvs
+        }
+        if self._key not in pairs:
+            return None
+        record, revision = _record_of(pairs[self._key])
+        given = (
+            pairs[self._id_key].value.decode("utf-8", "replace") if self._id_key in pairs else ""
+        )
+        return record._replace(group_id=given), revision
 
     async def _reported(self, member: Identity, logs: tuple[LogPlace, ...]) -> frozenset[str]:
         # For the time that etcd has.
@@ -217,11 +246,21 @@ class EtcdRecord:
         # Up to the byte after the slash.
         return {"key": f"{self._key}/".encode(), "range_end": f"{self._key}0".encode()}
 
-    def _own(self) -> dict[str, Any]:
-        return {"key": self._key.encode()}
-
     def _gone(self) -> RecordUnavailable:
         return RecordUnavailable(f"the group {self._group!r} is no longer in etcd; restore it")
+
+
+def _of(key: str) -> dict[str, Any]:
+    return {"key": key.encode()}
+
+
+def _put_of(key: str, value: bytes) -> dict[str, Any]:
+    return {"request_put": {**_of(key), "value": value}}
+
+
+def _is_new(key: str) -> dict[str, Any]:
+    """Holds where the key is not there."""
+    return {**_of(key), "target": "CREATE", "create_revision": "0", "result": "EQUAL"}
 
 
 def _record_of(pair: _Pair) -> tuple[GroupRecord, int]:

@@ -5,6 +5,7 @@ Used by tests and simulations of owners; implements `RecordKeeper`. Several memb
 """
 
 import time
+import uuid
 from collections.abc import Collection, Sequence
 
 from headrace_mq.cluster.record import (
@@ -48,15 +49,18 @@ class MemoryRecord:
         if self.is_away:
             raise RecordUnavailable("the record is away")
         if self._record is None:
-            self._record = GroupRecord(1, epoch, leader.name, frozenset(in_sync))
+            self._record = GroupRecord(
+                1, epoch, leader.name, frozenset(in_sync), group_id=str(uuid.uuid4())
+            )
         return self._record
 
-    async def propose(self, proposal: Proposal) -> GroupRecord:
-        """Changes the record if it has the version that was seen. Raises Refused and OutcomeUnknown."""
+    async def propose(self, proposal: Proposal, group_id: str = "") -> GroupRecord:
+        """Changes the record if it has the version that was seen, and the id. Raises Refused and OutcomeUnknown."""
         if self.is_away:
             raise OutcomeUnknown("the record is away")
         held = await self.read()
-        if held.version != proposal.seen or proposal.epoch < held.epoch:
+        is_other = group_id not in {"", held.group_id}
+        if is_other or held.version != proposal.seen or proposal.epoch < held.epoch:
             raise Refused(held)
         self._record = held.changed(proposal)
         if self.loses_answers:

@@ -64,7 +64,7 @@ class PostgresRecord:
         if row is None:
             raise RecordUnavailable(
                 f"the database has no group {self._key[1]!r} of the cluster {self._key[0]!r}; start the"
-                " first broker of the group"
+                " first broker of the group. If it was there before, restore the database"
             )
         return _record_of(row)
 
@@ -77,15 +77,15 @@ class PostgresRecord:
         await self._row(RecordUnavailable, "create", *self._key, leader.name, names, stores, epoch)
         return await self.read()
 
-    async def propose(self, proposal: Proposal) -> GroupRecord:
-        """Changes the record if it has the version that was seen; committed on return.
+    async def propose(self, proposal: Proposal, group_id: str = "") -> GroupRecord:
+        """Changes the record if it has the version that was seen, and the id; committed on return.
 
         Raises:
-            Refused: it has another version, or a later epoch.
+            Refused: it has another version, or a later epoch, or is of another group.
             OutcomeUnknown: no answer in time.
         """
         seen, epoch, leader, in_sync, unclean = proposal
-        columns = (*_columns(in_sync), unclean)
+        columns = (*_columns(in_sync), unclean, group_id)
         row = await self._row(OutcomeUnknown, "propose", *self._key, seen, epoch, leader, *columns)
         if row is not None:
             return _record_of(row)
@@ -189,9 +189,9 @@ def _columns(in_sync: Collection[Identity]) -> tuple[list[str], list[str]]:
 
 
 def _record_of(row: Any) -> GroupRecord:
-    version, epoch, leader, names, stores, unclean, lossy = row
+    version, epoch, leader, names, stores, unclean, lossy, group_id = row
     members = frozenset(map(Identity, names, stores))
-    return GroupRecord(version, epoch, leader, members, unclean, lossy)
+    return GroupRecord(version, epoch, leader, members, unclean, lossy, group_id)
 
 
 def _driver() -> Any:

@@ -49,7 +49,8 @@ class RecordConformance:
         self, keeper: Callable[[], RecordKeeper]
     ) -> None:
         """A broker that ran alone has epochs already."""
-        assert await keeper().create(A, [A], 7) == GroupRecord(1, 7, "a", frozenset({A}))
+        made = await keeper().create(A, [A], 7)
+        assert made == GroupRecord(1, 7, "a", frozenset({A}), group_id=made.group_id)
         assert (await keeper().create(B, [B], 9)).epoch == 7
 
     async def test_a_change_of_the_version_that_was_seen_is_made(
@@ -58,7 +59,7 @@ class RecordConformance:
         """A proposal changes the record, and returns it."""
         record = await keeper().create(A, [A, B])
         changed = await keeper().propose(Proposal(record.version, 2, "b", frozenset({B})))
-        assert changed == GroupRecord(2, 2, "b", frozenset({B}))
+        assert changed == GroupRecord(2, 2, "b", frozenset({B}), group_id=record.group_id)
         assert await keeper().read() == changed
 
     async def test_a_change_of_an_earlier_version_is_refused_with_what_is_there(
@@ -93,12 +94,33 @@ class RecordConformance:
         self, keeper: Callable[[], RecordKeeper]
     ) -> None:
         """A record has the mark that its last change has."""
-        await keeper().create(A, [A])
+        given = (await keeper().create(A, [A])).group_id
         marked = await keeper().propose(Proposal(1, 2, "b", frozenset({B}), unclean=2))
-        assert await keeper().read() == marked == GroupRecord(2, 2, "b", frozenset({B}), 2, 2)
+        assert await keeper().read() == marked
+        assert marked == GroupRecord(2, 2, "b", frozenset({B}), 2, 2, given)
         settled = await keeper().propose(Proposal(2, 2, "b", frozenset({B})))
         # A broker that was away meanwhile must see that there was one.
-        assert await keeper().read() == settled == GroupRecord(3, 2, "b", frozenset({B}), 0, 2)
+        assert await keeper().read() == settled
+        assert settled == GroupRecord(3, 2, "b", frozenset({B}), 0, 2, given)
+
+    async def test_a_group_has_an_id_that_no_change_touches(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """The id is made with the record, and each broker reads the same one."""
+        made = await keeper().create(A, [A, B])
+        assert len(made.group_id) >= 32
+        assert await keeper().create(B, [B], 9) == made
+        changed = await keeper().propose(Proposal(1, 2, "b", frozenset({B})), made.group_id)
+        assert changed.group_id == (await keeper().read()).group_id == made.group_id
+
+    async def test_a_change_of_another_group_is_refused(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A broker of a group that was deleted changes nothing of the one that was made in its place."""
+        made = await keeper().create(A, [A])
+        with pytest.raises(Refused) as refused:
+            await keeper().propose(Proposal(1, 2, "b", frozenset({B})), "the id of another group")
+        assert refused.value.record == await keeper().read() == made
 
     async def test_the_last_report_of_each_broker_is_kept_until_it_is_dropped(
         self, keeper: Callable[[], RecordKeeper]

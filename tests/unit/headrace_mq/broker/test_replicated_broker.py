@@ -443,7 +443,7 @@ async def test_a_broker_without_a_record_stands_now_and_then_and_not_all_the_tim
             await asyncio.sleep(0)
     proposals: list[Proposal] = []
 
-    async def away(proposal: Proposal) -> GroupRecord:
+    async def away(proposal: Proposal, _group_id: str) -> GroupRecord:
         proposals.append(proposal)
         raise OutcomeUnknown("the record is away")
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from headrace_mq.cluster.record import GroupRecord, Identity, Refused, went_back
+from headrace_mq.cluster.record import (
+    GroupRecord,
+    Identity,
+    Proposal,
+    Refused,
+    is_of_another_group,
+    went_back,
+)
 
 A = Identity("a", "1")
 SEEN = GroupRecord(7, 3, "a", frozenset({A}))
@@ -21,10 +28,32 @@ SEEN = GroupRecord(7, 3, "a", frozenset({A}))
         # Two histories of the database: another change has the same number.
         (SEEN._replace(in_sync=frozenset()), True),
         (SEEN._replace(leader="b"), True),
+        # The database has given its groups ids meanwhile.
+        (SEEN._replace(group_id="one"), False),
+        (SEEN._replace(group_id="one", leader="b"), True),
     ],
 )
 def test_a_record_that_went_back_is_recognised(found: GroupRecord, is_older: bool) -> None:
     assert went_back(SEEN, found) is is_older
+
+
+@pytest.mark.parametrize(
+    ("seen", "found", "is_another"),
+    [("one", "one", False), ("one", "two", True), ("", "two", False), ("one", "", False)],
+)
+def test_a_record_of_another_group_is_recognised_by_its_id(
+    seen: str, found: str, is_another: bool
+) -> None:
+    before, after = SEEN._replace(group_id=seen), SEEN._replace(group_id=found)
+    assert is_of_another_group(before, after) is is_another
+    assert went_back(before, after) is is_another
+    # However late it is.
+    assert went_back(before, after._replace(version=90, epoch=90)) is is_another
+
+
+def test_a_change_leaves_the_id_as_it_is() -> None:
+    changed = SEEN._replace(group_id="one").changed(Proposal(7, 4, "b", frozenset()))
+    assert changed == GroupRecord(8, 4, "b", frozenset(), group_id="one")
 
 
 def test_a_refusal_brings_the_record_that_is_there() -> None:

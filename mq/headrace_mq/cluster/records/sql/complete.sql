@@ -4,6 +4,6 @@ SELECT
     to_regclass('headrace_cluster_replicas') IS NOT NULL AND (
         SELECT count(*) FROM pg_attribute
         WHERE
-            attrelid = to_regclass('headrace_cluster_groups') AND attname IN ('unclean', 'lossy')
+            attrelid = to_regclass('headrace_cluster_groups') AND attname IN ('unclean', 'lossy', 'group_id')
             AND NOT attisdropped
-    ) = 2 AS is_complete
+    ) = 3 AS is_complete

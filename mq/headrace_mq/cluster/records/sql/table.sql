@@ -13,10 +13,14 @@ BEGIN
         in_sync_stores text[] NOT NULL,
         unclean bigint NOT NULL DEFAULT 0,
         lossy bigint NOT NULL DEFAULT 0,
+        group_id text NOT NULL DEFAULT gen_random_uuid()::text,
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
     ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS unclean bigint NOT NULL DEFAULT 0;
     ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS lossy bigint NOT NULL DEFAULT 0;
+    -- Each group that is there gets an id of its own.
+    ALTER TABLE headrace_cluster_groups
+    ADD COLUMN IF NOT EXISTS group_id text NOT NULL DEFAULT gen_random_uuid()::text;
     CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (
         cluster text NOT NULL,
         name text NOT NULL,

@@ -52,6 +52,7 @@ def test_the_leader_and_the_brokers_in_sync_are_shown(
         line.split() for line in shown.output.splitlines() if "h:" in line and "sync" in line
     ] == [["in", "sync", "h:1", "h:2"]]
     as_json = json.loads(status("--record", url, "--json").output)
+    assert len(as_json.pop("group_id")) == 36
     assert as_json == {
         "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "unclean": 0, "replicas": [],
     }  # fmt: skip
@@ -155,7 +156,7 @@ def test_a_change_that_always_comes_too_late_ends(
     asyncio.run(make(postgres_database))
     asyncio.run(report(postgres_database, "h:1", "x"))
 
-    async def refused(self: PostgresRecord, _proposal: object) -> None:
+    async def refused(self: PostgresRecord, *_: object) -> None:
         raise Refused(await self.read())
 
     monkeypatch.setattr(PostgresRecord, "propose", refused)

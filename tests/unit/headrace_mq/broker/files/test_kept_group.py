@@ -4,9 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace_mq.broker.files.kept_group import KeptMember, identity_of, keep_seen, seen_of
+from headrace_mq.broker.files.kept_group import (
+    KeptMember,
+    identity_of,
+    keep_seen,
+    refuse_another_group,
+    seen_of,
+)
 from headrace_mq.broker.metadata import group_file
+from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import GroupRecord, Identity
+from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import GroupSettings
 
@@ -23,7 +31,7 @@ def test_the_newest_record_is_found_again(tmp_path: Path) -> None:
     file = group_file(tmp_path)
     me = identity_of(file, GROUP, "h:1")
     assert seen_of(file.read()) is None
-    record = GroupRecord(7, 3, "h:2", frozenset({me, Identity("h:2", "disk")}), 2, 3)
+    record = GroupRecord(7, 3, "h:2", frozenset({me, Identity("h:2", "disk")}), 2, 3, "id")
     keep_seen(file, me, record, GROUP)
     assert seen_of(file.read()) == record
     assert identity_of(file, GROUP, "h:1") == me
@@ -56,3 +64,40 @@ def test_a_file_of_an_earlier_version_gets_the_names_of_its_group(tmp_path: Path
     file.write(KeptMember(kept.store_id, kept.seen))
     assert identity_of(file, GROUP, "h:1") == me
     assert file.read() == kept
+
+
+async def test_a_broker_refuses_the_record_of_another_group_of_the_same_name(
+    tmp_path: Path,
+) -> None:
+    file, record = group_file(tmp_path), MemoryRecord()
+    me = identity_of(file, GROUP, "h:1")
+    made = await record.create(me, [me])
+    # A new member has no group yet.
+    await refuse_another_group(file, record, GROUP)
+    keep_seen(file, me, made, GROUP)
+    await refuse_another_group(file, record, GROUP)
+    other = MemoryRecord()
+    found = await other.create(me, [me], 9)
+    with pytest.raises(MessageQueueError, match=rf"{made.group_id}.*{found.group_id}; check --rec"):
+        await refuse_another_group(file, other, GROUP)
+    # That shows once it answers.
+    other.is_away = True
+    await refuse_another_group(file, other, GROUP)
+
+
+async def test_a_folder_of_an_earlier_version_takes_the_id_of_its_record_once(
+    tmp_path: Path,
+) -> None:
+    file, record = group_file(tmp_path), MemoryRecord()
+    me = identity_of(file, GROUP, "h:1")
+    made = await record.create(me, [me])
+    keep_seen(file, me, made._replace(group_id=""), GROUP)
+    await refuse_another_group(file, record, GROUP)
+    member = ClusterMember(me, {}, seen=seen_of(file.read()))
+    assert (member.on_record(made), member.is_frozen) == (Turn.GO_ON, False)
+    assert member.seen is not None
+    keep_seen(file, me, member.seen, GROUP)
+    other = MemoryRecord()
+    await other.create(me, [me])
+    with pytest.raises(MessageQueueError, match="with the id"):
+        await refuse_another_group(file, other, GROUP)

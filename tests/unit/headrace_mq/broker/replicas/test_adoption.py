@@ -310,3 +310,20 @@ async def taken_out_after_a_failover(folders: Folders) -> None:
         await member.aclose()
     folders.members.clear()
     group_file(folders.path("a")).path.unlink()
+
+
+async def test_a_broker_does_not_start_with_the_record_of_another_group_of_the_same_name(
+    folders: Folders,
+) -> None:
+    first = await folders.start("a")
+    await send(first.address, b"1")
+    folders.members.remove(first)
+    await first.aclose()
+    own, folders.record = folders.record, MemoryRecord()
+    await send((await folders.start("c")).address, b"other")
+    before = await folders.record.read()
+    with pytest.raises(MessageQueueError, match="check --record"):
+        await folders.start("a")
+    assert await folders.record.read() == before
+    folders.record = own
+    assert [body for _, body in await read((await folders.start("a")).address)] == [b"1"]

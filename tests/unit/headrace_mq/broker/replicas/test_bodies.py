@@ -14,8 +14,8 @@ from headrace_mq.protocol.bodies import decode, encode
 
 
 def test_bodies_are_arrays_in_this_order() -> None:
-    asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000)
-    values = ["h:1", "disk", 3, [["forever", 9, 2, -1]], 4, 500, 1_000]
+    asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000, "id")
+    values = ["h:1", "disk", 3, [["forever", 9, 2, -1]], 4, 500, 1_000, "id"]
     assert msgspec.msgpack.decode(encode(asked)) == values
     part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [EpochStart(3, 9)])
     answer = FollowAnswer(3, [part], [Document("topics.json", 5, b"{}")])

@@ -380,6 +380,24 @@ async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
     assert followers.next_to_join() is None
 
 
+async def test_a_replica_of_another_group_is_refused(places: list[Any], record: Any) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    question = b.replica.question(b.member)
+    assert question.group_id == a.member.group_id != ""
+    caller = b.caller
+
+    def asks(group_id: str) -> None:
+        body = encode(replace(question, group_id=group_id, wait_ms=0))
+        followers.follow(caller, Frame(RequestCode.FOLLOW, 1, 0, 1, memoryview(body)))
+
+    with pytest.raises(InvalidArgument, match=r"with the id other; give both brokers the same"):
+        asks("other")
+    answers = caller.answers
+    # An earlier version says none.
+    asks("")
+    assert (caller.answers, caller.code) == (answers + 1, ResponseCode.OK)
+
+
 def test_limits_are_ordered() -> None:
     assert JOIN_MS_MAX < REPLICA_LAG_MS_MAX
     # The others have stood by then, and asked the record.

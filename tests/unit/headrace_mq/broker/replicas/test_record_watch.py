@@ -48,7 +48,7 @@ class Seat:
 async def test_a_first_broker_makes_the_record_in_the_epoch_of_its_messages() -> None:
     seat = Seat()
     await seat.watch.refresh()
-    assert await seat.record.read() == GroupRecord(1, 7, "a", frozenset({ME}))
+    assert (await seat.record.read())[:4] == (1, 7, "a", frozenset({ME}))
     assert seat.kept == [await seat.record.read()]
     await seat.watch.refresh()
     # Read again, and not kept again.
@@ -100,6 +100,28 @@ async def test_a_record_that_went_back_is_said_once_and_not_kept(
     seat.record._record = newest
     await seat.watch.refresh()
     assert (seat.watch.went_back, seat.kept[-1]) == (False, newest)
+
+
+async def test_a_record_of_another_group_is_said_once_and_takes_no_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seat = Seat()
+    await seat.elected()
+    own = seat.record._record
+    assert own is not None
+    # It was deleted, and made again by another broker; its version is the same.
+    other = own._replace(group_id="another", leader="b", in_sync=frozenset({OTHER}))
+    seat.record._record = other
+    change = Proposal(own.version, own.epoch, "a", frozenset({ME}))
+    assert await seat.watch.propose(change)
+    assert not await seat.watch.propose(change)
+    await seat.watch.refresh()
+    assert (seat.watch.went_back, seat.record._record) == (True, other)
+    assert caplog.text.count("of another group of the same name") == 1
+    assert (seat.member.stand(), seat.member.seen, seat.kept[-1]) == (None, own, own)
+    seat.record._record = own
+    await seat.watch.refresh()
+    assert not seat.watch.went_back
 
 
 async def test_a_record_that_is_away_is_said_once_and_leaves_the_time_of_its_last_answer(

@@ -61,7 +61,7 @@ async def test_groups_of_one_etcd_do_not_know_each_other(
         shared_etcd.ask("/v3/kv/range", b'{"key":"AA==","range_end":"AA==","keys_only":true}')
     )
     keys = [b64decode(each["key"]).decode() for each in found["kvs"]]
-    assert keys == [KEY, f"{KEY}%2F%C3%B6"]
+    assert keys == [f"{KEY}{rest}" for rest in ("", "#id", "%2F%C3%B6", "%2F%C3%B6#id")]
     await other.aclose()
 
 
@@ -126,7 +126,7 @@ class Cut:
         head = await reader.readuntil(b"\r\n\r\n")
         size = int(head.partition(b"Content-Length: ")[2].split()[0])
         body = await reader.readexactly(size)
-        at = self.at if b"/kv/txn" in head else ""
+        at = self.at if b"request_put" in body else ""
         if at != "question":
             from_etcd, to_etcd = await asyncio.open_connection(*self._place)
             to_etcd.write(head + body)
@@ -206,6 +206,30 @@ async def test_an_etcd_that_went_back_is_noticed_and_its_record_changes_nothing(
     shared_etcd.empty()
     with pytest.raises(OutcomeUnknown, match="restore it"):
         await record.propose(TO_B)
+
+
+async def test_a_group_of_an_earlier_version_gets_an_id_which_no_broker_of_that_version_takes_away(
+    shared_etcd: EtcdServer, etcd_url: str
+) -> None:
+    earlier = '{"version":%d,"epoch":1,"leader":"a","in_sync":[["a","1"],["b","2"]]}'
+    put(shared_etcd, earlier % 4)
+    found = await asyncio.gather(*(keeper(etcd_url).read() for _ in range(4)))
+    assert len(set(found)) == 1
+    assert len(found[0].group_id) == 36
+    put(shared_etcd, earlier % 5)
+    again = await keeper(etcd_url).propose(Proposal(5, 2, "b", frozenset({B})), found[0].group_id)
+    assert (again.version, again.group_id) == (6, found[0].group_id)
+
+
+async def test_a_group_that_was_deleted_and_made_again_has_another_id(
+    record: EtcdRecord, shared_etcd: EtcdServer, etcd_url: str
+) -> None:
+    first = await record.read()
+    shared_etcd.ask("/v3/kv/deleterange", json.dumps({"key": text(KEY)}).encode())
+    second = await keeper(etcd_url).create(A, [A])
+    assert second.group_id not in {"", first.group_id}
+    with pytest.raises(Refused):
+        await record.propose(Proposal(1, 2, "b", frozenset({B})), first.group_id)
 
 
 def grant(server: EtcdServer) -> None:

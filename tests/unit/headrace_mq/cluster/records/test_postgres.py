@@ -39,6 +39,7 @@ EARLIER = """
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
     INSERT INTO headrace_cluster_groups VALUES ('c', 'g1', 7, 3, 'a', '{a,b}', '{1,2}');
+    INSERT INTO headrace_cluster_groups VALUES ('c', 'g2', 7, 3, 'a', '{a,b}', '{1,2}');
 """
 # A user for whom the tables were made by another one.
 USER = "headrace_test_of_rights"
@@ -185,10 +186,15 @@ async def test_a_group_of_an_earlier_version_goes_on(postgres_database: str, fir
         "forget": lambda: record.forget("z"),
     }
     await calls.pop(first)()
+    # The table has them now, one for each group.
+    given = (await record.read()).group_id
+    other = PostgresRecord(postgres_database, cluster="c", group="g2", timeout_ms=20_000)
+    assert (await other.read()).group_id not in {"", given}
+    await other.aclose()
     if first != "propose":
-        assert await record.read() == GroupRecord(7, 3, "a", frozenset({A, B}), 0)
+        assert await record.read() == GroupRecord(7, 3, "a", frozenset({A, B}), 0, 0, given)
         await calls["propose"]()
-    assert await record.read() == GroupRecord(8, 4, "a", frozenset({A}), 4, 4)
+    assert await record.read() == GroupRecord(8, 4, "a", frozenset({A}), 4, 4, given)
     assert await record.register(B, [LogPlace("transient", 3, 9)]) >= {"b"}
     assert Identity("b", "2") in [one.member for one in await record.registered()]
     await record.aclose()
