@@ -9,33 +9,52 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from headrace_mq._runtime.clock import Clock
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
+from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, StoreSettings
 from headrace_mq.testing.clock import ManualClock
 from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk
 from headrace_mq.testing.simulated_disk import MountedFiles
 
-__all__ = ["QUICK", "Deployment", "EmbeddedDeployment", "ProcessDeployment", "fresh", "refused"]
+__all__ = [
+    "QUICK",
+    "Deployment",
+    "EmbeddedDeployment",
+    "GroupDeployment",
+    "ProcessDeployment",
+    "fresh",
+    "refused",
+]
 
 # What a consumer of the suite waits for as little as it may.
 QUICK = ConsumerSettings(
     heartbeat_ms=50, topics_refresh_ms=50, commit_interval_ms=50, reconnect_ms_max=100
 )
+# A leader that was ended is followed by another one within seconds, and is in sync again soon after its start.
+GROUP_MS_MAX = 60_000
+# How often the group's record is read until they are.
+LOOK_MS = 20
 
 _CODE = """
 import sys
 from pathlib import Path
 from headrace_mq.broker.process import run
-from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
-store = StoreSettings(directory=Path(sys.argv[1]), segment_bytes=8 << 20)
-run(BrokerSettings(store=store, port=0), ready=lambda address: print("ready", address, flush=True))
+directory, port, record = sys.argv[1:]
+settings = BrokerSettings(
+    store=StoreSettings(directory=Path(directory), segment_bytes=8 << 20),
+    port=int(port),
+    group=GroupSettings(record=record) if record else None,
+)
+run(settings, ready=lambda address: print("ready", address, flush=True))
 """
 
 
@@ -134,16 +153,18 @@ class ProcessDeployment:
 
     Args:
         directory: of its files.
+        port: where it listens; 0: at any free one.
+        record: the URL of the record of its group; empty: it is alone.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, port: int = 0, record: str = "") -> None:
+        self._arguments = [str(directory), str(port), record]
         self._process: subprocess.Popen[str] | None = None
         self.address = ""
 
     def start(self) -> None:
         """Starts it. Raises RuntimeError: it ended before it was ready."""
-        command = [sys.executable, "-P", "-c", _CODE, str(self._directory)]
+        command = [sys.executable, "-P", "-c", _CODE, *self._arguments]
         process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         for line in process.stdout:
@@ -176,3 +197,67 @@ class ProcessDeployment:
     async def pass_ms(self, milliseconds: int) -> None:
         """Waits."""
         await asyncio.sleep(milliseconds / 1_000)
+
+
+class GroupDeployment:
+    """Brokers of a group, each in a process of its own; `start` and `close` need no event loop.
+
+    What is restarted, and what crashes, is the leader: another one takes over, and it comes back as a replica.
+
+    Args:
+        directory: of the brokers' folders.
+        ports: of the brokers, which stay free for them.
+        record: the URL of the group's record, which they make.
+    """
+
+    def __init__(self, directory: Path, ports: Sequence[int], record: str) -> None:
+        self._record = record
+        self._brokers = {
+            f"127.0.0.1:{port}": ProcessDeployment(directory / str(port), port=port, record=record)
+            for port in ports
+        }
+        self.address = ",".join(self._brokers)
+
+    def start(self) -> None:
+        """Starts the brokers. Raises RuntimeError: one ended before it was ready; TimeoutError: they are not in sync."""
+        try:
+            for broker in self._brokers.values():
+                broker.start()
+            asyncio.run(self._in_sync())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends them in order."""
+        for broker in self._brokers.values():
+            broker.close()
+
+    async def restart(self) -> None:
+        """Lets the leader hand over and stop, and start again."""
+        await (await self._leader()).restart()
+        await self._in_sync()
+
+    async def crash(self) -> None:
+        """Kills the leader, and starts it again."""
+        await (await self._leader()).crash()
+        await self._in_sync()
+
+    async def pass_ms(self, milliseconds: int) -> None:
+        """Waits."""
+        await asyncio.sleep(milliseconds / 1_000)
+
+    async def _leader(self) -> ProcessDeployment:
+        async with AdminClient(self.address, timeout_ms=GROUP_MS_MAX) as admin:
+            return self._brokers[(await admin.describe()).broker]
+
+    async def _in_sync(self) -> None:
+        """Returns when one leads, and all are in the set."""
+        await self._leader()
+        record = keeper_of(self._record, cluster="default", group="g1", timeout_ms=GROUP_MS_MAX)
+        try:
+            async with asyncio.timeout(GROUP_MS_MAX / 1_000):
+                while len((await record.read()).in_sync) < len(self._brokers):  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(LOOK_MS / 1_000)
+        finally:
+            await record.aclose()
