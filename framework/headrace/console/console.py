@@ -74,6 +74,7 @@ class Console:
                 Route("/sign-in", self._page(pages.sign_in), methods=["GET", "POST"]),
                 Route("/sign-out", self._page(pages.sign_out), methods=["POST"]),
                 Route("/live", self._json(self._live.follow)),
+                Route("/live/messages", self._json(self._live.messages)),
                 Route("/api", self._json(api.verbs)),
                 Route("/api/token", self._json(api.token)),
                 Route("/api/{noun}/{verb}", self._json(api.ask), methods=["GET", "POST"]),

@@ -1,16 +1,18 @@
 """
-Figures of the overview as they change: an event a second, as long as the page is open.
+What open pages get as it changes: an event a second, as long as the page is open.
 
-    event: figures
-    data: {"in":"1,204","backlog":"17", …}
+    GET /live                  event: figures    data: {"in":"1,204","backlog":"17", …}
+    GET /live/messages?topic=  event: messages   data: {"messages":[…], "left_out":0}
 
-Used by `console`, which has the route; the page's script writes each figure where it stands.
+Used by `console`, which has the routes; the page's script writes each figure where it stands, and each message below
+the last.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,18 +21,25 @@ from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.broker import figures, look
+from headrace.console.verbs.message import SHOWN_MAX, row_of
 from headrace.figures.rates import rates
+from headrace.figures.records import word
+from headrace.figures.words import when
 from headrace.gateway.problems import Problem
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import QueueRef, Record
 
 __all__ = ["Live"]
 
 # A browser that was cut off comes back after this, when a restarted console may answer.
 _RETRY_MS: Final = 2_000
+# Queues of a topic that are read between two looks, each with a request; people cannot follow more.
+_QUEUES_MAX: Final = 16
 
 
 class Live:
-    """All open streams of figures.
+    """All open streams.
 
     Args:
         sessions: who has signed in.
@@ -50,41 +59,87 @@ class Live:
         self._stopped.set()
 
     async def follow(self, request: Request) -> Response:
-        """Answers with a stream."""
+        """Answers with a stream of figures."""
+        return await self._stream(request, self._figures)
+
+    async def messages(self, request: Request) -> Response:
+        """Answers with a stream of the new messages of a topic."""
+        topic = request.query_params.get("topic", "")
+        return await self._stream(request, partial(self._messages, topic=topic))
+
+    async def _stream(
+        self, request: Request, parts: Callable[[Session], AsyncIterator[bytes]]
+    ) -> Response:
         name = self._safety.browser(request)
         session = await self._sessions.find(name)
         if session is None:
             raise Problem(401, "sign-in", "Unauthorized", "sign in first")
         if self._open >= self._settings.streams_max:
             raise Problem(
-                503, "crowded", "Service unavailable", "as many overviews as streams_max are open"
+                503,
+                "crowded",
+                "Service unavailable",
+                "as many pages with live figures as streams_max are open",
             )
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(
-            self._figures(session), media_type="text/event-stream", headers=headers
+            self._counted(session, parts(session)), media_type="text/event-stream", headers=headers
         )
 
     async def _figures(self, session: Session) -> AsyncIterator[bytes]:
+        before = await look(session.admin)
+        while await self._goes_on(session):
+            now = await look(session.admin)
+            yield _event("figures", figures(rates(before, now)))
+            before = now
+
+    async def _messages(self, session: Session, topic: str) -> AsyncIterator[bytes]:
+        behind = (await session.admin.tail(topic, 0)).behind
+        while await self._goes_on(session):
+            ends = (await session.admin.tail(topic, 0)).behind
+            found = await _between(session.admin, behind, ends)
+            new = sum(max(0, end - behind.get(queue, end)) for queue, end in ends.items())
+            rows = [
+                row_of(one)
+                | {"stored": when(one.stored_at_ms), "key": word(one.key), "tag": word(one.tag)}
+                for one in found
+            ]
+            yield _event("messages", {"messages": rows, "left_out": new - len(rows)})
+            behind = ends
+
+    async def _counted(self, session: Session, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self._open += 1
         try:
             yield b"retry: %d\n\n" % _RETRY_MS
-            before = await look(session.admin)
-            while not await self._pause() and await self._sessions.still(session):
-                now = await look(session.admin)
-                told = json.dumps(figures(rates(before, now)), ensure_ascii=False)
-                yield f"event: figures\ndata: {told}\n\n".encode()
-                before = now
+            async for part in parts:
+                yield part
         except MessageQueueError as error:
             # The connection's sentence; the browser comes back by itself.
-            yield f"event: away\ndata: {json.dumps(str(await self._sessions.failed(session, error)))}\n\n".encode()
+            yield _event("away", str(await self._sessions.failed(session, error)))
         finally:
             self._open -= 1
 
-    async def _pause(self) -> bool:
-        """Waits until the next look; True: the console stops."""
+    async def _goes_on(self, session: Session) -> bool:
+        """Waits until the next look; False: the console stops, or the session has ended."""
         try:
             async with asyncio.timeout(self._settings.live_ms / 1_000):
                 await self._stopped.wait()
         except TimeoutError:
-            return False
-        return True
+            return await self._sessions.still(session)
+        return False
+
+
+def _event(name: str, told: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(told, ensure_ascii=False)}\n\n".encode()
+
+
+async def _between(
+    admin: AdminClient, behind: Mapping[QueueRef, int], ends: Mapping[QueueRef, int]
+) -> list[Record]:
+    """The last messages between two looks, in the order in which they were stored."""
+    moved = [queue for queue, end in ends.items() if end > behind.get(queue, end)][:_QUEUES_MAX]
+    found: list[Record] = []
+    for queue in moved:
+        count = min(ends[queue] - behind[queue], max(1, SHOWN_MAX // len(moved)))
+        found += await admin.read(queue, ends[queue] - count, count)
+    return sorted(found, key=lambda one: one.stored_at_ms)

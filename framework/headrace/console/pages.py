@@ -48,6 +48,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/groups": ConsolePage("groups.html", "group list", "groups"),
     "/group": ConsolePage("group.html", "group show", "groups"),
     "/message": ConsolePage("message.html", "message show", "messages"),
+    "/trace": ConsolePage("trace.html", "message trace", "messages"),
     "/dead": ConsolePage("dead.html", "message dead", "letters"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
@@ -116,7 +117,9 @@ class ConsolePages:
         verb = verb_at(self._verbs, request.path_params["noun"], request.path_params["verb"])
         if verb.look_ahead is None:
             raise Mistake(f"{verb.name} changes nothing; use /api/{verb.path}")
-        given = values_of(verb, _filled(form))
+        # A body may be empty; an empty box of another kind was not filled in.
+        bodies = {one.name for one in verb.fields if one.kind == "body"} & form.keys()
+        given = values_of(verb, _filled(form) | {name: form[name] for name in bodies})
         try:
             if not confirmed:
                 ahead = await verb.look_ahead(session.admin, given)

@@ -40,6 +40,11 @@ class AdminConnection(AsyncBlock):
         self._link = Link(address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS))
 
     @property
+    def address(self) -> str:
+        """The broker's address, as it was given."""
+        return self._link.address
+
+    @property
     def trouble(self) -> Exception | None:
         """Why the last attempt to connect failed, as the broker or the system said it; None: none has."""
         return self._link.last_error

@@ -171,13 +171,22 @@ class DeadLetterAdministration(AdminConnection):
             DeadLetter(one.offset, origin_of(one), one, times.get(one.offset)) for one in records
         ]
 
-    async def resend(self, group: str, ids: Sequence[int]) -> list[Resent]:
+    async def resend(
+        self, group: str, ids: Sequence[int], *, body: bytes | None = None
+    ) -> list[Resent]:
         """Sends dead letters again, even if they were sent again before; reports each.
 
+        Args:
+            group: the group that gave them up.
+            ids: the letters, at most LETTERS_MAX.
+            body: what the one letter of `ids` says instead; its key, tag and headers stay.
+
         Raises:
-            InvalidArgument: too many at a time, or no dead letter has an id; nothing was sent.
+            InvalidArgument: too many at a time, a body for several, or no dead letter has an id; nothing was sent.
             SendTimeout, ConnectionLost: some letters were sent again, perhaps without their mark.
         """
+        if body is not None and len(set(ids)) != 1:
+            raise InvalidArgument("a new body is for one letter: give one id")
         if len(ids) > LETTERS_MAX:
             raise InvalidArgument(f"at most {LETTERS_MAX} letters at a time, not {len(ids)}")
         queue = QueueRef(dead_letter_topic(group), 0)
@@ -192,7 +201,7 @@ class DeadLetterAdministration(AdminConnection):
             records += found
         async with Producer(self._link.address) as producer:
             await _make_marks(producer, group)
-            return (await self._resend(producer, group, records))[0]
+            return (await self._resend(producer, group, records, body))[0]
 
     async def resend_all(
         self,
@@ -355,11 +364,15 @@ class DeadLetterAdministration(AdminConnection):
         return [one for batch in split_batches(batches) for one in readable_records(batch)]
 
     async def _resend(
-        self, producer: Producer, group: str, letters: Sequence[Record]
+        self,
+        producer: Producer,
+        group: str,
+        letters: Sequence[Record],
+        body: bytes | None = None,
     ) -> tuple[list[Resent], bool]:
         """Sends letters and marks those that were stored; whether more than letters is at fault."""
         outcomes = await asyncio.gather(
-            *(self._send_again(producer, group, letter) for letter in letters),
+            *(self._send_again(producer, group, letter, body) for letter in letters),
             return_exceptions=True,
         )
         resent, stalled = list[Resent](), False
@@ -376,10 +389,12 @@ class DeadLetterAdministration(AdminConnection):
             await _mark(producer, group, "resent", sent)
         return resent, stalled
 
-    async def _send_again(self, producer: Producer, group: str, letter: Record) -> SendResult:
+    async def _send_again(
+        self, producer: Producer, group: str, letter: Record, body: bytes | None
+    ) -> SendResult:
         origin = origin_of(letter)
         if origin is None or not origin.apart:
-            return await producer.send(_again(group, letter))
+            return await producer.send(_again(group, letter, body))
         # A copy with its origin fits nowhere: it goes to its own topic, as it came.
         queue = QueueRef(origin.topic, origin.queue_id)
         found = await self._read(queue, origin.offset, origin.offset + 1, 1)
@@ -390,7 +405,13 @@ class DeadLetterAdministration(AdminConnection):
             )
         (one,) = found
         return await producer.send(
-            Message(topic=queue.topic, body=one.body, key=one.key, tag=one.tag, headers=one.headers)
+            Message(
+                topic=queue.topic,
+                body=one.body if body is None else body,
+                key=one.key,
+                tag=one.tag,
+                headers=one.headers,
+            )
         )
 
 
@@ -414,7 +435,7 @@ def _no_letter(group: str, one: int, first: int, end: int) -> InvalidArgument:
     )
 
 
-def _again(group: str, letter: Record) -> Message:
+def _again(group: str, letter: Record, body: bytes | None) -> Message:
     """Returns the message that brings a letter back, as if it had never failed."""
     headers = dict(letter.headers)
     origin = origin_of(letter)
@@ -423,4 +444,10 @@ def _again(group: str, letter: Record) -> Message:
         headers[ORIGIN_HEADER] = msgspec.json.encode(replace(origin, attempt=0)).decode()
     else:
         headers.pop(ORIGIN_HEADER, None)
-    return Message(topic=topic, body=letter.body, key=letter.key, tag=letter.tag, headers=headers)
+    return Message(
+        topic=topic,
+        body=letter.body if body is None else body,
+        key=letter.key,
+        tag=letter.tag,
+        headers=headers,
+    )

@@ -9,6 +9,7 @@ import pytest
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
 from headrace_mq import AdminClient, Message, Producer
+from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from headrace_mq.testing.embedded import broker
 
 CHROMIUM = shutil.which("chromium")
@@ -25,7 +26,7 @@ pytestmark = [
 # Each kind of page, and the one that asks before a change is reached from a group's.
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/groups", "/group?group=kitchen", "/messages", "/messages?topic=orders",
-    "/message?id=orders:0:1", "/letters", "/dead?group=kitchen",
+    "/message?id=orders:0:1", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
 )  # fmt: skip
 # A browser on a busy machine.
 WAIT_MS = 30_000
@@ -87,6 +88,36 @@ async def test_each_tab_opens_and_a_message_is_shown_as_it_is(page: Any) -> None
     await page.get_by_label("Topic:queue:offset").fill("orders:0:1")
     await page.get_by_role("button", name="Show").first.click()
     assert await page.locator("pre").inner_text() == '{\n  "item": "<b>tea</b>"\n}'
+
+
+async def test_new_messages_appear_on_an_open_page(address: str, page: Any) -> None:
+    await page.goto(page.url.rstrip("/") + "/messages?topic=orders")
+    await page.get_by_text("New messages appear below.").wait_for()
+    async with Producer(address) as producer:
+        await producer.send(Message(topic="orders", body=b"<i>later</i>", key="ann"))
+    row = page.get_by_role("row").filter(has_text="<i>later</i>")
+    await row.get_by_role("link", name="orders:0:3").click()
+    await page.get_by_role("heading", name="Message orders:0:3").wait_for()
+
+
+async def test_a_dead_letter_is_sent_again_with_another_body(address: str, page: Any) -> None:
+    async with AdminClient(address) as admin, Producer(address) as producer:
+        await admin.create_topic("%DLQ%kitchen", 1)
+        origin = b'{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"no tea","back_to":"orders"}'
+        headers = {ORIGIN_HEADER: origin.decode()}
+        await producer.send(Message(topic="%DLQ%kitchen", body=b'{"item":\n"te"}', headers=headers))
+        await page.get_by_role("link", name="Dead letters", exact=True).click()
+        await page.get_by_role("link", name="kitchen").click()
+        await page.get_by_role("link", name="0", exact=True).click()
+        box = page.get_by_label("Body").last
+        assert await box.input_value() == '{"item":\n"te"}'
+        await box.fill('{"item":\n"tea"}')
+        await page.get_by_role("button", name="Look what changes").click()
+        await page.get_by_role("button", name="Do it").click()
+        await page.get_by_role("status").wait_for()
+        sent = await admin.message("orders:0:3")
+        assert sent is not None
+        assert sent.body == b'{"item":\n"tea"}'
 
 
 async def test_a_page_is_painted_within_a_second(page: Any) -> None:

@@ -79,6 +79,10 @@ def resend(
         int | None,
         typer.Option(min=1, metavar="N", help="With --all: letters per second. Default: 500."),
     ] = None,
+    body: Annotated[
+        str | None,
+        typer.Option("--body", metavar="TEXT", help="With one id: send this in place of its body."),
+    ] = None,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
@@ -87,12 +91,15 @@ def resend(
         raise typer.BadParameter("give ids, or --all", param_hint="ID")
     if rate is not None and not everything:
         raise typer.BadParameter("a rate goes with --all", param_hint="--rate")
+    if body is not None and len(ids or ()) != 1:
+        raise typer.BadParameter("a new body is for one letter: give one id", param_hint="--body")
 
     async def question(admin: Any) -> Any:
         from headrace_mq.admin.dead_letters import ResendSettings
 
         if not everything:
-            return await admin.resend(group, ids or ())
+            edited = None if body is None else body.encode()
+            return await admin.resend(group, ids or (), body=edited)
         settings = ResendSettings() if rate is None else ResendSettings(per_second=rate)
         return await admin.resend_all(group, settings=settings, progress=_progress())
 

@@ -1,4 +1,4 @@
-// Figures of the overview as they change. Without this script the page shows those of its first moment.
+// Figures and messages as they change. Without this script a page shows those of its first moment.
 "use strict";
 const places = document.querySelectorAll("[data-figure]");
 const state = document.getElementById("live");
@@ -13,6 +13,41 @@ if (places.length && state && window.EventSource) {
     state.textContent = state.dataset.live;
   });
   const away = () => { state.textContent = state.dataset.away; };
+  stream.addEventListener("away", away);
+  stream.onerror = away;
+  window.addEventListener("pagehide", () => stream.close());
+}
+
+const tail = document.getElementById("tail");
+if (tail && window.EventSource) {
+  const ROWS_MAX = 100;
+  const body = document.querySelector("tbody");
+  const stream = new EventSource(tail.dataset.source);
+  const cell = (row, text, kind) => {
+    const made = row.insertCell();
+    made.className = kind;
+    made.textContent = text;
+    return made;
+  };
+  stream.addEventListener("messages", (event) => {
+    const told = JSON.parse(event.data);
+    for (const one of told.messages) {
+      const row = body.insertRow();
+      const link = document.createElement("a");
+      link.href = "/message?" + new URLSearchParams({ id: one.id });
+      link.textContent = one.id;
+      cell(row, "", "").append(link);
+      cell(row, one.stored, "time");
+      cell(row, one.key, "");
+      cell(row, one.tag, "");
+      const text = document.createElement("code");
+      text.textContent = one.cut ? one.body + "…" : one.body;
+      cell(row, "", "wide").append(text);
+    }
+    while (body.rows.length > ROWS_MAX || (body.rows.length && body.rows[0].cells.length === 1)) body.deleteRow(0);
+    tail.textContent = told.left_out ? `${tail.dataset.left} ${told.left_out}` : tail.dataset.live;
+  });
+  const away = () => { tail.textContent = tail.dataset.away; };
   stream.addEventListener("away", away);
   stream.onerror = away;
   window.addEventListener("pagehide", () => stream.close());

@@ -1,5 +1,5 @@
 """
-The verbs about messages: show, find, list, tail; and about dead letters: dead, resend, purge.
+The verbs about messages: show, trace, find, list, tail, send; and about dead letters: dead, resend, purge.
 
 Used by `catalogue`; asks the broker as `headrace message` does.
 """
@@ -14,9 +14,11 @@ from headrace.figures.records import described, messages_from, sender_of
 from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX, DeadLetter, ResendSettings, Resent
-from headrace_mq.message import Record
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.message import Message, Record
+from headrace_mq.message_id import MessageId
 
-__all__ = ["MESSAGES", "SHOWN_MAX"]
+__all__ = ["MESSAGES", "SHOWN_MAX", "row_of"]
 
 # Messages of one answer: bodies may be large, and a page has no more than 150 KB.
 SHOWN_MAX: Final = 100
@@ -38,12 +40,51 @@ async def _show(admin: AdminClient, given: Given) -> Any:
     return {"message": None, "damage": batch.damage if batch is not None else ""}
 
 
+async def _trace(admin: AdminClient, given: Given) -> Any:
+    try:
+        record = await admin.message(given["id"])
+        steps = await admin.steps(given["id"])
+    except ValueError as error:
+        raise Mistake(str(error)) from error
+    rows: list[dict[str, Any]] = [
+        {"at_ms": one.at_ms, "step": one.kind, "group": one.group, "attempt": one.attempt, "detail": one.detail}
+        for one in steps
+    ]  # fmt: skip
+    if record is not None:
+        sender = sender_of(record, await admin.producers([record]))["sender"]
+        whom = f"{sender.client_id} at {sender.address}" if sender else ""
+        rows = [
+            {"at_ms": at_ms, "step": step, "group": "", "attempt": None, "detail": detail}
+            for at_ms, step, detail in (
+                (record.born_at_ms, "produced", whom),
+                (record.stored_at_ms, "stored", given["id"]),
+            )
+        ] + rows
+    return {"id": given["id"], "steps": rows, "kept": record is not None}
+
+
+async def _send(admin: AdminClient, given: Given) -> Any:
+    message = Message(
+        topic=given["topic"], body=given["body"].encode(), key=given["key"], tag=given["tag"]
+    )
+    async with Producer(admin.address) as producer:
+        sent = await producer.send(message)
+    return {"id": str(MessageId(sent.queue, sent.offset))}
+
+
+async def _before_send(admin: AdminClient, given: Given) -> Consequence:
+    topic, size = await admin.topic(given["topic"]), len(given["body"].encode())
+    return Consequence(
+        (f"A message of {size:,} bytes is stored in topic {topic.topic}, and each of its groups gets it.",)
+    )  # fmt: skip
+
+
 async def _find(admin: AdminClient, given: Given) -> Any:
     until = {} if given["until"] is None else {"to_ms": given["until"]}
     records = await admin.find(
         given["topic"], given["key"], from_ms=given["since"], limit=_at_most(given), **until
     )
-    return {"messages": [_row(one) for one in records]}
+    return {"messages": [row_of(one) for one in records]}
 
 
 async def _list(admin: AdminClient, given: Given) -> Any:
@@ -57,12 +98,12 @@ async def _list(admin: AdminClient, given: Given) -> Any:
         since_ms=given["since"],
         limit=_at_most(given),
     )
-    return {"messages": [_row(one) for one in records]}
+    return {"messages": [row_of(one) for one in records]}
 
 
 async def _tail(admin: AdminClient, given: Given) -> Any:
     end = await admin.tail(given["topic"], _at_most(given), given["queue"])
-    return {"messages": [_row(one) for one in end.records]}
+    return {"messages": [row_of(one) for one in end.records]}
 
 
 def _at_most(given: Given) -> int:
@@ -70,8 +111,8 @@ def _at_most(given: Given) -> int:
     return max(1, min(SHOWN_MAX, limit))
 
 
-def _row(record: Record) -> dict[str, Any]:
-    """The fields of a message in a list: the body's beginning alone."""
+def row_of(record: Record) -> dict[str, Any]:
+    """Returns the fields of a message in a list: the body's beginning alone."""
     row = described(record)
     row.pop("body_base64")
     text = row["body"] if row["body"] is not None else record.body[:BODY_SHOWN_MAX].hex(" ")
@@ -104,14 +145,15 @@ def _letter(one: DeadLetter) -> dict[str, Any]:
         "attempts": origin.attempt if origin else None,
         "cause": _reason(one),
         "resent_at_ms": one.resent_at_ms,
-        "message": _row(one.record),
+        "message": row_of(one.record),
     }
 
 
 async def _resend(admin: AdminClient, given: Given) -> Any:
     _check_choice(given)
     if not given["all"]:
-        return _outcomes(await admin.resend(given["group"], given["id"]))
+        body = None if given["body"] is None else given["body"].encode()
+        return _outcomes(await admin.resend(given["group"], given["id"], body=body))
     settings = ResendSettings(per_second=_rate(given))
     return _outcomes(await admin.resend_all(given["group"], settings=settings))
 
@@ -129,6 +171,12 @@ async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
         )
     else:
         letters, told = [], (f"{len(given['id']):,} dead letters of group {group} are sent again.",)
+        if given["body"] is not None:
+            size = len(given["body"].encode())
+            told = (
+                f"Letter {given['id'][0]} of group {group} is sent again with another body, of {size:,} bytes.",
+                "Its key, its tag and its headers stay. The letter itself stays as it is, and counts as sent again.",
+            )
     return Consequence(
         (*told, "The group handles each as a new message; one whose cause is still there becomes a dead letter again."),
         hindered="it has none that were not sent again" if given["all"] and not letters else "",
@@ -138,6 +186,8 @@ async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
 def _check_choice(given: Given) -> None:
     if bool(given["id"]) == given["all"]:
         raise Mistake("choose letters by id, or all")
+    if given["body"] is not None and len(set(given["id"])) != 1:
+        raise Mistake("a new body is for one letter: give one id")
 
 
 def _rate(given: Given) -> int:
@@ -182,6 +232,19 @@ async def _before_purge(admin: AdminClient, given: Given) -> Consequence:
 
 MESSAGES: Final = (
     Verb("message show", _show, (VerbField("id"),)),
+    Verb("message trace", _trace, (VerbField("id"),)),
+    Verb(
+        "message send",
+        _send,
+        (
+            _TOPIC,
+            VerbField("body", "body"),
+            VerbField("key", default=""),
+            VerbField("tag", default=""),
+        ),
+        _before_send,
+        lambda _, answer: f"message {answer['id']} is stored",
+    ),
     Verb(
         "message find",
         _find,
@@ -223,6 +286,7 @@ MESSAGES: Final = (
             VerbField("id", "numbers", ()),
             VerbField("all", "flag", default=False),
             VerbField("rate", "number", 500),
+            VerbField("body", "body", None),
         ),
         _before_resend,
         _told_resent,

@@ -17,7 +17,7 @@ from headrace_mq.admin.client import AdminClient
 __all__ = ["Consequence", "Given", "Verb", "VerbField", "values_of"]
 
 Given = Mapping[str, Any]
-Kind = Literal["text", "number", "time", "flag", "numbers", "texts"]
+Kind = Literal["text", "body", "number", "time", "flag", "numbers", "texts"]
 _REQUIRED: Final = object()
 # A name of a topic or group is far shorter; a list of topics fits.
 _TEXT_CHARACTERS_MAX: Final = 1_000
@@ -32,7 +32,7 @@ class VerbField:
 
     Attributes:
         name: as in forms and JSON.
-        kind: how it is read: `numbers` and `texts` have commas between.
+        kind: how it is read: `numbers` and `texts` have commas between; a `body` is a text of any length, as it came.
         default: without it the field is required.
         choices: the words that are allowed; none: any.
     """
@@ -48,6 +48,8 @@ class VerbField:
         Raises:
             Mistake: it does not fit.
         """
+        if self.kind == "body" and isinstance(value, str):
+            return value.replace("\r\n", "\n")  # forms send lines so
         if value is None or value == "" or value == []:
             if self.default is _REQUIRED:
                 raise Mistake(f"{self.name} is missing; write it")

@@ -21,7 +21,7 @@ ADDRESSES = re.compile(
 
 def paths(topic: str) -> list[str]:
     """Every page, with a topic and a group that are there."""
-    asked = {"/topic": f"?topic={topic}", "/group": "?group=kitchen", "/message": f"?id={topic}:0:0", "/dead": "?group=kitchen"}  # fmt: skip
+    asked = {"/topic": f"?topic={topic}", "/group": "?group=kitchen", "/message": f"?id={topic}:0:0", "/trace": f"?id={topic}:0:0", "/dead": "?group=kitchen"}  # fmt: skip
     return [path + asked.get(path, "") for path in PAGES if path not in {"/audit", "/parked"}] + [
         "/letters", "/messages", f"/messages?topic={topic}", f"/messages?topic={topic}&key=k",
     ]  # fmt: skip

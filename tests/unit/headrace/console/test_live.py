@@ -1,6 +1,7 @@
 """Figures of the overview come as events."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from headrace.console.live import Live
 from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
-from headrace_mq import AdminClient
+from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
 
 
@@ -17,7 +18,7 @@ async def test_a_stream_begins_again_after_a_pause_and_tells_figures(broker: str
     sessions = Sessions(BrokerAddress.parse(broker), settings)
     live = Live(sessions, Safety(), settings)
     session = sessions._shared = Session("", admin, None, 0)
-    stream = live._figures(session)
+    stream = live._counted(session, live._figures(session))
     assert await anext(stream) == b"retry: 2000\n\n"
     event = (await anext(stream)).decode()
     assert event.startswith("event: figures\ndata: {")
@@ -30,7 +31,8 @@ async def test_a_stream_begins_again_after_a_pause_and_tells_figures(broker: str
 async def test_a_broker_that_goes_away_ends_the_stream_with_its_sentence() -> None:
     settings = ConsoleSettings()
     live = Live(Sessions(BrokerAddress.parse("127.0.0.1:1"), settings), Safety(), settings)
-    stream = live._figures(Session("", AdminClient("127.0.0.1:1", timeout_ms=20), None, 0))
+    session = Session("", AdminClient("127.0.0.1:1", timeout_ms=20), None, 0)
+    stream = live._counted(session, live._figures(session))
     parts = [part async for part in stream]
     assert parts[-1].startswith(b"event: away\n")
 
@@ -45,5 +47,47 @@ async def test_no_more_streams_are_open_than_the_limit_allows(broker, console, s
 async def test_a_stream_ends_with_its_session(broker: str, admin) -> None:
     settings = ConsoleSettings(live_ms=100)
     live = Live(Sessions(BrokerAddress.parse(broker), settings), Safety(), settings)
-    stream = live._figures(Session("ann", admin, None, 0))
+    session = Session("ann", admin, None, 0)
+    stream = live._counted(session, live._figures(session))
     assert [part async for part in stream] == [b"retry: 2000\n\n"]
+    assert live._open == 0
+
+
+async def test_new_messages_of_a_topic_come_in_their_order_and_the_rest_is_counted(
+    broker: str, admin
+) -> None:
+    settings = ConsoleSettings(live_ms=100)
+    sessions = Sessions(BrokerAddress.parse(broker), settings)
+    live = Live(sessions, Safety(), settings)
+    session = sessions._shared = Session("", admin, None, 0)
+    await admin.create_topic("orders", 2)
+    async with Producer(broker) as producer:
+        await producer.send(Message(topic="orders", body=b"before"))
+        stream = live._messages(session, "orders")
+        assert _told(await anext(stream)) == {"messages": [], "left_out": 0}
+        for number in range(3):
+            await producer.send(Message(topic="orders", body=b"%d" % number, key="ann"))
+        told = _told(await anext(stream))
+        assert [one["body"] for one in told["messages"]] == ["0", "1", "2"]
+        assert told["messages"][0]["stored"].startswith("20")
+        await producer.send_many(
+            [Message(topic="orders", body=b"%d" % n, key="ann") for n in range(150)]
+        )
+        told = _told(await anext(stream))
+        assert [one["body"] for one in told["messages"]] == [str(n) for n in range(50, 150)]
+        assert told["left_out"] == 50
+    await stream.aclose()
+
+
+def _told(event: bytes) -> Any:
+    return json.loads(event.decode().partition("data: ")[2])
+
+
+async def test_a_topic_that_does_not_exist_ends_the_stream_with_a_sentence(
+    broker: str, admin
+) -> None:
+    settings = ConsoleSettings(live_ms=100)
+    live = Live(Sessions(BrokerAddress.parse(broker), settings), Safety(), settings)
+    session = Session("", admin, None, 0)
+    parts = [part async for part in live._counted(session, live._messages(session, "tea"))]
+    assert b"no topic 'tea'" in parts[-1]

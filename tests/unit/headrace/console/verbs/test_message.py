@@ -5,6 +5,7 @@ import pytest
 from headrace.console.problems import Mistake
 from headrace_mq import Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
+from headrace_mq.errors import TopicNotFound
 
 ORIGIN = '{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"no tea","back_to":"orders"}'
 
@@ -79,3 +80,39 @@ async def test_messages_are_listed_from_an_offset_or_a_time_on(run, letters) -> 
     assert [one["body"] for one in listed["messages"]] == ["0", "1", "2", "3"]
     with pytest.raises(Mistake, match="write offset, or since"):
         await run("message list", topic="%DLQ%kitchen")
+
+
+async def test_a_letter_is_sent_again_with_another_body(run, ahead, letters) -> None:
+    with pytest.raises(Mistake, match="for one letter"):
+        await ahead("message resend", group="kitchen", id="0,1", body="x")
+    told = await ahead("message resend", group="kitchen", id="1", body="two\r\nlines")
+    assert "another body, of 9 bytes" in told.sentences[0]
+    (sent,) = await run("message resend", group="kitchen", id="1", body="two\r\nlines")
+    shown = (await run("message show", id=sent["sent_as"]))["message"]
+    assert (shown["body"], shown["key"]) == ("two\nlines", "ann")
+    # The letter itself stays, and counts as sent again.
+    found = await run("message dead", group="kitchen")
+    assert found["letters"][1]["message"]["body"] == "1"
+    assert found["letters"][1]["resent_at_ms"] is not None
+
+
+async def test_an_empty_body_is_a_body(run, letters) -> None:
+    (sent,) = await run("message resend", group="kitchen", id="1", body="")
+    assert (await run("message show", id=sent["sent_as"]))["message"]["body"] == ""
+
+
+async def test_a_message_is_sent_and_its_trace_begins_with_its_sender(run, ahead, admin) -> None:
+    await admin.create_topic("orders", 1)
+    told = await ahead("message send", topic="orders", body="tea", key="ann", tag="hot")
+    assert told.sentences == (
+        "A message of 3 bytes is stored in topic orders, and each of its groups gets it.",
+    )
+    sent = await run("message send", topic="orders", body="tea", key="ann", tag="hot")
+    shown = (await run("message show", **sent))["message"]
+    assert (shown["body"], shown["key"], shown["tag"]) == ("tea", "ann", "hot")
+    traced = await run("message trace", **sent)
+    assert [one["step"] for one in traced["steps"]] == ["produced", "stored"]
+    assert "127.0.0.1" in traced["steps"][0]["detail"]
+    with pytest.raises(TopicNotFound):
+        await ahead("message send", topic="coffee", body="x")
+    assert (await run("message trace", id="orders:0:99"))["steps"] == []
