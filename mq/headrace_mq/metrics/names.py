@@ -1,13 +1,13 @@
 """
 Which names get series of their own, where there may be too many: the first ones, and the others share one. PURE.
 
-A name stays where it was put for as long as the process lives. Otherwise the sum of the others would go down
-now and then, and Prometheus would take that for a restart.
+A name stays where it was put for as long as it is there. Otherwise the sum of the others would go down now and then, and
+Prometheus would take that for a restart. A name that is gone gives its place back, and only a name that is new may take it.
 
-Used by the metrics of topics and of handlers.
+Used by the metrics of topics.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 __all__ = ["OTHER", "Names"]
@@ -25,14 +25,26 @@ class Names:
 
     def __init__(self, names_max: int) -> None:
         self._names_max = names_max
+        # A dict as an ordered set.
         self._own: dict[str, None] = {}
+        self._shared: set[str] = set()
 
-    def add(self, names: Iterable[str]) -> None:
-        """Gives names that are new series of their own, as long as there is room."""
+    def keep(self, names: Sequence[str]) -> None:
+        """Takes over the names that there are now: those that are gone are forgotten, new ones get series while there is room.
+
+        Args:
+            names: all of them; the first ones come first.
+        """
+        present = set(names)
+        self._own = {name: None for name in self._own if name in present}
+        self._shared &= present
         for name in names:
-            if len(self._own) >= self._names_max:
-                return
-            self._own[name] = None
+            if name in self._own or name in self._shared:
+                continue
+            if len(self._own) < self._names_max:
+                self._own[name] = None
+            else:
+                self._shared.add(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._own

@@ -43,10 +43,11 @@ class TopicFigures:
 
     def samples(self, state: BrokerState) -> Iterator[Sample | None]:
         """Yields what went in and out by topic, and how many dead letters there are."""
-        topics = list(state.topics.identities)
-        # Those of users first, should there be too many.
-        self._names.add(sorted(topics, key=lambda topic: (topic.startswith("%"), topic)))
         yield None
+        topics = list(state.topics.identities)
+        # Those of users first, should there be too many. Their traffic is read before others have their turn: a topic that is
+        # made meanwhile would be one of the others first.
+        self._names.keep(sorted(topics, key=lambda topic: (topic.startswith("%"), topic)))
         yield from self._traffic(state, state.produced, MESSAGES_IN, BYTES_IN)
         yield from self._traffic(state, state.fetched, MESSAGES_OUT, BYTES_OUT)
         yield SUMMED.sample(sum(topic not in self._names for topic in topics), "topics")
@@ -92,5 +93,7 @@ class TopicFigures:
         """
         before = self._own.get(metric, {})
         self._own[metric] = now = {topic: count.get(topic, 0) for topic in self._names}
-        self._deleted[metric] += sum(had for topic, had in before.items() if now[topic] < had)
+        self._deleted[metric] += sum(
+            had for topic, had in before.items() if now.get(topic, 0) < had
+        )
         return self._names.others(total, count) - self._deleted[metric]

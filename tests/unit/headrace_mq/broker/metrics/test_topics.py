@@ -56,6 +56,22 @@ async def test_a_deleted_topic_has_no_series_and_raises_no_others(
     assert found["messages_in_total", "other"] == 0
 
 
+async def test_a_deleted_topic_gives_its_series_to_the_next_new_one(
+    broker, client, batch, read
+) -> None:
+    figures = TopicFigures(1)
+    others = 0
+    await client.produce(batch("shared", 0, b"1"))
+    for number in range(3):
+        topic = f"a{number}"
+        await client.produce(batch(topic, 0, b"1"))
+        found = read(figures.samples(broker.state))
+        others, before = found["messages_in_total", "other"], others
+        assert others >= before
+        broker.state.topics.delete(topic, 0, {})
+    assert (found["messages_in_total", "a2"], found["metrics_summed", "topics"]) == (1, 1)
+
+
 async def test_a_topic_that_is_deleted_and_made_again_begins_at_0(
     broker, client, batch, read
 ) -> None:
