@@ -40,6 +40,7 @@ __all__ = [
     "producers_file",
     "releases_file",
     "schedule_file",
+    "settings_in",
     "timeline_file",
     "topics_file",
     "topics_from",
@@ -180,6 +181,26 @@ def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptAr
     """The file with the name under which the store is archived."""
     file = f"{METADATA_FOLDER}/archive.json"
     return MetadataFile(store / file, KeptArchive, repair=_repair(store, file), files=files)
+
+
+def settings_in(store: Path) -> list[str]:
+    """Returns what a folder holds of its own besides messages: topics, users, limits.
+
+    Raises:
+        DataCorrupt: a file is damaged.
+        FormatTooNew: a newer version wrote it.
+    """
+    topics, users, limits = (
+        topics_file(store).read(),
+        users_file(store).read(),
+        limits_file(store).read(),
+    )
+    held = {
+        "topics": topics is not None and bool(topics.topics),
+        "users": users is not None and bool(users.users or users.rules),
+        "limits": limits is not None and limits != KeptLimits(),
+    }
+    return [name for name, is_held in held.items() if is_held]
 
 
 def _repair(store: Path, file: str) -> str:

@@ -23,14 +23,20 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.assembly import certificates_of, server_limits
-from headrace_mq.broker.files.epoch import last_epoch
+from headrace_mq.broker.files.epoch import above_all_epochs, last_epoch
 from headrace_mq.broker.files.kept_group import (
     identity_of,
     keep_seen,
     refuse_another_group,
     seen_of,
 )
-from headrace_mq.broker.metadata import archive_file, broker_file, group_file, users_file
+from headrace_mq.broker.metadata import (
+    archive_file,
+    broker_file,
+    group_file,
+    settings_in,
+    users_file,
+)
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
@@ -129,17 +135,20 @@ class ReplicatedBroker:
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         store = self._replica.open()
-        self._logs.epochs.open(store.raw.ends())
         kept_file = group_file(self._directory)
         me = identity_of(kept_file, self._group, self.address)
         await refuse_another_group(kept_file, self._keeper, self._group)
         seen = seen_of(kept_file.read())
+        # A folder that was taken out of its group may have damaged epochs; all that it holds gets one then.
+        instead = above_all_epochs(self._clock.now_ms()) if seen is None else 0
+        self._logs.epochs.open(store.raw.ends(), instead=instead)
         first_epoch = last_epoch(
             broker_file(self._directory), holds_messages=any(store.raw.ends().values()),
             now_ms=self._clock.now_ms(), newest=self._logs.epochs.newest,
         )  # fmt: skip
         await adopt(
-            self._logs, me, self._keeper, epoch=first_epoch, seen=seen, directory=self._directory
+            self._logs, me, self._keeper, epoch=first_epoch, seen=seen,
+            own=settings_in(self._directory), directory=self._directory,
         )  # fmt: skip
         self._member = ClusterMember(
             me,

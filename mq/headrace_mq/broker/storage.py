@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq.archive.archive import Archive
-from headrace_mq.broker.files.epoch import KeptBroker, next_epoch
+from headrace_mq.broker.files.epoch import KeptBroker, above_all_epochs, next_epoch
 from headrace_mq.broker.files.kept_group import seen_of
 from headrace_mq.broker.metadata import archive_file, broker_file, group_file
 from headrace_mq.broker.replicas.followers import Followers
@@ -68,7 +68,7 @@ class Storage:
                 return self._followers.epoch
             # Other brokers led its group in these epochs, and numbered what they delivered as it will.
             left = EpochFile(files, settings.directory)
-            left.open({})
+            left.open({}, instead=above_all_epochs(clock.now_ms()))
             return next_epoch(
                 file, store=settings.directory, now_ms=clock.now_ms(), files=files,
                 newest=left.newest,

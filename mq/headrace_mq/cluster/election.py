@@ -47,7 +47,9 @@ def candidacy(me: Identity, record: GroupRecord, *, keep_leader: bool = False) -
     return Proposal(record.version, record.epoch + 1, me.name, in_sync, record.unclean)
 
 
-def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
+def founding(
+    me: Identity, record: GroupRecord, epoch: int, holds: str = "messages"
+) -> Proposal | None:
     """Returns the change with which a broker founds a group on messages from before; None: none is needed.
 
     Only the record that this disk made, or would make, may have them: each other group has messages of its own at
@@ -57,6 +59,7 @@ def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
         me: the broker, alone in the set of a record that it made.
         record: as `create` returned it; of an earlier start, if that was killed.
         epoch: the highest one of the messages; the broker may have run alone since it made the record.
+        holds: what the folder would lose if it joined the group of others; for the sentence.
 
     Raises:
         MessageQueueError: the record is of other brokers.
@@ -64,7 +67,7 @@ def founding(me: Identity, record: GroupRecord, epoch: int) -> Proposal | None:
     if record.in_sync != {me}:
         names = " ".join(sorted(one.name for one in record.in_sync))
         raise MessageQueueError(
-            f"the brokers {names} have made this group already, and this folder holds messages of its own, from before;"
+            f"the brokers {names} have made this group already, and this folder holds {holds} of its own, from before;"
             " choose another --group for them, or start with an empty folder to join this one"
         )
     if record.epoch >= epoch:

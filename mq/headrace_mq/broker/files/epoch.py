@@ -15,7 +15,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.store.message_store import LOCK_NAME, RETENTIONS
 
-__all__ = ["KeptBroker", "is_used", "last_epoch", "next_epoch"]
+__all__ = ["KeptBroker", "above_all_epochs", "is_used", "last_epoch", "next_epoch"]
 
 _log = get_logger(__name__)
 
@@ -52,8 +52,7 @@ def next_epoch(
     if kept is not None:
         epoch = kept.epoch + 1
     elif is_used(files, store):
-        # No broker starts once a second, so seconds since 1970 are above every epoch that counted.
-        epoch = now_ms // 1_000
+        epoch = above_all_epochs(now_ms)
         _log.warning(
             "broker.json is missing; the broker takes a new epoch from the clock", epoch=epoch
         )
@@ -62,6 +61,15 @@ def next_epoch(
     epoch = max(epoch, newest + 1)
     file.write(KeptBroker(epoch))
     return epoch
+
+
+def above_all_epochs(now_ms: int) -> int:
+    """Returns an epoch above every one that counted: no broker starts once a second since 1970.
+
+    Args:
+        now_ms: the time.
+    """
+    return now_ms // 1_000
 
 
 def last_epoch(
@@ -82,7 +90,7 @@ def last_epoch(
     kept = file.read()
     if kept is not None:
         return max(kept.epoch, newest)
-    return max(now_ms // 1_000 if holds_messages else 1, newest)
+    return max(above_all_epochs(now_ms) if holds_messages else 1, newest)
 
 
 def is_used(files: Files, store: Path) -> bool:

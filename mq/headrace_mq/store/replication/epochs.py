@@ -20,12 +20,15 @@ from pathlib import Path
 import msgspec
 
 from headrace_mq._runtime.files import Files
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
 
 __all__ = ["EPOCHS_NAME", "EpochFile", "EpochHistory"]
 
 EPOCHS_NAME = "epochs"
+
+_log = get_logger(__name__)
 
 # Epoch, and the log position of its first byte.
 Start = tuple[int, int]
@@ -129,6 +132,7 @@ class EpochFile:
         self._path = directory / EPOCHS_NAME
         self._histories: dict[str, EpochHistory] = {}
         self._is_there = False
+        self._above = 0
 
     @property
     def is_there(self) -> bool:
@@ -139,9 +143,9 @@ class EpochFile:
     def newest(self) -> int:
         """The highest epoch of any log; 0 if there is none. No byte of the store is of a later one."""
         last = (history.starts[-1:] for history in self._histories.values())
-        return max((epoch for starts in last for epoch, _ in starts), default=0)
+        return max((epoch for starts in last for epoch, _ in starts), default=self._above)
 
-    def open(self, ends: Mapping[str, int]) -> None:
+    def open(self, ends: Mapping[str, int], *, instead: int = 0) -> None:
         """Reads the file; a store that never had replicas has none.
 
         Forgets epochs that begin where a log ends, or later: they wrote nothing that is left. Such an epoch is left by a
@@ -149,21 +153,30 @@ class EpochFile:
 
         Args:
             ends: where each log of the open store ends.
+            instead: of a broker that no group counts on: an epoch that none of its bytes is above, for a file that is damaged
+                and then counts as none. 0: of a member of a group, which needs the file.
 
         Raises:
             DataCorrupt: it is damaged; this replica must be built again from a leader.
             FormatTooNew: a newer version wrote it.
         """
-        payload = read_checkpoint(self._files, self._path)
-        self._is_there = payload is not None
-        if payload is None:
-            return
         try:
+            payload = read_checkpoint(self._files, self._path)
+            self._is_there = payload is not None
+            if payload is None:
+                return
             kept = msgspec.msgpack.decode(payload, type=dict[str, list[Start]])
             self._histories = {log: EpochHistory(starts) for log, starts in kept.items()}
-        except (msgspec.DecodeError, ValueError) as error:
+        except (DataCorrupt, msgspec.DecodeError, ValueError) as error:
+            if instead:
+                _log.warning(
+                    "the epochs of a group that this broker left are damaged", reason=str(error)
+                )
+                self._histories, self._is_there, self._above = {}, False, instead
+                return
             raise DataCorrupt(
-                f"{self._path} has no epochs ({error}); build this replica again from an empty directory"
+                f"{self._path} is damaged, and has no epochs; build this replica again from an empty directory: it copies"
+                " everything. To take its messages out of the group instead, remove metadata/group.json"
             ) from error
         for log, end in ends.items():
             self.cut(log, end)

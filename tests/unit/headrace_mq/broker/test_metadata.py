@@ -18,10 +18,12 @@ from headrace_mq.broker.metadata import (
     METADATA,
     Flushes,
     broker_file,
+    limits_file,
     offsets_file,
     producers_file,
     releases_file,
     schedule_file,
+    settings_in,
     topics_file,
     topics_from,
     transactions_file,
@@ -29,11 +31,12 @@ from headrace_mq.broker.metadata import (
 )
 from headrace_mq.broker.peers.peers import Peer
 from headrace_mq.broker.peers.producers import KeptProducers, Producers
+from headrace_mq.broker.quotas.limits import KeptBacklog, KeptLimits
 from headrace_mq.broker.schedule.entries import KeptSchedule
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
 from headrace_mq.broker.topics.releases import KeptReleases
 from headrace_mq.broker.transactions.undecided import KeptTransactions
-from headrace_mq.broker.users.user_book import KeptUsers
+from headrace_mq.broker.users.user_book import KeptUser, KeptUsers
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.store.check.inspection import FoundQueue
@@ -172,3 +175,14 @@ async def test_a_full_disk_is_logged_once_and_all_is_written_when_there_is_room(
     with capture_logs() as logs:
         await flushes.offsets()
     assert len(logs) == 1
+
+
+def test_a_folder_tells_what_it_holds_besides_messages(tmp_path: Path) -> None:
+    assert settings_in(tmp_path) == []
+    topics_file(tmp_path).write(KeptTopics({}))
+    limits_file(tmp_path).write(KeptLimits())
+    assert settings_in(tmp_path) == []
+    topics_file(tmp_path).write(KeptTopics({"t": KeptTopic(1, "forever")}))
+    limits_file(tmp_path).write(KeptLimits(backlogs={"g": KeptBacklog(1, "tell")}))
+    users_file(tmp_path).write(KeptUsers(b"", {"root": KeptUser(admin=True)}))
+    assert settings_in(tmp_path) == ["topics", "users", "limits"]

@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.broker.metadata import archive_file, broker_file, group_file
+from headrace_mq.broker.metadata import archive_file, broker_file, group_file, users_file
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
+from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.record import GroupRecord, Identity, Proposal, RecordUnavailable
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.access import SetUser
+from headrace_mq.protocol.limits import Rates
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
 from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 from headrace_mq.store.replication.raw_log import RawLog
@@ -327,3 +330,113 @@ async def test_a_broker_does_not_start_with_the_record_of_another_group_of_the_s
     assert await folders.record.read() == before
     folders.record = own
     assert [body for _, body in await read((await folders.start("a")).address)] == [b"1"]
+
+
+def damage_a_message(folder: Path, content: bytes) -> None:
+    """Changes a bit of a stored message."""
+    for path in folder.rglob("*.log"):
+        found = bytearray(path.read_bytes())
+        if (at := found.find(content)) >= 0:
+            found[at] ^= 1
+            path.write_bytes(bytes(found))
+            return
+    raise AssertionError("no log has it")
+
+
+async def test_no_group_is_founded_on_a_damaged_log(folders: Folders) -> None:
+    """No replica takes the damaged message, so none would ever enter."""
+    await run_alone(folders, "a", b"1", b"two messages", b"3")
+    damage_a_message(folders.path("a"), b"two messages")
+    with pytest.raises(
+        DataCorrupt, match=r"has 1 damaged places.*run this broker without --record.*store check"
+    ):
+        await folders.start("a")
+    with pytest.raises(RecordUnavailable):
+        await folders.record.read()
+    # Nothing was changed: it runs alone as before, without that message.
+    async with folders.lone("a") as broker:
+        await send(broker.address, b"4")
+        async with PullConsumer(broker.address, group="reader") as consumer:
+            await consumer.assign([QUEUE])
+            consumer.seek(QUEUE, 0)
+            found: list[bytes] = []
+            while b"4" not in found:
+                found += [one.body for one in await consumer.fetch(100, timeout_ms=5_000)]
+    assert found == [b"1", b"3", b"4"]
+
+
+@pytest.mark.parametrize("holds", ["topics", "users", "limits", "topics and limits"])
+async def test_a_broker_with_settings_of_its_own_and_no_message_loses_them_to_no_group(
+    folders: Folders, holds: str
+) -> None:
+    async with folders.lone("b") as broker, AdminClient(broker.address) as admin:
+        if "topics" in holds:
+            await admin.create_topic("own", queues=3)
+        if "limits" in holds:
+            await admin.set_quota("client", "c", Rates(produce_bytes=1_000))
+    if holds == "users":
+        UserBook(users_file(folders.path("b"))).change(SetUser("add", "root", [], admin=1))
+    first = await folders.start("a")
+    await send(first.address, b"1")
+    before = {path: path.read_bytes() for path in (folders.path("b") / "metadata").iterdir()}
+    with pytest.raises(MessageQueueError, match=f"this folder holds {holds} of its own.*empty"):
+        await folders.start("b")
+    for path, content in before.items():
+        assert path.read_bytes() == content
+    assert {one.name for one in (await folders.record.read()).in_sync} == {first.address}
+
+
+async def test_a_broker_with_topics_and_no_message_founds_a_group_with_them(
+    folders: Folders,
+) -> None:
+    async with folders.lone("a") as broker, AdminClient(broker.address) as admin:
+        await admin.create_topic("own", queues=3)
+    first = await folders.start("a")
+    await folders.start("b")
+    await folders.until_in_sync(2)
+    async with AdminClient(first.address) as admin:
+        assert {one.topic: one.queues for one in await admin.topics()} == {"own": 3}
+    # It starts again as any member.
+    for member in reversed(folders.members):
+        await member.aclose()
+    folders.members.clear()
+    await folders.start("a")
+
+
+async def test_a_broker_that_only_ran_once_joins_a_group(folders: Folders) -> None:
+    async with folders.lone("b"):
+        pass
+    first = await folders.start("a")
+    await send(first.address, b"1")
+    await folders.start("b")
+    await folders.until_in_sync(2)
+
+
+@pytest.mark.parametrize("then", ["alone", "another group"])
+async def test_a_broker_that_leaves_its_group_needs_no_epochs(folders: Folders, then: str) -> None:
+    """All that it holds is of one epoch then, above all others."""
+    await taken_out_after_a_failover(folders)
+    path = folders.path("a") / EPOCHS_NAME
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    if then == "alone":
+        async with folders.lone("a") as broker:
+            assert broker.state.store.epoch > 1_000_000_000
+            assert [body for _, body in await read(broker.address)] == [b"1", b"2"]
+        return
+    folders.record = MemoryRecord()
+    first = await folders.start("a")
+    assert (await folders.record.read()).epoch > 1_000_000_000
+    await send(first.address, b"3")
+    await folders.start("c")
+    await folders.until_in_sync(2)
+    assert [body for _, body in await read(first.address)] == [b"1", b"2", b"3"]
+
+
+async def test_a_member_with_damaged_epochs_hears_how_to_go_on(folders: Folders) -> None:
+    first = await folders.start("a")
+    await send(first.address, b"1")
+    folders.members.remove(first)
+    await first.aclose()
+    (folders.path("a") / EPOCHS_NAME).write_bytes(b"torn")
+    with pytest.raises(DataCorrupt, match=r"from an empty directory.*remove metadata/group.json"):
+        await folders.start("a")
