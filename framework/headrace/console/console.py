@@ -71,6 +71,7 @@ class Console:
                 Route("/letters", self._page(pages.letters)),
                 Route("/messages", self._page(pages.messages)),
                 Route("/do/{noun}/{verb}", self._page(pages.change), methods=["POST"]),
+                Route("/change", self._page(pages.going_on)),
                 Route("/sign-in", self._page(pages.sign_in), methods=["GET", "POST"]),
                 Route("/sign-out", self._page(pages.sign_out), methods=["POST"]),
                 Route("/live", self._json(self._live.follow)),
@@ -85,6 +86,7 @@ class Console:
     def stop(self) -> None:
         """Ends what would stay open."""
         self._live.stop()
+        self._pages.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""

@@ -4,6 +4,7 @@ The pages: each shows the answer of one verb, and each change is asked about bef
     GET  /topics, /groups, …    the answer of a verb that only reads
     POST /do/group/reset        what it would change, in words, with a button
     POST /do/group/reset        with `confirmed`: does it, and says what was done
+    GET  /change?number=7       how far a change is that takes long
 
 Used by `console`, which has the routes; uses the verbs and the templates.
 """
@@ -18,13 +19,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from headrace.console.changes import BegunChange, BegunChanges
 from headrace.console.html import page, pretty
 from headrace.console.problems import Mistake, problem_of
 from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.catalogue import verb_at
-from headrace.console.verbs.verb import Verb, values_of
+from headrace.console.verbs.verb import Verb, VerbField, values_of
 from headrace.console.words import language_of
 from headrace.gateway.problems import Problem
 from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
@@ -78,6 +80,7 @@ class ConsolePages:
         self._safety = safety
         self._settings = settings
         self._verbs = verbs
+        self._changes = BegunChanges(settings.changes_max)
 
     async def show(self, request: Request) -> Response:
         """Answers a GET of one of `PAGES`."""
@@ -125,10 +128,36 @@ class ConsolePages:
                 ahead = await verb.look_ahead(session.admin, given)
                 context = {"verb": verb, "ahead": ahead, "form": form, "back": back}
                 return self.render(request, session, "confirm.html", "", context)
-            answer = await verb.run(session.admin, given)
         except ValueError as error:
             raise Mistake(str(error)) from error
-        context = {"verb": verb, "told": verb.done(given, answer), "back": back}
+        begun = self._changes.start(session, verb, given, back)
+        if not await begun.ends_within(self._settings.change_wait_ms):
+            return RedirectResponse(f"/change?number={begun.number}", 303)
+        return self._ended(request, session, begun)
+
+    async def going_on(self, request: Request) -> Response:
+        """Says how far a change is, or what was done."""
+        session = await self._session(request)
+        if session is None:
+            return _to_sign_in()
+        number = VerbField("number", "number").read(request.query_params.get("number"))
+        change = self._changes.find(session, number)
+        if not change.under_way:
+            return self._ended(request, session, change)
+        context = {"change": change, "seconds": self._changes.seconds(change)}
+        return self.render(request, session, "change.html", "", context)
+
+    def stop(self) -> None:
+        """Ends what goes on."""
+        self._changes.stop()
+
+    def _ended(self, request: Request, session: Session, change: BegunChange) -> Response:
+        try:
+            answer = change.result()
+        except ValueError as error:
+            raise Mistake(str(error)) from error
+        told = change.verb.done(change.given, answer)
+        context = {"verb": change.verb, "told": told, "back": change.back}
         return self.render(request, session, "done.html", "", context)
 
     async def sign_in(self, request: Request) -> Response:

@@ -45,6 +45,10 @@ class ConsoleSettings(BaseModel):
     live_ms: int = Field(default=1_000, ge=100)
     # Open overviews at once; each asks the broker for itself.
     streams_max: int = Field(default=32, ge=0)
+    # A change that takes longer goes on by itself, and a page says how far it is: browsers do not wait for ever.
+    change_wait_ms: int = Field(default=2_000, ge=0)
+    # Changes that go on at once; more would compete for the broker.
+    changes_max: int = Field(default=20, ge=1)
     # How long the broker may take to answer one question.
     timeout_ms: int = Field(default=5_000, ge=1)
     # The fields of a form or of a request in JSON.

@@ -52,3 +52,6 @@ if (tail && window.EventSource) {
   stream.onerror = away;
   window.addEventListener("pagehide", () => stream.close());
 }
+
+// A page of something that goes on looks again by itself.
+if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 1000);

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.console.problems import Mistake
-from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
+from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
 from headrace.figures.records import described, messages_from, sender_of
 from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
@@ -149,13 +149,17 @@ def _letter(one: DeadLetter) -> dict[str, Any]:
     }
 
 
-async def _resend(admin: AdminClient, given: Given) -> Any:
+async def _resend(admin: AdminClient, given: Given, tell: Tell = lambda _: None) -> Any:
     _check_choice(given)
     if not given["all"]:
         body = None if given["body"] is None else given["body"].encode()
         return _outcomes(await admin.resend(given["group"], given["id"], body=body))
     settings = ResendSettings(per_second=_rate(given))
-    return _outcomes(await admin.resend_all(given["group"], settings=settings))
+
+    def progress(count: int) -> None:
+        tell(f"{count:,} letters were sent again so far.")
+
+    return _outcomes(await admin.resend_all(given["group"], settings=settings, progress=progress))
 
 
 async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
@@ -290,6 +294,7 @@ MESSAGES: Final = (
         ),
         _before_resend,
         _told_resent,
+        _resend,
     ),
     Verb(
         "message purge",

@@ -14,9 +14,10 @@ from headrace.console.problems import Mistake
 from headrace.figures.words import time_ms
 from headrace_mq.admin.client import AdminClient
 
-__all__ = ["Consequence", "Given", "Verb", "VerbField", "values_of"]
+__all__ = ["Consequence", "Given", "Tell", "Verb", "VerbField", "values_of"]
 
 Given = Mapping[str, Any]
+Tell = Callable[[str], None]
 Kind = Literal["text", "body", "number", "time", "flag", "numbers", "texts"]
 _REQUIRED: Final = object()
 # A name of a topic or group is far shorter; a list of topics fits.
@@ -123,6 +124,7 @@ class Verb:
         fields: that it takes.
         look_ahead: says what it would change; None: it changes nothing.
         done: what is said after it.
+        slow: does the same as `run`, and tells now and then in words how far it is; None: it is quick.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Verb:
     fields: Sequence[VerbField] = field(default_factory=tuple)
     look_ahead: Callable[[AdminClient, Given], Awaitable[Consequence]] | None = None
     done: Callable[[Given, Any], str] = lambda given, answer: "done"  # noqa: ARG005 - as others have it
+    slow: Callable[[AdminClient, Given, Tell], Awaitable[Any]] | None = None
 
     @property
     def changes(self) -> bool:

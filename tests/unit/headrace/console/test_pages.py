@@ -1,10 +1,13 @@
 """Pages as a person meets them: signing in, a question before each change, and what it says afterwards."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.console.verbs.verb import Verb
 from headrace_mq import Message, Producer
+from headrace_mq.client.retry_headers import ORIGIN_HEADER
 
 
 async def test_a_change_is_asked_about_and_then_done(browser, admin, broker) -> None:
@@ -192,3 +195,31 @@ async def test_a_signed_in_user_sends_dead_letters_again(guarded, console) -> No
     assert "0 letters were sent again" in done.text
     looked = await browser.send("message resend", group="kitchen", all="1")
     assert "it has none that were not sent again" in looked.text
+
+
+async def test_a_resend_that_takes_long_goes_on_and_its_page_says_how_far_it_is(
+    broker: str, admin, console
+) -> None:
+    await admin.create_topic("orders", 1)
+    await admin.create_topic("%DLQ%kitchen", 1)
+    origin = '{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"no tea","back_to":"orders"}'
+    async with Producer(broker) as producer:
+        letter = Message(topic="%DLQ%kitchen", body=b"x", headers={ORIGIN_HEADER: origin})
+        await producer.send_many([letter] * 3)
+    browser = await console(broker, change_wait_ms=0)
+    answer = await browser.send(
+        "message resend", group="kitchen", all="1", rate="1", confirmed="1", back="/letters"
+    )
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/change?number=1"
+    page = await browser.page("/change", number=1)
+    assert "Under way" in page
+    assert "data-again" in page
+    again = await browser.send("message resend", group="kitchen", all="1", rate="1", confirmed="1")
+    assert "goes on already" in again.text
+    async with asyncio.timeout(60):
+        while "data-again" in (page := await browser.page("/change", number=1)):
+            await asyncio.sleep(0)
+    assert "group kitchen: 3 letters were sent again" in page
+    assert "/letters" in page
+    assert "you have no change 9" in (await browser.client.get("/change?number=9")).text
