@@ -24,6 +24,8 @@ SETTINGS: Final = [
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),
     ("headrace_mq.settings", "ArchiveSettings", "a broker's archive"),
     ("headrace_mq.settings", "GroupSettings", "a broker's group"),
+    ("headrace_mq.name_settings", "NamesSettings", "what a broker tells name servers"),
+    ("headrace_mq.name_settings", "NameServerSettings", "a name server"),
     (
         "headrace_mq.client_settings",
         "ConnectionSettings",

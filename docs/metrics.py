@@ -11,11 +11,16 @@ from typing import Final
 from headrace.metrics.table import APP_METRICS
 from headrace_mq.broker.metrics.table import BROKER_METRICS
 from headrace_mq.metrics.table import markdown
+from headrace_mq.nameserver.metrics import NAME_SERVER_METRICS
 
 __all__ = ["PAGE", "with_tables"]
 
 PAGE: Final = Path(__file__).parent / "metrics.md"
-TABLES: Final = {"broker": BROKER_METRICS, "application": APP_METRICS}
+TABLES: Final = {
+    "broker": BROKER_METRICS,
+    "nameserver": NAME_SERVER_METRICS,
+    "application": APP_METRICS,
+}
 
 
 def with_tables(page: str) -> str:

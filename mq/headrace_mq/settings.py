@@ -25,6 +25,7 @@ from headrace_mq.client_settings import (
     RetrySettings,
     TransactionSettings,
 )
+from headrace_mq.name_settings import NamesSettings
 
 __all__ = [
     "ArchiveSettings",
@@ -32,6 +33,7 @@ __all__ = [
     "BudgetSettings",
     "ConsumerSettings",
     "GroupSettings",
+    "NamesSettings",
     "ProducerSettings",
     "RetrySettings",
     "StoreSettings",
@@ -365,10 +367,13 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     archive: ArchiveSettings | None = None
     # The group of brokers that this one belongs to, if it does.
     group: GroupSettings | None = None
+    # What it tells name servers, if there are any.
+    names: NamesSettings | None = None
 
     def __post_init__(self) -> None:
         require_types(self)
         self._check_group()
+        self._check_names()
         super().__post_init__()
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
         require(
@@ -436,6 +441,15 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
             or (self.port != 0 and self.host not in {"0.0.0.0", "::"}),  # noqa: S104 - it is refused
             "a broker of a group has one address at which the others reach it: say it with --advertise HOST:PORT, or"
             " use a fixed host and port",
+        )
+
+    def _check_names(self) -> None:
+        require(
+            self.names is None
+            or self.group is not None
+            or self.names.advertise is not None
+            or self.host not in {"0.0.0.0", "::"},  # noqa: S104 - it is refused
+            "name servers tell clients at which address they reach a broker: say it with --advertise HOST:PORT",
         )
 
 

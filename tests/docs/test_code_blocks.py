@@ -47,7 +47,7 @@ RUN_ELSEWHERE = {
 # Where blocks run: this environment, or another one, as that of a wheel (tests/install/matrix.py).
 PYTHON = Path(os.environ.get("HEADRACE_DOCS_PYTHON", sys.executable))
 LANGUAGES = {"", "bash", "hex", "json", "python", "sql", "text", "toml"}
-SERVERS = ("headrace broker --", "headrace run ", "headrace console")
+SERVERS = ("headrace broker --", "headrace nameserver --", "headrace run ", "headrace console")
 ETCD = "etcd://127.0.0.1:2379"
 # Of other servers than the first broker; each becomes a free one.
 OTHER_PORTS = ("9464", "9465", "9877", "9878", "9879", *(str(port) for port in range(9886, 9892)))

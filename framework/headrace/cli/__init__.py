@@ -28,6 +28,7 @@ from headrace.cli.application import (
 from headrace.cli.doctor import doctor
 from headrace.cli.gateway import console, token
 from headrace.cli.messages import message
+from headrace.cli.nameserver import nameserver
 from headrace.cli.projections import projection
 from headrace.cli.queue import (
     access,
@@ -64,6 +65,7 @@ def _command_line() -> typer.Typer:
     )
     command_line.callback()(_options)
     command_line.add_typer(broker.commands, name="broker")
+    command_line.command("nameserver")(nameserver)
     command_line.command("run")(run.run)
     command_line.command("new")(new.new)
     command_line.command("demo")(demo.demo)

@@ -48,7 +48,7 @@ SetPairs = Annotated[
 ]  # fmt: skip
 
 # All tables of a file: each command passes over those of the other one.
-_PARTS = frozenset({"broker", "store", "archive", "group", "run", "http"})
+_PARTS = frozenset({"broker", "store", "archive", "group", "names", "nameserver", "run", "http"})
 _WORDS = {"true": True, "false": False}
 # Settings of earlier versions, and what to do where one is still given.
 REMOVED = {

@@ -378,7 +378,7 @@ class _LeaderChanges:
     """How often one read was disturbed; a lone broker is not waited for."""
 
     def __init__(self, address: str) -> None:
-        self._left = _LEADER_TRIES_MAX if len(BrokerAddress.parse(address).places) > 1 else 0
+        self._left = _LEADER_TRIES_MAX if BrokerAddress.parse(address).may_move else 0
 
     def passed(self, error: MessageQueueError) -> None:
         """Returns when the read may be tried again. Raises the error: it was tried often enough."""

@@ -8,6 +8,8 @@ The address of a broker as text: where it is, and how a client makes sure of who
     tls://queue.example:9876?ca=ca.pem&certificate=client.pem&key=client.key
     tls://queue.example:9876?user=ann&password_file=ann.txt
     tcp://127.0.0.1:9876?user=ann&password_file=ann.txt     without TLS, with a login
+    nameserver://ns1:9875,ns2:9875/default              the brokers of a cluster, where name servers say that they are
+    nameserver://ns1:9875/default/g1?ca=ca.pem          those of one of its groups; the options hold for all of them
 
 So everything that takes an address takes TLS and a login too: settings, options, Spark's plans. It holds names of files and no
 secret, so it may be logged; one with a user before the host is refused, and no refusal repeats what may be a password. Used by clients, which connect there, and by options, which check what a user wrote; pure.
@@ -16,7 +18,7 @@ secret, so it may be logged; one with a user before the host is refused, and no 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 from headrace_mq.errors import ConnectionLost
 
@@ -24,6 +26,8 @@ __all__ = [
     "BrokerAddress",
     "ClientFiles",
     "ClientLogin",
+    "ClusterName",
+    "failure_of",
     "parse_address",
     "place_name",
     "reasons_of",
@@ -31,6 +35,8 @@ __all__ = [
 ]
 
 _SCHEME, _PLAIN_SCHEME = "tls://", "tcp://"
+# With a file of TLS in its options the first one means the second one, too.
+_NAMES_SCHEME, _SECURE_NAMES_SCHEME = "nameserver://", "nameserver+tls://"
 # What stands before an @ may be a password, so none of it is repeated.
 _USER_IN_IT = (
     "a broker address has no user and no password before its host; write HOST:PORT or tls://HOST:PORT, and give"
@@ -64,20 +70,34 @@ class ClientLogin(NamedTuple):
     password_file: Path
 
 
+class ClusterName(NamedTuple):
+    """What name servers are asked for.
+
+    Attributes:
+        cluster: its name.
+        group: one of its groups; empty: the only one.
+    """
+
+    cluster: str
+    group: str = ""
+
+
 class BrokerAddress(NamedTuple):
     """Where a broker may be found.
 
-    A broker is one process; several places are for one that moved. Clients use the first that answers.
+    A broker is one process; several places are for one that moved, or for a group. Clients use the first that serves.
 
     Attributes:
-        places: hosts and ports.
+        places: hosts and ports, of name servers if there is a cluster.
         tls: how to make sure of it; None: without TLS.
         login: how to log in; None: without a password.
+        cluster: what to ask name servers for; None: the places are those of brokers.
     """
 
     places: tuple[tuple[str, int], ...]
     tls: ClientFiles | None = None
     login: ClientLogin | None = None
+    cluster: ClusterName | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -86,6 +106,8 @@ class BrokerAddress(NamedTuple):
         Raises:
             ValueError: it is none; shows an example, and no secret.
         """
+        if text.startswith((_NAMES_SCHEME, _SECURE_NAMES_SCHEME)):
+            return cls._parse_names(text)
         rest, tls, login = text, None, None
         if text.startswith((_SCHEME, _PLAIN_SCHEME)):
             secured = text.startswith(_SCHEME)
@@ -97,6 +119,29 @@ class BrokerAddress(NamedTuple):
         _require_no_user(rest)
         places = tuple(parse_address(each.strip()) for each in rest.split(","))
         return cls(places, tls, login)
+
+    @classmethod
+    def _parse_names(cls, text: str) -> Self:
+        scheme, _, rest = text.partition("://")
+        rest, _, options = rest.partition("?")
+        given = _options(options, ClientFiles._fields)
+        login, files = _login_of(given), _files(given)
+        _require_no_user(rest)
+        hosts, _, path = rest.partition("/")
+        names = [unquote(each) for each in path.split("/")]
+        if not 1 <= len(names) <= 2 or not all(names):
+            raise ValueError(
+                "name the cluster behind the name servers, as in nameserver://HOST:9875/default, and one of its groups"
+                " where it has several: nameserver://HOST:9875/default/g1"
+            )
+        places = tuple(parse_address(each.strip()) for each in hosts.split(","))
+        secured = any(files) or f"{scheme}://" == _SECURE_NAMES_SCHEME
+        return cls(places, files if secured else None, login, ClusterName(*names))
+
+    @property
+    def may_move(self) -> bool:
+        """Whether another place may serve when this one does not."""
+        return len(self.places) > 1 or self.cluster is not None
 
     def secured(self, tls: ClientFiles) -> Self:
         """Returns this address with TLS; files that it names itself go first.
@@ -122,7 +167,10 @@ class BrokerAddress(NamedTuple):
 
     def __str__(self) -> str:
         hosts = ",".join(place_name(place) for place in self.places)
-        if self.tls is None and self.login is None:
+        if self.cluster is not None:
+            names = "/".join(quote(each, safe="") for each in self.cluster if each)
+            hosts = f"{hosts}/{names}"
+        elif self.tls is None and self.login is None:
             return hosts
         named = {
             **(self.tls._asdict() if self.tls else {}),
@@ -131,7 +179,10 @@ class BrokerAddress(NamedTuple):
         given = [
             f"{name}={quote(str(one), safe='/')}" for name, one in named.items() if one is not None
         ]
-        scheme = _PLAIN_SCHEME if self.tls is None else _SCHEME
+        plain, secure = _PLAIN_SCHEME, _SCHEME
+        if self.cluster is not None:
+            plain, secure = _NAMES_SCHEME, _SECURE_NAMES_SCHEME
+        scheme = plain if self.tls is None else secure
         return f"{scheme}{hosts}{'?' if given else ''}{'&'.join(given)}"
 
 
@@ -209,6 +260,13 @@ def reasons_of(failures: Mapping[tuple[str, int], Exception]) -> str:
     return "; ".join(
         f"{name}: {str(error) or type(error).__name__}" for name, error in named.items()
     )
+
+
+def failure_of(failures: Mapping[tuple[str, int], Exception]) -> Exception:
+    """Returns the only reason why an address did not answer, or an error that has all reasons."""
+    if len(failures) == 1:
+        return next(iter(failures.values()))
+    return ConnectionLost(reasons_of(failures))
 
 
 def unreachable(address: str, reason: BaseException | str | None) -> ConnectionLost:

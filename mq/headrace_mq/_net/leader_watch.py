@@ -4,7 +4,7 @@ Finds the broker that leads a group now, while a connection to the one that led 
     silent ─▶ heartbeat on the connection ─▶ still silent ─▶ HELLO to the others, again and again ─▶ one serves, in a later epoch
 
 A broker that was paused, or cut off, keeps its connections open; the system needs a minute to notice that, or never does.
-Only addresses with several places are watched. The others refuse HELLO while they are replicas, and the connection to
+Only addresses with several places, or with name servers, are watched. The others refuse HELLO while they are replicas, and the connection to
 each is kept for the next look: a look costs them one frame, and no handshake of TLS.
 
 Used by `link`, which goes on with the connection that was found.
@@ -93,7 +93,7 @@ class Silence:
 
 async def until_superseded(
     connection: ClientConnection,
-    places: Iterable[Place],
+    places: Callable[[], Iterable[Place]],
     open_to: Callable[[Place], Awaitable[ClientConnection]],
     greet: Callable[[ClientConnection], Awaitable[None]],
 ) -> Successor:
@@ -101,7 +101,7 @@ async def until_superseded(
 
     Args:
         connection: whose handshake is done.
-        places: the others.
+        places: returns the others; called for each look at them.
         open_to: makes a connection; raises OSError, ValueError or MessageQueueError.
         greet: shakes hands over it; raises NotLeader where a later try may succeed, else MessageQueueError.
     """
@@ -131,18 +131,18 @@ class _Scouts:
 
     def __init__(
         self,
-        places: Iterable[Place],
+        places: Callable[[], Iterable[Place]],
         open_to: Callable[[Place], Awaitable[ClientConnection]],
         greet: Callable[[ClientConnection], Awaitable[None]],
     ) -> None:
-        self._places = list(places)
+        self._places = places
         self._open_to = open_to
         self._greet = greet
         self._open: dict[Place, ClientConnection] = {}
 
     async def look(self, epoch: int) -> Successor | None:
         """Asks all at the same time; returns the one that serves in the latest epoch after this one."""
-        await asyncio.gather(*map(self._ask, self._places))
+        await asyncio.gather(*map(self._ask, self._places()))
         best: Successor | None = None
         for place, scout in self._open.items():
             if scout.hello is not None and scout.hello.epoch > epoch:

@@ -16,13 +16,14 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, Self, TypeVar
 
-from headrace_mq._net.address import BrokerAddress, reasons_of, unreachable
+from headrace_mq._net.address import BrokerAddress, failure_of, unreachable
 from headrace_mq._net.busy_poll import BusyPoll, busy_poll_of
 from headrace_mq._net.certificates import client_context
 from headrace_mq._net.client_connection import Answer, ClientConnection, guarded
 from headrace_mq._net.keepalive import VANISHED_MS
 from headrace_mq._net.leader_watch import Place, Successor, until_superseded
 from headrace_mq._net.login import login_steps
+from headrace_mq._net.name_servers import NameServers
 from headrace_mq._net.tls_stream import TlsStream
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import (
@@ -149,6 +150,7 @@ class Link:
         self._busy_poll: BusyPoll | None = None
         parsed = BrokerAddress.parse(address)
         self._places, self._tls, self._login = list(parsed.places), parsed.tls, parsed.login
+        self._names = NameServers.of(parsed, self._places, self._open_to, self._greet)
         self.address = address
         self.client_id = client_id
         self._on_push = on_push
@@ -195,6 +197,7 @@ class Link:
         connection, self._connection = self._connection, None
         keeper.cancel()
         await asyncio.wait([keeper])
+        await self._names.aclose()
         if self._successor is not None:
             self._successor.connection.end("closed")
         if connection is not None:
@@ -363,6 +366,7 @@ class Link:
             return self._reached(*successor)
         failures: dict[Place, Exception] = {}
         earlier: Successor | None = None
+        await self._names.look()
         try:
             for place in list(self._places):
                 try:
@@ -388,11 +392,7 @@ class Link:
         finally:
             if earlier is not None:
                 earlier.connection.end("another place serves in a later epoch")
-        raise (
-            next(iter(failures.values()))
-            if len(failures) == 1
-            else ConnectionLost(reasons_of(failures))
-        )
+        raise failure_of(failures)
 
     def _reached(self, place: Place, connection: ClientConnection) -> ClientConnection:
         # It is asked first the next time.
@@ -458,7 +458,7 @@ class Link:
             self._next.set_result(connection)
         guarded(self._on_ready)
         watch = None
-        if len(self._places) > 1:
+        if len(self._places) > 1 or self._names.are_asked:
             watch = asyncio.create_task(self._watch(connection), name=f"watch {self.address}")
         try:
             return await asyncio.shield(connection.lost)
@@ -469,9 +469,8 @@ class Link:
     async def _watch(self, connection: ClientConnection) -> None:
         """Ends a connection to a broker that leads its group no longer."""
         with suppress(ConnectionLost):  # it ended by itself
-            self._successor = await until_superseded(
-                connection, self._places[1:], self._open_to, self._greet
-            )
+            others = self._names.others(self._places[0])
+            self._successor = await until_superseded(connection, others, self._open_to, self._greet)
             connection.end("another broker of the group leads")
 
     def _ended(self, connection: ClientConnection) -> None:

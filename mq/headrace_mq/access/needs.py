@@ -194,5 +194,8 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.SET_RULE: _cluster(Action.ADMINISTER),
         RequestCode.LIST_RULES: _cluster(Action.ADMINISTER),
         RequestCode.EXPLAIN_ACCESS: _cluster(Action.ADMINISTER),
+        # At a name server: clients go where it says.
+        RequestCode.REGISTER: _cluster(Action.ADMINISTER),
+        RequestCode.ROUTES: Need("to be logged in", _nothing),
     }
 )  # fmt: skip

@@ -63,6 +63,14 @@ def _hand_over(state: BrokerState, _connection: Connection, frame: Frame) -> tup
     return (encode(HandOverTo(chosen)),)
 
 
+def _ask_elsewhere(_state: BrokerState, _connection: Connection, _frame: Frame) -> None:
+    """Answers what is for a name server. Raises InvalidArgument."""
+    raise InvalidArgument(
+        "this is a broker, and no name server; write its address as HOST:PORT, or name the port of a name server, which"
+        " is 9875 by default"
+    )
+
+
 HANDLERS: Mapping[int, Handler] = MappingProxyType(
     {
         RequestCode.HELLO: sessions.hello,
@@ -114,6 +122,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.SET_RULE: users.set_rule,
         RequestCode.LIST_RULES: users.list_rules,
         RequestCode.EXPLAIN_ACCESS: users.explain_access,
+        RequestCode.REGISTER: _ask_elsewhere,
+        RequestCode.ROUTES: _ask_elsewhere,
     }
 )
 

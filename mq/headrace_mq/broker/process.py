@@ -12,9 +12,11 @@ from typing import Any
 
 from headrace_mq._runtime import event_loop
 from headrace_mq.broker.metrics.collector import BrokerMetrics
+from headrace_mq.broker.registration import Registrar, member, single
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
 from headrace_mq.metrics.listener import MetricsListener
+from headrace_mq.protocol.names.routes import Register
 from headrace_mq.settings import BrokerSettings
 
 __all__ = ["run", "serve"]
@@ -34,11 +36,12 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
         ready: called with the bound address once clients can connect.
 
     Raises:
-        MessageQueueError: the broker cannot start, or its metrics cannot be served; the sentence says how to go on.
+        MessageQueueError: the broker cannot start, its metrics cannot be served, or its name servers have no address; the
+            sentence says how to go on.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     broker = Broker(settings) if settings.group is None else ReplicatedBroker(settings)
-    metrics = _metrics(settings, broker)
+    metrics, names = _metrics(settings, broker), _names(settings, broker)
     handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set}
     if settings.tls_certificate is not None:  # without it the end of a terminal is the broker's too
         handlers[signal.SIGHUP] = broker.renew_certificates
@@ -48,9 +51,13 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
         await broker.start()
         if metrics is not None:
             await metrics.start()
+        if names is not None:
+            names.start()
         ready(broker.address)
         await _until(stop, broker)
     finally:
+        if names is not None:  # first: clients are sent here no more
+            await names.aclose()
         if metrics is not None:
             await metrics.aclose()
         await broker.aclose()
@@ -64,6 +71,20 @@ def _metrics(settings: BrokerSettings, broker: Broker | ReplicatedBroker) -> Met
     group = broker.figures if isinstance(broker, ReplicatedBroker) else lambda: None
     collected = BrokerMetrics(settings, lambda: broker.state, group)
     return MetricsListener(settings.metrics, collected.text)
+
+
+def _names(settings: BrokerSettings, broker: Broker | ReplicatedBroker) -> Registrar | None:
+    names = settings.names
+    if names is None:
+        return None
+
+    def describe() -> Register | None:
+        if isinstance(broker, ReplicatedBroker):
+            return member(broker.figures())
+        state = broker.state
+        return None if state is None else single(names, broker.address, state)
+
+    return Registrar(names.servers, describe)
 
 
 async def _until(stop: asyncio.Event, broker: Broker | ReplicatedBroker) -> None:

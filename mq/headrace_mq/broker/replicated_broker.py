@@ -184,7 +184,7 @@ class ReplicatedBroker:
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
             self._watch.went_back, self._clock.monotonic_ms() - self._watch.heard_ms,
             () if term is None else term.figures(self._reports.names),
-            0 if seen is None else seen.unclean,
+            0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
         )  # fmt: skip
 
     def renew_certificates(self) -> None:

@@ -61,5 +61,7 @@ class RequestCode(IntEnum):
     SET_RULE = 123
     LIST_RULES = 124
     EXPLAIN_ACCESS = 125
+    REGISTER = 126
+    ROUTES = 127
     PUSHED_REPLY = 128
     PUSHED_GROUP_CHANGE = 129

@@ -1,5 +1,5 @@
 """
-A real broker in the test's own process: on a free port, with its files in memory.
+A real broker, or a name server, in the test's own process: on a free port, with its files in memory.
 
     async with broker() as address, Producer(address) as producer:
         await producer.send(Message(topic="orders", body=b"..."))
@@ -11,13 +11,16 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.broker.server import Broker
+from headrace_mq.name_settings import NameServerSettings
+from headrace_mq.nameserver.name_server import NameServer
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from headrace_mq.testing.simulated_disk import SimulatedDisk
 
-__all__ = ["broker", "memory_disk"]
+__all__ = ["broker", "memory_disk", "name_server"]
 
 DIRECTORY = Path("/broker")
 # Enough for a test's messages; reserving a whole segment of the usual size would take 1 GiB.
@@ -59,3 +62,24 @@ async def broker(
         yield running.address
     finally:
         await running.aclose()
+
+
+@asynccontextmanager
+async def name_server(
+    *, port: int = 0, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[NameServer]:
+    """Runs a name server for an `async with` block; it is ready at once unless `not_ready_ms` says otherwise.
+
+    Args:
+        port: 0 takes a free one.
+        clock: its time; without it the machine's.
+        settings: others of `NameServerSettings`.
+    """
+    server = NameServer(
+        NameServerSettings(port=port, **{"not_ready_ms": 0, **settings}), clock=clock
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.aclose()

@@ -153,6 +153,8 @@ TABLE = [
     Row(C.RELEASE_MESSAGES, ReleaseMessages("t", []), ("delete topic:t",)),
     Row(C.FOLLOW, b"", ("administer cluster",)),
     Row(C.HAND_OVER, HandOverTo(), ("administer cluster",)),
+    Row(C.REGISTER, b"", ("administer cluster",)),
+    Row(C.ROUTES, b"", ()),
     Row(C.SET_USER, SetUser("add", "eve"), ("administer cluster",)),
     Row(C.SET_PASSWORD, SetPassword("other", KEYS), ("administer cluster",)),
     Row(C.LIST_USERS, b"", ("administer cluster",)),

@@ -22,14 +22,27 @@ from headrace.cli.queue.broker_options import OPTIONS
 from headrace.cli.settings import gather, names_in, parts_given
 from headrace.gateway.settings import GatewaySettings
 from headrace.settings import Settings
-from headrace_mq.settings import ArchiveSettings, BrokerSettings, GroupSettings, StoreSettings
+from headrace_mq.settings import (
+    ArchiveSettings,
+    BrokerSettings,
+    GroupSettings,
+    NamesSettings,
+    StoreSettings,
+)
 
 __all__ = ["GivenSettings", "read_settings"]
 
 _BROKER: Final[Mapping[str, Any]] = {
     "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
+    "names": NamesSettings,
 }  # fmt: skip
 _APPLICATION: Final[Mapping[str, Any]] = {"run": Settings, "http": GatewaySettings}
+# The setting that a part cannot do without, and its option.
+_NEEDED: Final = (
+    ("archive", "url", "--archive"),
+    ("group", "record", "--record"),
+    ("names", "servers", "--nameservers"),
+)
 _FOLDER: Final = "store.directory"
 # The doctor has these options, too.
 _OPTIONS: Final = frozenset({"run.broker", "run.event_store", "run.read_models"})
@@ -191,7 +204,7 @@ def _made(make: Callable[[], T], findings: list[Finding]) -> T | None:
 
 
 def _broker(read: Values) -> BrokerSettings:
-    for part, needed, option in (("archive", "url", "--archive"), ("group", "record", "--record")):
+    for part, needed, option in _NEEDED:
         if read[part] and needed not in read[part]:
             raise ValueError(f"{part}.{needed} is missing; say where it is ({option})")
     store = {"directory": Path(), **read["store"]}
@@ -199,6 +212,7 @@ def _broker(read: Values) -> BrokerSettings:
         store=StoreSettings(**store),
         archive=ArchiveSettings(**read["archive"]) if read["archive"] else None,
         group=GroupSettings(**read["group"]) if read["group"] else None,
+        names=NamesSettings(**read["names"]) if read["names"] else None,
         **read["broker"],
     )
 

@@ -34,6 +34,8 @@ __all__ = ["child_command", "commands", "end_with_parent"]
 _READY = "headrace broker ready on "
 # From Linux's prctl.h: the signal that this process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
+# Settings of a group that a broker has for its name servers, if it has no group.
+_SHARED = ("cluster", "name", "advertise")
 
 Supervise = Annotated[
     bool,
@@ -100,11 +102,13 @@ def _settings(
         ArchiveSettings,
         BrokerSettings,
         GroupSettings,
+        NamesSettings,
         StoreSettings,
     )
 
     kinds: dict[str, Any] = {
         "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
+        "names": NamesSettings,
     }  # fmt: skip
     read = gather(kinds, file=file, environment=os.environ, pairs=pairs)
     for part, values in given.items():
@@ -113,13 +117,24 @@ def _settings(
         raise typer.BadParameter("say where the broker keeps its files", param_hint="--data")
     if read["archive"] and "url" not in read["archive"]:
         raise typer.BadParameter("say where the archive is", param_hint="--archive")
+    if (
+        read["names"] and "record" not in read["group"]
+    ):  # a broker that runs alone has these names, too
+        read["names"] = {
+            name: read["group"].pop(name) for name in _SHARED if name in read["group"]
+        } | read["names"]
+    if read["names"] and "servers" not in read["names"]:
+        raise typer.BadParameter("say where the name servers are", param_hint="--nameservers")
     if read["group"] and "record" not in read["group"]:
         raise typer.BadParameter("say where the group's record is", param_hint="--record")
     try:
         archive = ArchiveSettings(**read["archive"]) if read["archive"] else None
         group = GroupSettings(**read["group"]) if read["group"] else None
+        names = NamesSettings(**read["names"]) if read["names"] else None
         store = StoreSettings(**read["store"])
-        return BrokerSettings(store=store, archive=archive, group=group, **read["broker"])
+        return BrokerSettings(
+            store=store, archive=archive, group=group, names=names, **read["broker"]
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

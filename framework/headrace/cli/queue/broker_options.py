@@ -108,6 +108,9 @@ OPTIONS: Final = (
         "HOST:PORT at which clients and the other brokers of the group reach this one.", "HEADRACE_ADVERTISE"),
     OptionRow("--min-in-sync", "group.min_in_sync",
         "Acknowledge nothing while fewer brokers of the group than this are in sync."),
+    OptionRow("--nameservers", "names.servers",
+        "Tell these name servers, HOST:PORT,HOST:PORT, where this broker is; with TLS tls://HOST:PORT?ca=FILE.",
+        "HEADRACE_NAMESERVERS"),
     OptionRow("--stuck-after", "supervise.stuck_after_ms",
         "With --supervise: restart the broker when it does not answer for this long."),
 )  # fmt: skip
@@ -153,13 +156,14 @@ def _parameters() -> Iterator[Parameter]:
         ArchiveSettings,
         BrokerSettings,
         GroupSettings,
+        NamesSettings,
         StoreSettings,
         SuperviseSettings,
     )
 
     parts: dict[str, Any] = {
         "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings,
-        "group": GroupSettings, "supervise": SuperviseSettings,
+        "group": GroupSettings, "names": NamesSettings, "supervise": SuperviseSettings,
     }  # fmt: skip
     for row in OPTIONS:
         part, _, name = row.setting.partition(".")

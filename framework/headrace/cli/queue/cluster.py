@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, print_json
+from headrace.cli.queue.administration import AsJson, ask, print_json, quiet
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
     from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
+    from headrace_mq.protocol.names.routes import RoutesAnswer
 
 __all__ = ["Cluster", "Group", "commands"]
 
@@ -22,7 +23,8 @@ _SWITCH_S_MAX = 5
 _LOOK_S = 0.02
 # A change of the record may be refused because another one came first; of these few in a row are no chance.
 _TRIES_MAX = 5
-# Of the table of brokers.
+# Of the tables of brokers.
+_KNOWN = ("cluster", "group", "broker", "role", "epoch", "bytes", "said", "addresses")
 _COLUMNS = ("broker", "in sync", "reported", "epoch", "bytes")
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
@@ -83,6 +85,59 @@ def remove(
     found = asyncio.run(_remove(replica, record, cluster, group))
     members = " ".join(sorted(one.name for one in found.in_sync))
     typer.echo(f"{replica} is no broker of the group any more; in sync: {members}")
+
+
+@commands.command()
+def brokers(
+    *,
+    nameservers: Annotated[
+        str,
+        typer.Option(
+            "--nameservers",
+            envvar="HEADRACE_NAMESERVERS",
+            help="HOST:PORT,HOST:PORT of the name servers; with TLS tls://HOST:PORT?ca=FILE.",
+        ),
+    ],
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="Of this cluster alone.", show_default="all")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the brokers that each name server knows; exit status 2 if a name server does not answer."""
+    from headrace_mq.admin.name_servers import ask_name_servers
+
+    quiet()
+    try:
+        found = asyncio.run(ask_name_servers(nameservers, cluster))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--nameservers") from error
+    silent = {name: str(known) for name, known in found.items() if isinstance(known, Exception)}
+    if as_json:
+        told = {name: known for name, known in found.items() if name not in silent}
+        print_json({**told, **{name: {"error": error} for name, error in silent.items()}})
+    else:
+        for name, known in found.items():
+            _show_known(name, known)
+    if silent:
+        raise typer.Exit(2)
+
+
+def _show_known(name: str, known: "RoutesAnswer | Exception") -> None:
+    if isinstance(known, Exception):
+        typer.echo(f"{name}: no answer, {known}")
+        return
+    typer.echo(
+        f"{name}: {len(known.brokers):,} brokers{'' if known.ready else ', and it is not ready yet'}"
+    )
+    rows = [
+        (
+            one.cluster, one.group, one.broker, one.role, one.epoch, one.position,
+            f"{one.age_ms / 1_000:,.1f} s ago", " ".join(one.addresses),
+        )
+        for one in known.brokers
+    ]  # fmt: skip
+    if rows:
+        print_table(_KNOWN, rows)
 
 
 async def _remove(replica: str, url: str, cluster: str, group: str) -> "GroupRecord":

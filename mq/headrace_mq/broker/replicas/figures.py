@@ -41,6 +41,7 @@ class GroupFigures(NamedTuple):
         record_silent_ms: how long ago the record answered; while it does not, no leader is elected.
         replicas: those of this broker, if it leads.
         unclean: the epoch in which a broker was promoted with loss, until an operator settles that; 0: none.
+        position: how many bytes its logs have.
     """
 
     cluster: str
@@ -55,3 +56,4 @@ class GroupFigures(NamedTuple):
     record_silent_ms: int
     replicas: tuple[ReplicaFigures, ...]
     unclean: int = 0
+    position: int = 0

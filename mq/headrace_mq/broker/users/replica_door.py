@@ -4,7 +4,8 @@ Lets replicas of a broker with a login in before its term begins: the same users
     HELLO ─▶ a certificate that is a user, or LOGIN ─▶ FOLLOW, for those that may administer the cluster
 
 Used by the standby of a group, for one term that is not served yet; from then on the broker's own handlers do the same.
-The store takes no entries yet, so the audit of this time stands in the log alone.
+The store takes no entries yet, so the audit of this time stands in the log alone. Name servers use it too: they have no
+store at all.
 """
 
 from headrace_mq._net.server import Connection
@@ -22,6 +23,16 @@ from headrace_mq.store.log.commit_gate import Durable
 from headrace_mq.store.message_store import Appended
 
 __all__ = ["ReplicaDoor"]
+
+_NO_LOGIN: dict[int, str] = {
+    RequestCode.FOLLOW: "a broker of this group follows as a user: set group.user and group.password_file",
+    RequestCode.REGISTER: "a broker registers here as a user: write --nameservers with its user and the file with the"
+    " password, tls://HOST:PORT?user=NAME&password_file=FILE",
+}
+_NO_LOGIN_OF_CLIENT = (
+    "this name server answers users that have logged in: set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or add"
+    " user=NAME&password_file=FILE to its address"
+)
 
 
 class ReplicaDoor:
@@ -67,24 +78,23 @@ class ReplicaDoor:
         return found.answer
 
     def check(self, connection: Connection, frame: Frame) -> None:
-        """Lets FOLLOW through.
+        """Lets FOLLOW through, or another request of a broker.
 
         Raises:
             LoginFailed: the connection has no user.
-            NotPermitted: its user may not follow.
+            NotPermitted: its user may not do that.
         """
+        name = RequestCode(frame.code).name.lower()
         if not connection.user:
-            self._audit.refuse(connection, "follow", detail="no login")
-            raise LoginFailed(
-                "a broker of this group follows as a user: set group.user and group.password_file"
-            )
-        asks = NEEDS[RequestCode.FOLLOW].asks
+            self._audit.refuse(connection, name, detail="no login")
+            raise LoginFailed(_NO_LOGIN.get(frame.code, _NO_LOGIN_OF_CLIENT))
+        asks = NEEDS[frame.code].asks
         assert asks is not None
         granted = self._book.policy.grants(connection.user)
         if not all(granted.allows(ask) for ask in asks(frame.body, lambda _: 0)):
-            self._audit.refuse(connection, "follow", resource="cluster", detail="needs administer")
+            self._audit.refuse(connection, name, resource="cluster", detail="needs administer")
             raise NotPermitted(
-                f"user {connection.user} may not follow: a broker's user is an administrator, or may administer the"
+                f"user {connection.user} may not {name}: a broker's user is an administrator, or may administer the"
                 " cluster"
             )
 

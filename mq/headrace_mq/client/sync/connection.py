@@ -4,20 +4,29 @@ A plain blocking connection to a broker: it says HELLO, logs in, and asks one th
 Used by `reader`, from one thread at a time; uses the frames of the protocol. It knows no queues and no offsets.
 """
 
+import random
 import socket
 import ssl
 import time
 import uuid
 from typing import TypeVar
 
-from headrace_mq._net.address import BrokerAddress, ClientLogin, reasons_of, unreachable
+from headrace_mq._net.address import (
+    BrokerAddress,
+    ClientLogin,
+    ClusterName,
+    reasons_of,
+    unreachable,
+)
 from headrace_mq._net.certificates import broken_sentence, client_context
 from headrace_mq._net.client_connection import ANSWER_BYTES_BEFORE_HELLO_MAX, ANSWER_BYTES_MAX
 from headrace_mq._net.link import hello_for
 from headrace_mq._net.login import login_steps
+from headrace_mq._net.name_servers import ANSWER_MS_MAX, best_of, routes_of
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,
+    MessageQueueError,
     NotLeader,
     RequestTimeout,
     ResponseCode,
@@ -28,6 +37,7 @@ from headrace_mq.protocol.access import LoginAnswer
 from headrace_mq.protocol.bodies import Body, ErrorAnswer, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
+from headrace_mq.protocol.names.routes import FindRoutes, RoutesAnswer
 
 __all__ = ["BlockingConnection"]
 
@@ -38,6 +48,10 @@ _RECORD_BYTES = 16 << 10
 _ELECTION_S = 0.1
 
 B = TypeVar("B", bound=Body)
+_Places = tuple[tuple[str, int], ...]
+# Where the brokers of an address were the last time, for when no name server answers: each reader has a connection of its own.
+_LAST_KNOWN: dict[str, _Places] = {}
+_LAST_KNOWN_MAX = 64
 
 
 class BlockingConnection:
@@ -150,7 +164,9 @@ class BlockingConnection:
 
     def _connect_once(self) -> dict[tuple[str, int], Exception]:
         """Returns why no address answered; nothing if one did. All together have the time of one."""
-        places, tls, login = BrokerAddress.parse(self._address)
+        places, tls, login, name = address = BrokerAddress.parse(self._address)
+        if name is not None:
+            places = _named_places(address, name, self._timeout_ms)
         context = None if tls is None else client_context(tls)
         timeout_s = self._timeout_ms / 1_000
         failures: dict[tuple[str, int], Exception] = {}
@@ -199,3 +215,35 @@ class BlockingConnection:
         except OSError as error:
             raise self._lost(error) from error
         self._receive_bytes = _RECORD_BYTES
+
+
+def _named_places(address: BrokerAddress, name: ClusterName, timeout_ms: int) -> _Places:
+    """Returns where brokers are, as name servers say; if none says it, where they were.
+
+    Raises:
+        MessageQueueError: no name server tells a place, and none is known.
+    """
+    failures: dict[tuple[str, int], Exception] = {}
+    found: _Places = ()
+    for server in random.sample(address.places, len(address.places)):
+        one = str(address._replace(places=(server,), cluster=None))
+        try:
+            connection = BlockingConnection(one, timeout_ms=min(timeout_ms, ANSWER_MS_MAX))
+            try:
+                answer = connection.ask(RoutesAnswer, RequestCode.ROUTES, FindRoutes(*name))
+            finally:
+                connection.close()
+            places, leads = routes_of(answer, name)
+        except MessageQueueError as error:
+            failures[server] = error
+            continue
+        found = tuple(places) if leads else found or tuple(places)
+        if leads:
+            break
+    found = found or _LAST_KNOWN.get(str(address), ())
+    if not found:
+        raise best_of(failures)
+    if len(_LAST_KNOWN) >= _LAST_KNOWN_MAX:
+        _LAST_KNOWN.clear()
+    _LAST_KNOWN[str(address)] = found
+    return found

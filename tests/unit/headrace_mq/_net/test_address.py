@@ -11,6 +11,8 @@ from headrace_mq._net.address import (
     BrokerAddress,
     ClientFiles,
     ClientLogin,
+    ClusterName,
+    failure_of,
     parse_address,
     reasons_of,
 )
@@ -26,7 +28,7 @@ def traceback_of(error: BaseException) -> str:
 )
 def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
     assert parse_address(address) == parts
-    assert BrokerAddress.parse(address) == ((parts,), None, None)
+    assert BrokerAddress.parse(address) == ((parts,), None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +84,13 @@ def test_a_user_may_have_an_at_sign_where_options_name_it() -> None:
 
 def test_a_broker_that_moved_has_several_addresses() -> None:
     places = (("old", 1), ("::1", 2), ("127.0.0.1", 3))
-    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None, None)
-    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (places, ClientFiles(), None)
+    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None, None, None)
+    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (
+        places,
+        ClientFiles(),
+        None,
+        None,
+    )
     with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
         BrokerAddress.parse("old:1,queue")
     with pytest.raises(ValueError, match=r"looks like .*, not ''"):
@@ -146,3 +153,60 @@ def test_reasons_name_the_address_where_there_are_several() -> None:
     assert reasons_of({("a", 1): refused, ("::1", 2): TimeoutError()}) == (
         "a:1: refused; [::1]:2: TimeoutError"
     )
+
+
+def test_an_address_of_name_servers_names_a_cluster_and_may_name_a_group() -> None:
+    parsed = BrokerAddress.parse("nameserver://ns1:9875, [::1]:2/default")
+    assert parsed.places == (("ns1", 9875), ("::1", 2))
+    assert (parsed.tls, parsed.login, parsed.cluster) == (None, None, ClusterName("default"))
+    assert parsed.may_move
+    assert not BrokerAddress.parse("queue:1").may_move
+    assert BrokerAddress.parse("a:1,b:1").may_move
+    assert BrokerAddress.parse("nameserver://ns1:9875/a%2Fb/g1").cluster == ClusterName("a/b", "g1")
+
+
+def test_an_address_of_name_servers_takes_tls_and_a_login() -> None:
+    secured = BrokerAddress.parse("nameserver://ns:1/c?ca=ca.pem&user=ann&password_file=ann.txt")
+    assert secured.tls == ClientFiles(Path("ca.pem"))
+    assert secured.login == ClientLogin("ann", Path("ann.txt"))
+    assert BrokerAddress.parse("nameserver+tls://ns:1/c").tls == ClientFiles()
+    by_option = BrokerAddress.parse("nameserver://ns:1/c").secured(ClientFiles(Path("ca.pem")))
+    assert str(by_option) == "nameserver+tls://ns:1/c?ca=ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("nameserver://ns:1", "name the cluster behind the name servers"),
+        ("nameserver://ns:1/", "name the cluster behind the name servers"),
+        ("nameserver://ns:1/a/b/c", "name the cluster behind the name servers"),
+        ("nameserver://ns/default", "looks like"),
+        ("nameserver:///default", "looks like"),
+        ("nameserver://ann:s3cret@ns:1/default", "HEADRACE_USER"),
+        ("nameserver://ns:1/default?password=s3cret", "no option 'password'"),
+        ("nameserver://ns:1/default?key=k", "go together"),
+    ],
+)
+def test_a_wrong_address_of_name_servers_is_refused(address: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as refused:
+        BrokerAddress.parse(address)
+    assert "s3cret" not in traceback_of(refused.value)
+
+
+names = st.text(min_size=1, max_size=9)
+
+
+@given(name=st.builds(ClusterName, names, st.one_of(st.just(""), names)), ca=files)
+def test_the_text_of_an_address_of_name_servers_is_read_as_the_same(
+    name: ClusterName, ca: Path | None
+) -> None:
+    tls = None if ca is None else ClientFiles(ca)
+    for login in (None, ClientLogin("ann", Path("ann.txt"))):
+        address = BrokerAddress((("ns", 1),), tls, login, name)
+        assert BrokerAddress.parse(str(address)) == address
+
+
+def test_one_failure_stays_what_it_is_and_several_become_one() -> None:
+    refused = ConnectionRefusedError("refused")
+    assert failure_of({("a", 1): refused}) is refused
+    assert "b:2: gone" in str(failure_of({("a", 1): refused, ("b", 2): OSError("gone")}))

@@ -126,7 +126,7 @@ class Places:
         """Returns what was found, or None after so many questions."""
         self.questions_max = questions_max
         watching = asyncio.ensure_future(
-            until_superseded(connection, [B, C], self.open_to, self.greet)  # type: ignore[arg-type]  # only what is used of it
+            until_superseded(connection, lambda: [B, C], self.open_to, self.greet)  # type: ignore[arg-type]  # only what is used of it
         )
         waiting = asyncio.ensure_future(self.enough.wait())
         async with asyncio.timeout(20):

@@ -45,6 +45,7 @@ WIRE = (Path(bodies.__file__).parent / "WIRE.md").read_text(encoding="utf-8")
 for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}."):
     importlib.import_module(module.name)
 importlib.import_module("headrace_mq.broker.replicas.bodies")
+importlib.import_module("headrace_mq.protocol.names.routes")
 KINDS = sorted(Body.__subclasses__(), key=lambda kind: kind.__name__)
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 

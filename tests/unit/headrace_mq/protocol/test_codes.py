@@ -53,6 +53,8 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "SET_RULE": 123,
         "LIST_RULES": 124,
         "EXPLAIN_ACCESS": 125,
+        "REGISTER": 126,
+        "ROUTES": 127,
         "PUSHED_REPLY": 128,
         "PUSHED_GROUP_CHANGE": 129,
     }

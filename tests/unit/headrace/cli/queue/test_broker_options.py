@@ -16,6 +16,7 @@ from headrace_mq.settings import (
     ArchiveSettings,
     BrokerSettings,
     GroupSettings,
+    NamesSettings,
     StoreSettings,
     SuperviseSettings,
 )
@@ -48,6 +49,7 @@ PARTS: dict[str, Any] = {
     "store": StoreSettings,
     "archive": ArchiveSettings,
     "group": GroupSettings,
+    "names": NamesSettings,
     "supervise": SuperviseSettings,
 }
 
@@ -165,10 +167,11 @@ def test_the_help_tells_the_defaults_of_the_settings(
         "store": StoreSettings(directory=tmp_path),
         "archive": ArchiveSettings(url=URL),
         "group": GroupSettings(record=URL),
+        "names": NamesSettings(servers="ns:1"),
         "supervise": SuperviseSettings(),
     }
     for row in (row for row in OPTIONS if row.option in options):
-        if row.option in {"--data", "--archive", "--record"}:
+        if row.option in {"--data", "--archive", "--record", "--nameservers"}:
             assert options[row.option].show_default is False
             continue
         part, _, setting = row.setting.partition(".")
@@ -253,3 +256,27 @@ def test_metrics_are_served_where_an_option_says(
     assert started("--metrics", "0.0.0.0:9464", "--insecure").metrics == "0.0.0.0:9464"
     monkeypatch.setenv("HEADRACE_METRICS", "[::1]:1")
     assert started().metrics == "[::1]:1"
+
+
+def test_a_broker_that_is_alone_has_names_for_name_servers(started: Any, call: Any) -> None:
+    assert started().names is None
+    assert started("--nameservers", "ns:1").names == NamesSettings(servers="ns:1")
+    words = (
+        "--nameservers",
+        "ns:1",
+        "--group",
+        "g7",
+        "--advertise",
+        "q:1",
+        "--set",
+        "group.cluster=c",
+    )
+    found = started(*words)
+    assert found.group is None
+    assert found.names == NamesSettings(servers="ns:1", cluster="c", name="g7", advertise="q:1")
+    grouped = started("--nameservers", "ns:1", "--record", URL, "--group", "g7")
+    assert grouped.group == GroupSettings(record=URL, name="g7")
+    assert grouped.names == NamesSettings(servers="ns:1")
+    done, _ = call("--set", "names.cluster=c")
+    assert done.exit_code == 2
+    assert "say where the name servers are" in done.output

@@ -14,12 +14,14 @@ from headrace.cli import _command_line
 from headrace.cli.queue import cluster
 from headrace.errors import HeadraceError
 from headrace_mq._runtime.clock import SystemClock
+from headrace_mq.admin import name_servers
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Refused
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.cluster.records.postgres import PostgresRecord
-from headrace_mq.errors import InvalidArgument, MessageQueueError
+from headrace_mq.errors import ConnectionLost, InvalidArgument, MessageQueueError
+from headrace_mq.protocol.names.routes import BrokerRoute, RoutesAnswer
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
 # Times that the record is asked before another broker leads.
@@ -297,3 +299,36 @@ class Later(SystemClock):
 
 async def shown(url: str) -> Result:
     return await asyncio.to_thread(status, "--record", url, "--json")
+
+
+def test_the_brokers_that_each_name_server_knows_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader = BrokerRoute("default", "g1", "a:1", "leader", 4, ["a:1"], 1_024, 250)
+    known: dict[str, Any] = {"x:1": RoutesAnswer(True, [leader]), "y:1": RoutesAnswer(False, [])}
+
+    async def ask(servers: str, asked: str) -> dict[str, Any]:
+        assert (servers, asked) == ("x:1,y:1", "default")
+        return known
+
+    monkeypatch.setattr(name_servers, "ask_name_servers", ask)
+    arguments = ["cluster", "brokers", "--nameservers", "x:1,y:1", "--cluster", "default"]
+    shown = CliRunner().invoke(_command_line(), arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "x:1: 1 brokers\n" in shown.output
+    assert "y:1: 0 brokers, and it is not ready yet\n" in shown.output
+    row = "default g1 a:1 leader 4 1,024 0.2 s ago a:1"
+    assert row in [" ".join(line.split()) for line in shown.output.splitlines()]
+    known["y:1"] = ConnectionLost("away")
+    shown = CliRunner().invoke(_command_line(), arguments)
+    assert shown.exit_code == 2
+    assert "y:1: no answer, away" in shown.output
+    as_json = CliRunner().invoke(_command_line(), [*arguments, "--json"])
+    assert json.loads(as_json.output)["y:1"] == {"error": "away"}
+    assert json.loads(as_json.output)["x:1"]["brokers"][0]["role"] == "leader"
+
+
+def test_a_wrong_address_of_name_servers_is_refused() -> None:
+    done = CliRunner().invoke(_command_line(), ["cluster", "brokers", "--nameservers", "nowhere"])
+    assert done.exit_code == 2
+    assert "looks like" in done.output

@@ -12,6 +12,7 @@ from headrace_mq.protocol.limits import Rates, SetQuota
 BRIEF = {
     RequestCode.DESCRIBE_TOPICS, RequestCode.FOLLOW, RequestCode.LIST_USERS, RequestCode.LIST_RULES,
     RequestCode.EXPLAIN_ACCESS, RequestCode.SET_USER, RequestCode.SET_PASSWORD, RequestCode.SET_RULE,
+    RequestCode.REGISTER,
 }  # fmt: skip
 CHANGING = ("create", "update", "delete", "administer")
 

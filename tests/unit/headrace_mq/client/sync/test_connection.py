@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq.client.sync.connection import BlockingConnection
 from headrace_mq.errors import Closed, ConnectionLost, RequestTimeout
-from headrace_mq.protocol.bodies import QueueRange, QueueRanges, QueueRangesAnswer
+from headrace_mq.protocol.bodies import QueueRange, QueueRanges, QueueRangesAnswer, encode
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.names.routes import LEADER, Register
+from headrace_mq.testing.embedded import name_server
 
 
 def ranges_of(connection: BlockingConnection) -> QueueRangesAnswer:
@@ -65,3 +68,28 @@ def test_a_broker_that_says_nothing_is_given_up() -> None:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RequestTimeout, match=f"no answer from {address} within 20 ms"):
             BlockingConnection(address, timeout_ms=20)
+
+
+async def test_a_broker_is_found_by_name_servers_and_remembered_while_they_are_away(
+    broker: Any, free_port: Callable[[], int]
+) -> None:
+    broker.topics["t"] = 1
+    async with name_server() as server:
+        address = f"nameserver://127.0.0.1:{free_port()},{server.address}/c"
+
+        def read() -> QueueRangesAnswer:
+            connection = BlockingConnection(address, timeout_ms=5_000)
+            try:
+                return ranges_of(connection)
+            finally:
+                connection.close()
+
+        with pytest.raises(ConnectionLost, match="knows no broker of cluster c"):
+            await asyncio.to_thread(read)
+        link = Link(server.address, client_id="broker", settings=LinkSettings((1, 5)))
+        await link.start(10_000)
+        here = Register("c", "g1", broker.address, LEADER, 1, [broker.address])
+        await link.request(RequestCode.REGISTER, encode(here), timeout_ms=10_000)
+        assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]
+        await link.aclose()
+    assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]

@@ -1,0 +1,5 @@
+"""
+What brokers tell name servers, and what clients ask them.
+
+Used by the name server, by brokers and by clients. Pure.
+"""
