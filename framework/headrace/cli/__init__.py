@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from headrace.cli.alarms import alarms
 from headrace.cli.application import (
     catalog,
     db,
@@ -74,6 +75,7 @@ def _command_line() -> typer.Typer:
     command_line.command("catalog")(catalog.catalog)
     command_line.command("doctor")(doctor.doctor)
     command_line.command("top")(top.top)
+    command_line.add_typer(alarms.commands, name="alarms")
     command_line.command("console")(console.console)
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")

@@ -1,0 +1,8 @@
+"""
+Alarms that reach people without Prometheus: the shipped rules, and what watches the figures of brokers and services.
+
+    rules    the table that also becomes deploy/prometheus/alerts.yml
+    promql   evaluates the expressions of these rules over figures of the last hours
+
+Used by `headrace alarms` and by the console. `headrace.watch` has what an application says of itself.
+"""

@@ -1,0 +1,47 @@
+"""
+What a rule is. PURE.
+
+    name HeadraceBrokerDown · severity critical · for 1m · expression up{…} == 0 · summary of what happened
+
+Used by the tables of rules.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from headrace.alarms.promql.parse import duration_s
+
+__all__ = ["PAGE", "SEVERITIES", "AlarmRule"]
+
+Severity = Literal["critical", "warning", "info"]
+# The worst first.
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
+# Where each rule has a section that says what it means and what to do.
+PAGE: Final = "docs/alarms.md"
+
+
+class AlarmRule(NamedTuple):
+    """When something is wrong.
+
+    Attributes:
+        name: its heading in `docs/alarms.md`.
+        severity: `critical`: something does not work now; `warning`: it soon may not; `info`: a person decided it.
+        lasting: how long the expression must hold, such as `5m`.
+        expression: in PromQL; each series of its result is an alarm.
+        summary: one sentence, with `{{ $labels.NAME }}` and `{{ $value }}`.
+    """
+
+    name: str
+    severity: Severity
+    lasting: str
+    expression: str
+    summary: str
+
+    @property
+    def lasting_s(self) -> float:
+        """How long the expression must hold, in seconds."""
+        return duration_s(self.lasting)
+
+    @property
+    def runbook(self) -> str:
+        """The page and section that say what to do."""
+        return f"{PAGE}#{self.name.lower()}"

@@ -1,0 +1,9 @@
+"""A rule knows how long it waits and where its page is."""
+
+from headrace.alarms.rules.rule import AlarmRule
+
+
+def test_a_rule_names_its_section_and_how_long_it_lasts() -> None:
+    rule = AlarmRule("HeadraceX", "info", "5m", "up == 0", "x")
+    assert rule.lasting_s == 300
+    assert rule.runbook == "docs/alarms.md#headracex"
