@@ -1,11 +1,12 @@
 """
 What a broker's metrics cost: the time of a scrape, and what is left of throughput while Prometheus asks.
 
-    python -m benchmarks.scrapes [--pairs 15] [--scale 1] [--only CASE] [--queues 1000] [--directory DIR]
+    python -m benchmarks.scrapes [--pairs 15] [--scale 1] [--only CASE] [--topics 1000] [--queues 1000] [--directory DIR]
 
-First a broker with so many queues, all of which one group consumes, is asked again and again. Then two brokers take
-turns with the workload W1 of `benchmarks.mq`, each with a producer process: one without metrics, the other one with
-metrics that are read every second. Each pair begins with the other broker. The lines have the medians over the pairs of
+First three brokers are asked again and again: one with ten topics, one with so many topics, and one with a topic of so
+many queues, in each of which a message waits for one group. Then two brokers with so many topics take turns with the
+workload W1 of `benchmarks.mq`, each with a producer process: one without metrics, the other one with metrics that are
+read every second. Each pair begins with the other broker. The lines have the medians over the pairs of
 what the second broker has of the first one's rate and processor time, and their range. Acknowledgements after fdatasync,
 bodies of 100 bytes.
 """
@@ -65,23 +66,37 @@ async def scraped(port: int) -> AsyncIterator[None]:
         reading.result()
 
 
-async def scrape_time(directory: Path, queues: int) -> dict[str, Any]:
+async def fill(address: str, topics: int, queues: int = 4) -> None:
+    """Makes topics, with messages in nearly all of their queues."""
+    async with Producer(address) as producer:
+        for number in range(topics):
+            topic = f"{TOPIC}-{number}"
+            await producer.create_topic(topic, queues)
+            keys = range(10 * queues)  # so many reach all queues but one in some thousands
+            await producer.send_many(
+                [Message(topic=topic, key=str(key), body=b"x" * 100) for key in keys]
+            )
+
+
+async def read_nothing(address: str, queues: int) -> None:
+    """Lets a group commit where the first topic begins, so that all messages wait for it."""
+    async with PullConsumer(address, group="g") as consumer:
+        assigned = [QueueRef(f"{TOPIC}-0", number) for number in range(queues)]
+        await consumer.assign(assigned)
+        for queue in assigned:
+            consumer.seek(queue, 0)
+        await consumer.commit()
+
+
+async def scrape_time(
+    directory: Path, topics: int, queues: int = 4, *, behind: bool = False
+) -> dict[str, Any]:
     """How long a scrape takes, and what it takes of the broker's processor."""
     port = free_port()
     async with broker(directory, "always", metrics=f"127.0.0.1:{port}") as (server, address):
-        async with Producer(address) as producer:
-            await producer.create_topic(TOPIC, queues)
-            keys = range(10 * queues)  # so many reach all queues but one in some thousands
-            await producer.send_many(
-                [Message(topic=TOPIC, key=str(key), body=b"x" * 100) for key in keys]
-            )
-        async with PullConsumer(address, group="g") as consumer:
-            # It commits where it begins, so that a message waits in each queue.
-            assigned = [QueueRef(TOPIC, number) for number in range(queues)]
-            await consumer.assign(assigned)
-            for queue in assigned:
-                consumer.seek(queue, 0)
-            await consumer.commit()
+        await fill(address, topics, queues)
+        if behind:
+            await read_nothing(address, queues)
         times, text, before = [], b"", cpu_seconds(server.pid)
         for _ in range(SCRAPES):
             since = time.perf_counter()
@@ -89,7 +104,8 @@ async def scrape_time(directory: Path, queues: int) -> dict[str, Any]:
             times.append(1_000 * (time.perf_counter() - since))
         used = 1_000 * (cpu_seconds(server.pid) - before) / SCRAPES
     return {
-        "queues": queues,
+        "topics": topics,
+        "queues": topics * queues,
         "series": sum(not line.startswith(b"#") for line in text.splitlines()),
         "bytes": len(text),
         "scrape_ms": round(statistics.median(times), 1),
@@ -99,8 +115,8 @@ async def scrape_time(directory: Path, queues: int) -> dict[str, Any]:
     }
 
 
-async def compare(directory: Path, case: Case, pairs: int) -> dict[str, Any]:
-    """Lets a broker without metrics and one that is scraped take turns."""
+async def compare(directory: Path, case: Case, pairs: int, topics: int) -> dict[str, Any]:
+    """Lets a broker without metrics and one that is scraped take turns, both with so many topics."""
     port = free_port()
     async with AsyncExitStack() as stack:
         sides: list[tuple[Child, Child]] = []
@@ -108,6 +124,7 @@ async def compare(directory: Path, case: Case, pairs: int) -> dict[str, Any]:
             server, address = await stack.enter_async_context(
                 broker(directory / name, "always", metrics=place)
             )
+            await fill(address, topics)
             async with Producer(address) as producer:
                 await producer.create_topic(TOPIC, 4)
             child = await stack.enter_async_context(
@@ -147,6 +164,7 @@ async def main() -> None:
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
     parser.add_argument("--only", default="", help="cases with this word in their name")
+    parser.add_argument("--topics", type=int, default=1_000)
     parser.add_argument("--queues", type=int, default=1_000)
     parser.add_argument("--directory", type=made_folder, help="where the brokers write")
     asked = parser.parse_args()
@@ -156,13 +174,15 @@ async def main() -> None:
 
     say(facts())
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
-        say(await scrape_time(Path(folder) / "queues", asked.queues))
+        say(await scrape_time(Path(folder) / "few", 10))
+        say(await scrape_time(Path(folder) / "topics", asked.topics))
+        say(await scrape_time(Path(folder) / "queues", 1, asked.queues, behind=True))
         wanted = {"send_many of 100", "send from 1,000 tasks", "send, one at a time"}
         for number, case in enumerate(cases(asked.scale)):
             if case.workload == "W1" and case.name in wanted and asked.only in case.name:
                 place = Path(folder) / str(number)
                 place.mkdir()
-                say({"case": case.name, **await compare(place, case, asked.pairs)})
+                say({"case": case.name, **await compare(place, case, asked.pairs, asked.topics)})
 
 
 if __name__ == "__main__":

@@ -66,6 +66,9 @@ _ROUNDS_MAX: Final = 50
 # Aggregates that live lacks events of and that are waited for at a time, and how often is looked.
 _WAITED_MAX: Final = 1_000
 _LOOK_MS: Final = 100
+# The longest pause between two looks. It is ten times as long as the quickest look: looking may be much work for the
+# database, but one slow moment of it must not stop a rebuild for half a minute.
+_PAUSE_MS_MAX: Final = 5_000
 # Aggregates that live lacks events of and whose rows are left out of a comparison: they are in memory;
 # and where the events tell which rows these are, they are read one aggregate after the other.
 _BEHIND_MAX: Final = 100_000
@@ -347,6 +350,7 @@ async def _wait_for_live(
     name, ours = shadow.projection.name, shadow.generation
     now_ms = (clock or SystemClock()).monotonic_ms
     moved_ms = now_ms()
+    quickest_ms = _PAUSE_MS_MAX
     before: list[tuple[Any, ...]] = []
     while True:
         began_ms = now_ms()
@@ -363,8 +367,8 @@ async def _wait_for_live(
             moved_ms, before = now_ms(), standing
         if now_ms() - moved_ms >= still_ms:
             return
-        # Where there are many aggregates, looking is work for the database.
-        await asyncio.sleep(max(_LOOK_MS, 10 * (now_ms() - began_ms)) / 1_000)
+        quickest_ms = min(quickest_ms, now_ms() - began_ms)
+        await asyncio.sleep(min(max(_LOOK_MS, 10 * quickest_ms), _PAUSE_MS_MAX) / 1_000)
 
 
 async def _put_in_place(

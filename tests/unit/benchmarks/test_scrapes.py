@@ -54,12 +54,12 @@ async def test_each_case_has_a_folder_of_its_own(
 ) -> None:
     folders: list[Path] = []
 
-    async def compare(folder: Path, _case: Case, _pairs: int) -> dict[str, Any]:
+    async def compare(folder: Path, _case: Case, _pairs: int, _topics: int) -> dict[str, Any]:
         assert folder.is_relative_to(tmp_path)
         folders.append(folder)
         return {}
 
-    async def scrape_time(_folder: Path, _queues: int) -> dict[str, Any]:
+    async def scrape_time(*_place: Any, behind: bool = False) -> dict[str, Any]:
         return {}
 
     monkeypatch.setattr(scrapes, "compare", compare)

@@ -1,7 +1,7 @@
 """A shadow from the event store is compared at the versions that live has, whatever comes meanwhile."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from headrace.rebuild.stored_events import STORE, StoredEvents, open_stored_even
 from headrace.rebuild.switch import Means, Shadow
 from headrace.stores.base import AppendOutcome, EventStore
 from headrace.transports.base import QueueId
+from headrace_mq.testing.clock import ManualClock
 
 QUEUE = ("ledger.events", 0)
 ENDS = {QUEUE: 7}
@@ -229,6 +230,28 @@ async def test_live_is_waited_for_while_it_moves(world: World) -> None:
     world.models.snapshot = looking  # type: ignore[method-assign]  # the same
     outcome = await world.bring(live_wait_ms=60_000)
     assert (outcome.mismatches, outcome.behind, outcome.compared) == (0, 0, 3)
+
+
+async def test_one_slow_look_at_live_is_no_reason_for_a_long_pause(world: World) -> None:
+    await world.append("a1", "b1", "c1")
+    await world.bring(switch=False)
+    clock, snapshot = ManualClock(), world.models.snapshot
+
+    def looks() -> Iterator[str]:
+        yield "a1"
+        clock.advance(3_600_000)
+        yield from ("b1", "c1")
+
+    moves = looks()
+
+    def looking() -> Any:
+        world.models.snapshot = snapshot  # type: ignore[method-assign]  # counted, not changed
+        return _Following(world, snapshot, moves, looking)
+
+    world.models.snapshot = looking  # type: ignore[method-assign]  # the same
+    await level_module._wait_for_live(world.models, world.shadow, 60_000, clock)
+    assert next(moves, None) is None
+    assert set(await world.rows()) == {"a", "b", "c"}
 
 
 class _Following:

@@ -1,12 +1,17 @@
 """Samples become the text that Prometheus reads, whole and in order, however many there are."""
 
 import asyncio
+import math
 import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.metrics.table import APP_METRICS
+from headrace_mq.broker.metrics.table import BROKER_METRICS
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.metrics.exposition import (
     SAMPLES_PER_TURN_MAX,
@@ -58,6 +63,25 @@ async def test_a_histogram_becomes_buckets_that_add_up() -> None:
     assert buckets["x", "0.0005"] == buckets["x", "30.0"] == 2
     assert buckets["x", "+Inf"] == found["wait_seconds_count", ("x",)] == 3
     assert found["wait_seconds_sum", ("x",)] == pytest.approx(99.00045)
+
+
+@given(label=st.text())
+async def test_any_label_is_read_as_it_was_given(label: str) -> None:
+    assert read(await written([SENT.sample(1, label)])) == {("sent_total", (label,)): 1.0}
+
+
+@pytest.mark.parametrize("value", [0, True, 7, 0.1, -2.5, 1e300, 2**53, math.inf, -math.inf])
+async def test_any_number_is_read_as_it_was_given(value: float) -> None:
+    assert read(await written([SIZE.sample(value)])) == {("size_bytes", ()): value}
+
+
+async def test_a_value_that_is_no_number_is_read_as_such() -> None:
+    assert math.isnan(read(await written([SIZE.sample(math.nan)]))["size_bytes", ()])
+
+
+def test_the_head_of_a_metric_needs_no_escapes() -> None:
+    for metric in (*BROKER_METRICS, *APP_METRICS):
+        assert not set("\\\n") & set(metric.meaning), metric.name
 
 
 async def test_many_samples_are_written_in_turns_with_others() -> None:
