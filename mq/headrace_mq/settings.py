@@ -184,6 +184,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str | None = None
     # Fewer brokers in sync, the leader among them, acknowledge nothing. 2 of three: no message is on one machine alone.
     min_in_sync: int = 1
+    # A replica that has not heard of its leader for this long serves no reads, so that clients go on at the leader: less than
+    # the 3 s for which a leader waits for a silent replica, so each change of topics was here before. Five answers.
+    replica_stale_ms_max: int = 2_500
     # A PEM file with the authorities of the other brokers' certificates; None: those of the system.
     ca: Path | None = None
     # With a login: the user as which this broker follows others; one that may administer the cluster.
@@ -203,6 +206,7 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         require(bool(self.cluster and self.name), "cluster and name must not be empty")
         require(self.min_in_sync >= 1, "min_in_sync must be at least 1")
+        require(self.replica_stale_ms_max >= 0, "replica_stale_ms_max must be at least 0")
 
 
 class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ The address of a broker as text: where it is, and how a client makes sure of who
     tls://queue.example:9876                            signed by an authority that the system trusts
     tls://queue.example:9876?ca=ca.pem                  by one of these
     tls://queue.example:9876?ca=ca.pem&certificate=client.pem&key=client.key
+    tcp://a.example:9876,b.example:9876?read_from=replica   a group: what only reads is served by a replica
     tls://queue.example:9876?user=ann&password_file=ann.txt
     tcp://127.0.0.1:9876?user=ann&password_file=ann.txt     without TLS, with a login
     nameserver://ns1:9875,ns2:9875/default              the brokers of a cluster, where name servers say that they are
@@ -17,7 +18,7 @@ secret, so it may be logged; one with a user before the host is refused, and no 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import parse_qsl, quote, unquote
 
 from headrace_mq.errors import ConnectionLost
@@ -27,12 +28,19 @@ __all__ = [
     "ClientFiles",
     "ClientLogin",
     "ClusterName",
+    "ReadFrom",
     "failure_of",
     "parse_address",
     "place_name",
+    "read_from_of",
     "reasons_of",
     "unreachable",
 ]
+
+# Who serves what only reads: the leader of a group, or one of its replicas.
+ReadFrom = Literal["leader", "replica"]
+_READ_FROM: Final = "read_from"
+_EXAMPLES: Final = {"user": "NAME", _READ_FROM: "replica"}
 
 _SCHEME, _PLAIN_SCHEME = "tls://", "tcp://"
 # With a file of TLS in its options the first one means the second one, too.
@@ -92,12 +100,14 @@ class BrokerAddress(NamedTuple):
         tls: how to make sure of it; None: without TLS.
         login: how to log in; None: without a password.
         cluster: what to ask name servers for; None: the places are those of brokers.
+        read_from: "replica": readers that move no offsets read messages from a replica; the rest is the leader's.
     """
 
     places: tuple[tuple[str, int], ...]
     tls: ClientFiles | None = None
     login: ClientLogin | None = None
     cluster: ClusterName | None = None
+    read_from: ReadFrom = "leader"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -109,16 +119,18 @@ class BrokerAddress(NamedTuple):
         if text.startswith((_NAMES_SCHEME, _SECURE_NAMES_SCHEME)):
             return cls._parse_names(text)
         rest, tls, login = text, None, None
+        read_from: ReadFrom = "leader"
         if text.startswith((_SCHEME, _PLAIN_SCHEME)):
             secured = text.startswith(_SCHEME)
             rest, _, options = text[len(_SCHEME) :].partition("?")
             given = _options(options, ClientFiles._fields if secured else ())
             login = _login_of(given)
             tls = _files(given) if secured else None
+            read_from = read_from_of(given.get(_READ_FROM, read_from))
         # Before it is split: a password may have a comma.
         _require_no_user(rest)
         places = tuple(parse_address(each.strip()) for each in rest.split(","))
-        return cls(places, tls, login)
+        return cls(places, tls, login, None, read_from)
 
     @classmethod
     def _parse_names(cls, text: str) -> Self:
@@ -136,7 +148,8 @@ class BrokerAddress(NamedTuple):
             )
         places = tuple(parse_address(each.strip()) for each in hosts.split(","))
         secured = any(files) or f"{scheme}://" == _SECURE_NAMES_SCHEME
-        return cls(places, files if secured else None, login, ClusterName(*names))
+        read_from = read_from_of(given.get(_READ_FROM, "leader"))
+        return cls(places, files if secured else None, login, ClusterName(*names), read_from)
 
     @property
     def may_move(self) -> bool:
@@ -165,16 +178,22 @@ class BrokerAddress(NamedTuple):
         given = {"user": user, "password_file": password_file and str(password_file)}
         return self._replace(login=_login_of({name: one for name, one in given.items() if one}))
 
+    def reading_from(self, read_from: str | None) -> Self:
+        """Returns this address with who serves reads; None: as it is. Raises ValueError: neither leader nor replica."""
+        return self if read_from is None else self._replace(read_from=read_from_of(read_from))
+
     def __str__(self) -> str:
         hosts = ",".join(place_name(place) for place in self.places)
         if self.cluster is not None:
             names = "/".join(quote(each, safe="") for each in self.cluster if each)
             hosts = f"{hosts}/{names}"
-        elif self.tls is None and self.login is None:
+        apart = {} if self.read_from == "leader" else {_READ_FROM: self.read_from}
+        if self.cluster is None and self.tls is None and self.login is None and not apart:
             return hosts
         named = {
             **(self.tls._asdict() if self.tls else {}),
             **(self.login._asdict() if self.login else {}),
+            **apart,
         }
         given = [
             f"{name}={quote(str(one), safe='/')}" for name, one in named.items() if one is not None
@@ -208,11 +227,11 @@ def _require_no_user(address: str) -> None:
 
 
 def _options(options: str, files: tuple[str, ...]) -> dict[str, str]:
-    known = (*files, *ClientLogin._fields)
+    known = (*files, *ClientLogin._fields, _READ_FROM)
     try:
         given = dict(parse_qsl(options, strict_parsing=True)) if options else {}
     except ValueError:
-        example = "&".join(f"{name}={'NAME' if name == 'user' else 'FILE'}" for name in known)
+        example = "&".join(f"{name}={_EXAMPLES.get(name, 'FILE')}" for name in known)
         # What was written may be a password, and the error repeats it.
         raise ValueError(f"write ?{example} behind the port, and nothing else") from None
     unknown = sorted(given.keys() - set(known))
@@ -221,6 +240,13 @@ def _options(options: str, files: tuple[str, ...]) -> dict[str, str]:
             f"a broker address has no option {unknown[0]!r} here; use {', '.join(known)}"
         )
     return given
+
+
+def read_from_of(text: str) -> ReadFrom:
+    """Returns who serves reads; raises ValueError where the text says neither."""
+    if text not in get_args(ReadFrom):
+        raise ValueError(f"read_from is leader or replica, not {text!r}")
+    return cast("ReadFrom", text)
 
 
 def _files(given: Mapping[str, str]) -> ClientFiles:

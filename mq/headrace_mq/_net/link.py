@@ -80,13 +80,14 @@ class LinkSettings(NamedTuple):
         return cls(pauses, settings.vanished_ms_max, settings.busy_poll_us)
 
 
-def hello_for(client_id: str, called: str = "") -> Hello:
-    """The first body of a connection; `called` is what the software calls itself."""
+def hello_for(client_id: str, called: str = "", *, reads: bool = False) -> Hello:
+    """The first body of a connection; `called` is what the software calls itself, `reads`: a replica may serve it."""
     return Hello(
         client_id=client_id,
         version_min=PROTOCOL_VERSION,
         version_max=PROTOCOL_VERSION,
         software=called or software(),
+        reads=reads,
     )
 
 

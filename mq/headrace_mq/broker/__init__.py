@@ -6,7 +6,7 @@ to code) -> `handlers` (one plain function per request) -> `state` (what they sh
 `groups.offsets` (durable, each in a `files.metadata_file`), `groups.members` (pure), `fetch.long_poll`, `acknowledgements`.
 `fetch.filter_workers` has filtered backlogs looked through by processes of their own.
 Next to them run `topics.deletion` (what retention lets go) and `topics.disk` (when new messages are refused);
-`reader_mode` starts a broker for readers where the disk takes no writes at all, `storage` opens what it
+`reader_mode` starts a broker for readers where the disk takes no writes at all, `reads` serves readers at a replica, `storage` opens what it
 keeps messages in, and `flushes` writes what requests change in memory;
 `metadata` says which files the broker keeps and how they are repaired.
 

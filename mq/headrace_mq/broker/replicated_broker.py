@@ -37,6 +37,7 @@ from headrace_mq.broker.metadata import (
     settings_in,
     users_file,
 )
+from headrace_mq.broker.reads.replica_reads import ReplicaReads
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
@@ -160,7 +161,8 @@ class ReplicatedBroker:
             self._member, self._keeper, self._clock, first_epoch=first_epoch,
             keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
         )  # fmt: skip
-        self._standby = Standby(self._leader, self._settings.frame_bytes_max)
+        reads = ReplicaReads(self._replica, self._member, self._settings, self._clock)
+        self._standby = Standby(self._leader, self._settings.frame_bytes_max, reads)
         await self._serve_as_standby()
         self._tasks = [
             asyncio.create_task(

@@ -75,16 +75,17 @@ class ErrorAnswer(Body, frozen=True):
 
 
 class Hello(Body, frozen=True):
-    """The first frame of a connection. `client_id` is unique per connection (a UUID)."""
+    """The first frame of a connection. `client_id` is its own (a UUID); with `reads` a replica in sync may serve it."""
 
     client_id: str
     version_min: int
     version_max: int
     software: str = ""
+    reads: bool = False
 
 
 class HelloAnswer(Body, frozen=True):
-    """The broker's name, the version to speak and the connection's limits.
+    """The broker's name, the version to speak and the connection's limits; `replica`: it serves reads alone.
 
     `login` names the mechanisms of which the client must use one before anything else; none: it is let in.
     """
@@ -94,13 +95,13 @@ class HelloAnswer(Body, frozen=True):
     epoch: int
     frame_bytes_max: int
     login: list[str] = []
+    replica: bool = False
 
 
 class Produced(Body, frozen=True):
     """What became of one batch of a PRODUCE request, in the request's order.
 
-    `code` is a ResponseCode; with OK, `base_offset` is where the batch stands and `duplicate`
-    whether it had been stored by an earlier attempt.
+    `code`: a ResponseCode; with OK, `base_offset` is its place, `duplicate` whether an earlier attempt had stored it.
     """
 
     topic: str
@@ -454,8 +455,7 @@ def _decoder(kind: type[B]) -> msgspec.msgpack.Decoder[B]:
 
 
 def encode(body: Body) -> bytes:
-    """
-    Encodes a body as a msgpack array.
+    """Encodes a body as a msgpack array.
 
     Raises:
         InvalidArgument: a number does not fit into 64 bits, or a text is no Unicode.

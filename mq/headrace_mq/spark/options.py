@@ -6,6 +6,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 | option | value |
 | --- | --- |
 | `broker` | `host:port`, as every executor reaches it; several with commas between if it moved |
+| `readFrom` | `leader` (default), or `replica`: of a group, messages come from a replica in sync |
 | `topic` | one topic, or several separated by commas; for writing at most one |
 | `startingOffsets` | `earliest` (default), `latest`, or JSON `{"orders": {"0": 12}}` |
 | `endingOffsets` | `latest` (default), `earliest`, or the same JSON |
@@ -29,7 +30,7 @@ __all__ = ["Moment", "SourceOptions"]
 
 _KNOWN = (
     "broker", "topic", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
-    "splitRecords", "includeHeaders", "failOnDataLoss", "pushFilters", "maxRecordsPerBatch",
+    "splitRecords", "includeHeaders", "failOnDataLoss", "pushFilters", "maxRecordsPerBatch", "readFrom",
 )  # fmt: skip
 _FOR_READING = frozenset(_KNOWN[2:])
 _FOR_BATCHES = frozenset({"endingOffsets", "endingTimestamp", "pushFilters"})
@@ -85,7 +86,7 @@ class SourceOptions:
             raise ValueError("format('headrace') needs .option('broker', …)")
         topics = [topic.strip() for topic in values.get("topic", "").split(",")]
         return cls(
-            broker=_address(values["broker"], check),
+            broker=_address(values["broker"], values.get("readFrom"), check),
             topics=tuple(sorted({check_topic(topic) for topic in topics if topic})),
             starting=_bound(values, "starting", "earliest"),
             ending=_bound(values, "ending", "latest"),
@@ -127,12 +128,17 @@ class SourceOptions:
             raise ValueError(f"option {name!r} is for spark.{theirs}, not for .{ours}")
 
 
-def _address(text: str, check: Callable[[str], object]) -> str:
+def _address(text: str, read_from: str | None, check: Callable[[str], object]) -> str:
     try:
         check(text)
     except ValueError as error:
         raise ValueError(f"option 'broker': {error}") from error
-    return text
+    if read_from is None:
+        return text
+    try:
+        return str(BrokerAddress.parse(text).reading_from(read_from.strip().lower()))
+    except ValueError as error:
+        raise ValueError(f"option 'readFrom': {error}") from error
 
 
 def _bound(values: Mapping[str, str], side: str, word: str) -> Bound | Moment:

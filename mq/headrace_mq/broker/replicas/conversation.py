@@ -110,11 +110,14 @@ class Conversation:
         if not link.is_up:
             raise ConnectionLost("the connection ended")
         question = encode(self._replica.question(member))
+        asked_ms = self._clock.monotonic_ms()
         # At once, because the loop may be about to wait for the disk.
         body = await link.request(RequestCode.FOLLOW, question, timeout_ms=LEASE_MS, at_once=True)
         patience.heard(self._clock.monotonic_ms())
         answer = decode(FollowAnswer, body)
         await self._replica.take(member, answer)
+        if answer.epoch == member.epoch:
+            self._replica.heard_ms = asked_ms
         await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
         self._trouble = ""
         return HandOver(answer.epoch, answer.leaves) if answer.lead else None

@@ -11,7 +11,7 @@ store's raw side.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
@@ -28,7 +28,8 @@ from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import StoreFull, StoreReadOnly
+from headrace_mq.errors import NotLeader, StoreFull, StoreReadOnly
+from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.log.clean_end import QueueEnd
 from headrace_mq.store.log.commit_gate import CommitGate
@@ -56,6 +57,9 @@ class Replica:
 
     Attributes:
         on_synced: called when more is on the disk.
+        on_visible: called when readers may see more.
+        on_document: called with the name of a document that was replaced.
+        heard_ms: when the last question was asked that the leader answered; None: it never was.
     """
 
     def __init__(
@@ -69,6 +73,11 @@ class Replica:
         self._store: MessageStore | None = None
         self._synced = asyncio.Event()
         self.on_synced: Callable[[], None] | None = None
+        self.on_visible: Callable[[], None] | None = None
+        self.on_document: Callable[[str], None] | None = None
+        self.heard_ms: int | None = None
+        # Below these positions readers see each log: what was there when it was opened, and what was committed since.
+        self._shown: dict[str, int] = {}
         # The changes of documents that were taken over, and the epoch that counts them.
         self._documents = (0, 0)
 
@@ -76,6 +85,17 @@ class Replica:
     def is_open(self) -> bool:
         """Whether the store is open here."""
         return self._store is not None
+
+    @property
+    def store(self) -> MessageStore:
+        """The store, for those who read. Raises NotLeader: it is closed for a moment."""
+        if self._store is None:
+            raise NotLeader("this replica opens its log again; ask another broker of its group")
+        return self._store
+
+    def shows_committed(self, member: ClusterMember) -> bool:
+        """Whether all that readers of the store see is committed, as far as this member knows."""
+        return all(member.readable(log) >= end for log, end in self._shown.items())
 
     def open(self, gate: CommitGate | None = None) -> MessageStore:
         """Opens the store, which recovers what it holds.
@@ -93,6 +113,8 @@ class Replica:
         self._gate = gate
         store = MessageStore(self._settings, clock=self._clock, files=self._files, gate=self._gate)
         store.open()
+        store.on_visible = self._grew
+        self._shown = {log: store.raw.tail(log) for log in self._logs.by_name}
         self._store = store
         self._logs.opened(store)
         return store
@@ -146,6 +168,8 @@ class Replica:
                 self._append(member, part, answer.epoch)
         for document in answer.documents:
             await asyncio.to_thread(self._store_document, document)
+            if self.on_document is not None:
+                self.on_document(document.name)
             self._documents = (answer.epoch, document.version)
 
     def _store_document(self, document: Document) -> None:
@@ -161,8 +185,13 @@ class Replica:
             self._logs.epochs.take_over(log, part.position, starts)
             store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
         self._gate.reached(log, member.readable(log))
+        self._shown[log] = max(self._shown[log], member.readable(log))
         if part.first:
             store.delete_segments(log, min(part.first, member.readable(log)))
+
+    def _grew(self, _queues: Collection[QueueRef]) -> None:
+        if self.on_visible is not None:
+            self.on_visible()
 
     def _note_synced(self) -> None:
         self._synced.set()

@@ -2,6 +2,7 @@
 What a broker of a group answers while it serves no clients: where the leader is, and, before a term begins, to replicas.
 
     client  HELLO ─▶ NOT_LEADER, with the leader's address: the client asks the next one of the group
+    reader  HELLO, LOGIN, FETCH ─▶ answered, while this broker is a replica in sync
     replica HELLO, LOGIN, FOLLOW ─▶ answered, once this broker was elected: it may serve when the others have its log
 
 Used by `replicated_broker`; the frame server calls it.
@@ -45,12 +46,47 @@ class Door(Protocol):
         ...
 
 
+class Reads(Protocol):
+    """Serves those that only read; see `reads.replica_reads`."""
+
+    @property
+    def door(self) -> Door | None:
+        """Lets users in; None: there is no login."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The one that this replica follows."""
+        ...
+
+    def require_current(self) -> None:
+        """Raises NotLeader where this broker cannot be sure of what it has."""
+        ...
+
+    def greet(self, connection: Connection) -> list[str]:
+        """Takes a certificate for a login, or returns how to log in."""
+        ...
+
+    def fetch(self, connection: Connection, frame: Frame) -> None:
+        """Answers a read, now or later."""
+        ...
+
+    def look_again(self) -> None:
+        """Has reads that wait look again."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """Forgets a closed connection."""
+        ...
+
+
 class Standby:
     """A frame handler without a broker.
 
     Args:
         leader: tells where the leader is; empty where there is none.
-        frame_bytes_max: for replicas.
+        frame_bytes_max: for replicas and readers.
+        reads: serves those that only read; None: none are served.
 
     Attributes:
         address: where this broker listens.
@@ -58,9 +94,13 @@ class Standby:
         door: of that term, for a broker with a login; None: there is none.
     """
 
-    def __init__(self, leader: Callable[[], str], frame_bytes_max: int) -> None:
+    def __init__(
+        self, leader: Callable[[], str], frame_bytes_max: int, reads: Reads | None = None
+    ) -> None:
         self._leader = leader
         self._frame_bytes_max = frame_bytes_max
+        self._reads = reads
+        self._readers: set[Connection] = set()
         self.address = ""
         self.followers: Followers | None = None
         self.door: Door | None = None
@@ -77,19 +117,29 @@ class Standby:
         connection.answer(error.code, 0, encode(ErrorAnswer(str(error))))
 
     def on_drained(self, connection: Connection) -> None:
-        """Nothing waits for it."""
+        """Has a read look again that waits until the client takes its answers."""
+        if self._reads is not None and connection in self._readers:
+            self._reads.look_again()
 
     def on_lost(self, connection: Connection) -> None:
         """Forgets a login that was under way; a question of a lost replica ends by itself."""
         if self.door is not None:
             self.door.forget(connection)
+        if self._reads is not None and connection in self._readers:
+            self._readers.discard(connection)
+            self._reads.forget(connection)
 
     def _serve(self, connection: Connection, frame: Frame) -> None:
         followers = self.followers
-        if not connection.client_id:
+        if self._reads is not None and connection in self._readers:
+            self._serve_reader(self._reads, connection, frame)
+        elif not connection.client_id:
             if frame.code != RequestCode.HELLO:
                 raise MalformedRequest("the first frame of a connection is HELLO")
             hello = decode(Hello, frame.body)
+            if hello.reads and self._reads is not None:
+                self._greet_reader(self._reads, connection, frame, hello)
+                return
             if followers is None or hello.software != REPLICA_SOFTWARE:
                 raise NotLeader(self._sentence())
             connection.greet(hello.client_id, PROTOCOL_VERSION)
@@ -109,6 +159,31 @@ class Standby:
             if self.door is not None:
                 self.door.check(connection, frame)
             followers.follow(connection, frame)
+        else:
+            raise NotLeader(self._sentence())
+
+    def _greet_reader(
+        self, reads: Reads, connection: Connection, frame: Frame, hello: Hello
+    ) -> None:
+        reads.require_current()
+        login = reads.greet(connection)
+        connection.greet(hello.client_id, PROTOCOL_VERSION)
+        self._readers.add(connection)
+        if not login:
+            connection.admit(self._frame_bytes_max)
+        answer = HelloAnswer(
+            self.address, PROTOCOL_VERSION, reads.epoch, self._frame_bytes_max, login, replica=True
+        )
+        connection.answer(ResponseCode.OK, frame.correlation, encode(answer))
+
+    def _serve_reader(self, reads: Reads, connection: Connection, frame: Frame) -> None:
+        if frame.code == RequestCode.LOGIN and reads.door is not None and not connection.user:
+            said = reads.door.step(connection, decode(Login, frame.body))
+            if connection.user:
+                connection.admit(self._frame_bytes_max)
+            connection.answer(ResponseCode.OK, frame.correlation, encode(said))
+        elif frame.code == RequestCode.FETCH:
+            reads.fetch(connection, frame)
         else:
             raise NotLeader(self._sentence())
 

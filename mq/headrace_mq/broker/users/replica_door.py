@@ -2,15 +2,19 @@
 Lets replicas of a broker with a login in before its term begins: the same users, proofs and rules as later.
 
     HELLO ─▶ a certificate that is a user, or LOGIN ─▶ FOLLOW, for those that may administer the cluster
+                                                     └▶ FETCH at a replica, for those that may consume the topics
 
 Used by the standby of a group, for one term that is not served yet; from then on the broker's own handlers do the same.
 The store takes no entries yet, so the audit of this time stands in the log alone. Name servers use it too: they have no
 store at all.
 """
 
+from collections.abc import Collection
+
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.access.needs import NEEDS
+from headrace_mq.access.resources import Action, Ask, ResourceKind, owned
 from headrace_mq.broker.users.audit import Audit, AuditLimits
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
@@ -97,6 +101,27 @@ class ReplicaDoor:
                 f"user {connection.user} may not {name}: a broker's user is an administrator, or may administer the"
                 " cluster"
             )
+
+    def check_read(self, connection: Connection, topics: Collection[str]) -> None:
+        """Lets a read of topics through.
+
+        Raises:
+            LoginFailed: the connection has no user.
+            NotPermitted: its user may not consume one of them.
+        """
+        if not connection.user:
+            self._audit.refuse(connection, "fetch", detail="no login")
+            raise LoginFailed(
+                "this broker serves users that have logged in: set HEADRACE_USER and HEADRACE_PASSWORD_FILE"
+            )
+        granted = self._book.policy.grants(connection.user)
+        for topic in topics:
+            ask = owned(Ask(Action.CONSUME, ResourceKind.TOPIC, topic))
+            if not granted.allows(ask):
+                self._audit.refuse(
+                    connection, "fetch", resource=ask.resource, detail=f"needs {ask.action}"
+                )
+                raise NotPermitted(f"user {connection.user!r} may not {ask}")
 
     def forget(self, connection: Connection) -> None:
         """Forgets a login that a closed connection left undone."""

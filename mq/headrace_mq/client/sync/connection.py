@@ -39,7 +39,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame, FrameReader, encode_frame
 from headrace_mq.protocol.names.routes import FindRoutes, RoutesAnswer
 
-__all__ = ["BlockingConnection"]
+__all__ = ["BlockingConnection", "places_of"]
 
 RECEIVE_BYTES = 256 << 10
 # With TLS one call brings one record, which is no larger.
@@ -60,14 +60,20 @@ class BlockingConnection:
     Args:
         address: as of `BlockingReader`.
         timeout_ms: the longest silence of the broker, while connecting and later.
+        reads: it is for reads alone, so that a replica may serve it; one that does not is not asked again.
+
+    Attributes:
+        is_to_replica: whether a replica serves it.
 
     Raises:
         ConnectionLost: no broker answers there; the sentence says what to check.
     """
 
-    def __init__(self, address: str, *, timeout_ms: int) -> None:
+    def __init__(self, address: str, *, timeout_ms: int, reads: bool = False) -> None:
         self._address = address
         self._timeout_ms = timeout_ms
+        self._reads = reads
+        self.is_to_replica = False
         self._frames = FrameReader(ANSWER_BYTES_BEFORE_HELLO_MAX)
         self._next_correlation = 1
         # Requests whose answers a caller waits for, and answers that came while another was waited for.
@@ -156,7 +162,7 @@ class BlockingConnection:
             if not failures:
                 return
             waits = any(isinstance(error, NotLeader) for error in failures.values())
-            if not waits or time.monotonic() > until:
+            if not waits or self._reads or time.monotonic() > until:
                 raise unreachable(self._address, reasons_of(failures)) from next(
                     iter(failures.values())
                 )
@@ -164,9 +170,9 @@ class BlockingConnection:
 
     def _connect_once(self) -> dict[tuple[str, int], Exception]:
         """Returns why no address answered; nothing if one did. All together have the time of one."""
-        places, tls, login, name = address = BrokerAddress.parse(self._address)
-        if name is not None:
-            places = _named_places(address, name, self._timeout_ms)
+        address = BrokerAddress.parse(self._address)
+        tls, login = address.tls, address.login
+        places = places_of(address, self._timeout_ms)
         context = None if tls is None else client_context(tls)
         timeout_s = self._timeout_ms / 1_000
         failures: dict[tuple[str, int], Exception] = {}
@@ -199,7 +205,9 @@ class BlockingConnection:
         return failures
 
     def _greet(self, login: ClientLogin | None) -> None:
-        hello = self.ask(HelloAnswer, RequestCode.HELLO, hello_for(str(uuid.uuid4())))
+        said = hello_for(str(uuid.uuid4()), reads=self._reads)
+        hello = self.ask(HelloAnswer, RequestCode.HELLO, said)
+        self.is_to_replica = hello.replica
         steps = login_steps(login, hello)
         request = next(steps, None)
         while request is not None:
@@ -215,6 +223,17 @@ class BlockingConnection:
         except OSError as error:
             raise self._lost(error) from error
         self._receive_bytes = _RECORD_BYTES
+
+
+def places_of(address: BrokerAddress, timeout_ms: int) -> _Places:
+    """Returns where the brokers of an address are.
+
+    Raises:
+        MessageQueueError: no name server tells a place, and none is known.
+    """
+    if address.cluster is None:
+        return address.places
+    return _named_places(address, address.cluster, timeout_ms)
 
 
 def _named_places(address: BrokerAddress, name: ClusterName, timeout_ms: int) -> _Places:

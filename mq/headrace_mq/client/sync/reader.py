@@ -12,13 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from headrace_mq._net.address import BrokerAddress, ReadFrom
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.sync.connection import BlockingConnection
+from headrace_mq.client.sync.replicas import Replicas
 from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
+    Closed,
     DataCorrupt,
+    MessageQueueError,
     OffsetOutOfRange,
+    QueueFrozen,
+    QueueNotFound,
     ResponseCode,
+    TopicNotFound,
     UndecodableBatch,
     error_for,
 )
@@ -53,6 +60,11 @@ __all__ = ["BlockingReader", "Part", "TopicReader"]
 
 # Large enough that requests cost nothing compared with their content, small enough to hold twice.
 READ_BYTES = 2 << 20
+# How long a replica may wait for what it does not have yet; then the leader is asked. It learns what is committed with the
+# next bytes.
+_BEHIND_MS_MAX = 200
+# What a replica says where the leader knows more.
+_THE_LEADER_KNOWS = (OffsetOutOfRange, QueueNotFound, QueueFrozen, TopicNotFound)
 
 _log = get_logger(__name__)
 
@@ -120,17 +132,36 @@ class BlockingReader:
         address: the broker's `host:port`, or several separated by commas: it uses the first one that
             answers; with TLS `tls://host:port?ca=FILE`.
         timeout_ms: the longest silence of the broker, while connecting and later.
+        read_from: "replica": messages come from a replica of the group that is in sync, and from the leader where none
+            serves, or what is read is not there yet. What queues hold, and offsets of groups, are the leader's at all
+            times. None: as the address says, `tcp://a:9876,b:9876?read_from=replica`; else the leader.
 
     Raises:
         ConnectionLost: no broker answers there; the sentence says what to check.
     """
 
-    def __init__(self, address: str, *, timeout_ms: int = 10_000) -> None:
-        self._connection = BlockingConnection(address, timeout_ms=timeout_ms)
+    def __init__(
+        self, address: str, *, timeout_ms: int = 10_000, read_from: ReadFrom | None = None
+    ) -> None:
+        self._address = address
+        self._timeout_ms = timeout_ms
+        self._is_closed = False
+        self._leader: BlockingConnection | None = None
+        self._replicas: Replicas | None = None
+        parsed = BrokerAddress.parse(address).reading_from(read_from)
+        if parsed.read_from == "replica":
+            self._replicas = Replicas(parsed, timeout_ms)
+        # While a replica serves, the leader may be away.
+        if self._replicas is None or self._replicas.connection() is None:
+            self._connection()
 
     def close(self) -> None:
         """Closes the connection."""
-        self._connection.close()
+        self._is_closed = True
+        if self._leader is not None:
+            self._leader.close()
+        if self._replicas is not None:
+            self._replicas.close()
 
     def __enter__(self) -> "BlockingReader":
         return self
@@ -152,7 +183,9 @@ class BlockingReader:
         found: list[QueueRange] = []
         for names in topics_in_parts(topics):
             asked = QueueRanges(topics=names)
-            found += self._connection.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+            found += (
+                self._connection().ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+            )
         return found
 
     def is_settled(self, topic: str) -> bool:
@@ -163,7 +196,7 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._connection.ask(
+        answer = self._connection().ask(
             QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic])
         )
         return any(each.settled for each in answer.identities)
@@ -174,7 +207,7 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._connection.ask(
+        answer = self._connection().ask(
             QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic])
         )
         return next((each.identity for each in answer.identities), "")
@@ -192,7 +225,7 @@ class BlockingReader:
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = OffsetsAt(topics=names, time_ms=time_ms)
-            found |= _by_queue(self._connection.ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked))
+            found |= _by_queue(self._connection().ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked))
         return found
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
@@ -204,7 +237,9 @@ class BlockingReader:
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = GetOffsets(group=group, topics=names)
-            found |= _by_queue(self._connection.ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked))
+            found |= _by_queue(
+                self._connection().ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
+            )
         return found
 
     def commit(self, group: str, offsets: Mapping[QueueRef, int]) -> None:
@@ -216,7 +251,8 @@ class BlockingReader:
         """
         entries = [CommittedOffset(*queue, offset) for queue, offset in offsets.items()]
         asked = CommitOffsets(group=group, member="", generation=0, offsets=entries)
-        self._connection.receive(self._connection.send(RequestCode.COMMIT_OFFSETS, asked))
+        connection = self._connection()
+        connection.receive(connection.send(RequestCode.COMMIT_OFFSETS, asked))
 
     def read(
         self,
@@ -252,14 +288,40 @@ class BlockingReader:
         """
         if not 1 <= bytes_max <= FETCH_BYTES_MAX:
             raise ValueError(f"bytes_max is 1 to {FETCH_BYTES_MAX}, not {bytes_max}")
+        at, replicas = start, self._replicas
+        while replicas is not None and at < end and not self._is_closed:
+            connection = replicas.connection()
+            if connection is None:
+                break
+            try:
+                for part in self._read(connection, queue, (at, end), bytes_max, wanted):
+                    at = part[0].base_offset + part[3]
+                    yield part
+            except _THE_LEADER_KNOWS:
+                break
+            except MessageQueueError as error:
+                replicas.lost(connection, error)
+            else:
+                return
+        yield from self._read(self._connection(), queue, (at, end), bytes_max, wanted)
+
+    def _read(
+        self,
+        connection: BlockingConnection,
+        queue: QueueRef,
+        within: tuple[int, int],
+        bytes_max: int,
+        wanted: Callable[[BatchHeader], bool] | None,
+    ) -> Iterator[Part]:
+        start, end = within
         at = told = start
-        waiting = self._fetch(queue, at, bytes_max) if at < end else 0
+        waiting = _fetch(connection, queue, at, bytes_max) if at < end else 0
         try:
             while at < end:
-                batches = self._batches(queue, at, self._connection.receive(waiting))
+                batches = _batches(queue, at, connection.receive(waiting))
                 following = batches[-1][0].next_offset
                 if following < end:
-                    waiting = self._fetch(queue, following, bytes_max)
+                    waiting = _fetch(connection, queue, following, bytes_max)
                 for header, batch in batches:
                     if header.next_offset <= at or header.base_offset >= end:
                         continue
@@ -276,11 +338,7 @@ class BlockingReader:
                             reason=str(error),
                         )  # fmt: skip
                     if header.base_offset - removed_before(batch) > at:
-                        _log.warning(
-                            "offsets are missing in the queue",
-                            topic=queue.topic, queue_id=queue.queue_id,
-                            first=at, next=header.base_offset,
-                        )  # fmt: skip
+                        _note_gap(connection, queue, at, header.base_offset)
                     for part in parts:
                         told = part[0].base_offset + part[3]
                         yield part
@@ -290,29 +348,50 @@ class BlockingReader:
                     # No record is left there; the caller still learns how many offsets have passed.
                     yield header, _NOTHING, end - header.base_offset, end - header.base_offset
         finally:
-            self._connection.forget(waiting)
+            connection.forget(waiting)
 
-    def _fetch(self, queue: QueueRef, offset: int, bytes_max: int) -> int:
-        asked = Fetch(queues=[FetchFrom(*queue, offset)], bytes_max=bytes_max, wait_ms=0)
-        return self._connection.send(RequestCode.FETCH, asked)
+    def _connection(self) -> BlockingConnection:
+        """Returns the connection to the leader."""
+        if self._is_closed:
+            raise Closed(f"the reader of {self._address} is closed; make a new one")
+        if self._leader is None:
+            self._leader = BlockingConnection(self._address, timeout_ms=self._timeout_ms)
+        return self._leader
 
-    def _batches(
-        self, queue: QueueRef, offset: int, answer: memoryview
-    ) -> list[tuple[BatchHeader, memoryview]]:
-        states, body = decode_fetch_answer(answer)
-        for state in states.queues:
-            if state.code != ResponseCode.OK:
-                raise error_for(state.code, state.sentence)
-        found: list[tuple[BatchHeader, memoryview]] = []
-        for batch in split_batches(body):
-            check_head(batch)
-            found.append((read_header(batch), batch))
-        if not found or found[-1][0].next_offset <= offset:
-            raise OffsetOutOfRange(
-                f"queue {queue.topic}/{queue.queue_id} has nothing at offset {offset} yet; read up"
-                " to the end that `ranges` tells"
-            )
-        return found
+
+def _note_gap(connection: BlockingConnection, queue: QueueRef, first: int, following: int) -> None:
+    """Says that offsets are missing. Raises OffsetOutOfRange: a replica lacks them, perhaps by damage of its disk alone."""
+    if connection.is_to_replica:
+        raise OffsetOutOfRange(f"a replica lacks offset {first} of {queue.topic}/{queue.queue_id}")
+    _log.warning(
+        "offsets are missing in the queue",
+        topic=queue.topic, queue_id=queue.queue_id, first=first, next=following,
+    )  # fmt: skip
+
+
+def _fetch(connection: BlockingConnection, queue: QueueRef, offset: int, bytes_max: int) -> int:
+    wait_ms = _BEHIND_MS_MAX if connection.is_to_replica else 0
+    asked = Fetch(queues=[FetchFrom(*queue, offset)], bytes_max=bytes_max, wait_ms=wait_ms)
+    return connection.send(RequestCode.FETCH, asked)
+
+
+def _batches(
+    queue: QueueRef, offset: int, answer: memoryview
+) -> list[tuple[BatchHeader, memoryview]]:
+    states, body = decode_fetch_answer(answer)
+    for state in states.queues:
+        if state.code != ResponseCode.OK:
+            raise error_for(state.code, state.sentence)
+    found: list[tuple[BatchHeader, memoryview]] = []
+    for batch in split_batches(body):
+        check_head(batch)
+        found.append((read_header(batch), batch))
+    if not found or found[-1][0].next_offset <= offset:
+        raise OffsetOutOfRange(
+            f"queue {queue.topic}/{queue.queue_id} has nothing at offset {offset} yet; read up"
+            " to the end that `ranges` tells"
+        )
+    return found
 
 
 def _by_queue(answer: OffsetsAnswer) -> dict[QueueRef, int]:

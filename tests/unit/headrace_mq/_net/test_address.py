@@ -28,7 +28,7 @@ def traceback_of(error: BaseException) -> str:
 )
 def test_an_address_is_host_and_port(address: str, parts: tuple[str, int]) -> None:
     assert parse_address(address) == parts
-    assert BrokerAddress.parse(address) == ((parts,), None, None, None)
+    assert BrokerAddress.parse(address) == BrokerAddress((parts,))
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,9 @@ def test_a_user_may_have_an_at_sign_where_options_name_it() -> None:
 
 def test_a_broker_that_moved_has_several_addresses() -> None:
     places = (("old", 1), ("::1", 2), ("127.0.0.1", 3))
-    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == (places, None, None, None)
-    assert BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3") == (
-        places,
-        ClientFiles(),
-        None,
-        None,
-    )
+    assert BrokerAddress.parse("old:1, [::1]:2,127.0.0.1:3") == BrokerAddress(places)
+    secured = BrokerAddress.parse("tls://old:1, [::1]:2,127.0.0.1:3")
+    assert secured == BrokerAddress(places, ClientFiles())
     with pytest.raises(ValueError, match=r"looks like .*, not 'queue'"):
         BrokerAddress.parse("old:1,queue")
     with pytest.raises(ValueError, match=r"looks like .*, not ''"):
@@ -106,7 +102,10 @@ def test_an_address_names_the_files_of_tls() -> None:
     ("options", "sentence"),
     [
         ("ca", "write \\?ca=FILE"),
-        ("cafile=x", "no option 'cafile' here; use ca, certificate, key, user, password_file"),
+        (
+            "cafile=x",
+            "no option 'cafile' here; use ca, certificate, key, user, password_file, read_from",
+        ),
         ("key=x", "go together"),
         ("certificate=x", "go together"),
     ],
@@ -127,15 +126,28 @@ pairs = st.one_of(st.just((None, None)), st.tuples(*(st.text(min_size=1).map(Pat
     ca=files,
     pair=pairs,
     secured=st.booleans(),
+    read_from=st.sampled_from(["leader", "replica"]),
 )
 def test_the_text_of_an_address_is_read_as_the_same_address(
     places: list[tuple[str, int]],
     ca: Path | None,
     pair: tuple[Path | None, Path | None],
     secured: bool,
+    read_from: str,
 ) -> None:
     address = BrokerAddress(tuple(places), ClientFiles(ca, *pair) if secured else None)
+    address = address.reading_from(read_from)
     assert BrokerAddress.parse(str(address)) == address
+
+
+def test_an_address_names_the_server_of_reads() -> None:
+    parsed = BrokerAddress.parse("tcp://a:1,b:2?read_from=replica")
+    assert parsed == BrokerAddress((("a", 1), ("b", 2)), read_from="replica")
+    assert str(parsed) == "tcp://a:1,b:2?read_from=replica"
+    assert parsed.reading_from(None) is parsed
+    assert str(parsed.reading_from("leader")) == "a:1,b:2"
+    with pytest.raises(ValueError, match="read_from is leader or replica, not 'both'"):
+        BrokerAddress.parse("tls://a:1?read_from=both")
 
 
 def test_files_from_elsewhere_fill_in_what_the_address_leaves_open() -> None:

@@ -12,6 +12,7 @@ from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.errors import (
     BrokerError,
     NotGroupMember,
+    NotLeader,
     OffsetOutOfRange,
     QueueFrozen,
     QueueNotFound,
@@ -132,6 +133,7 @@ class FakeBroker:
     def __init__(self, port: int) -> None:
         self.frame_bytes_max = (4 << 20) + (64 << 10)
         self.creates_topics = True
+        self.is_replica = False
         self.topics: dict[str, int] = {}
         self.frozen: set[QueueRef] = set()
         self.unreadable: set[QueueRef] = set()
@@ -247,8 +249,11 @@ class FakeBroker:
         return bytes(batch)
 
     def _hello(self, request: Request) -> Body:
-        request.peer.client_id = decode(Hello, request.body).client_id
-        return HelloAnswer("fake", 1, 1, self.frame_bytes_max)
+        hello = decode(Hello, request.body)
+        if self.is_replica and not hello.reads:
+            raise NotLeader("a replica")
+        request.peer.client_id = hello.client_id
+        return HelloAnswer("fake", 1, 1, self.frame_bytes_max, replica=self.is_replica)
 
     def _describe_topics(self, request: Request) -> Body:
         asked = decode(DescribeTopics, request.body)

@@ -22,6 +22,7 @@ GOOD = {"broker": "127.0.0.1:9876", "topic": "orders"}
         (GOOD | {"startingOffsets": "newest"}, "startingOffsets: use"),
         (GOOD | {"splitRecords": "0"}, "splitRecords is a number of records, 1 or more, not '0'"),
         (GOOD | {"maxRecordsPerBatch": "many"}, "maxRecordsPerBatch is a number of records"),
+        (GOOD | {"readFrom": "both"}, "option 'readFrom': read_from is leader or replica"),
         (GOOD | {"failOnDataLoss": "1"}, "failOnDataLoss is true or false, not '1'"),
         (GOOD | {"endingTimestamp": "2026-01-31"}, "endingTimestamp: use milliseconds"),
         (
@@ -43,6 +44,16 @@ def test_an_option_that_is_left_out_has_its_default() -> None:
     assert options.include_headers
     assert options.fail_on_data_loss
     assert options.push_filters
+
+
+def test_messages_of_a_group_may_come_from_a_replica() -> None:
+    group = {"broker": "a:1,b:2", "topic": "orders"}
+    assert SourceOptions.parse(group).broker == "a:1,b:2"
+    wished = SourceOptions.parse(group | {"readfrom": "Replica"})
+    assert wished.broker == "tcp://a:1,b:2?read_from=replica"
+    assert wished.for_batch() is wished.for_stream()
+    with pytest.raises(ValueError, match=r"'readFrom' is for spark\.read"):
+        wished.for_writing()
 
 
 def test_names_are_taken_in_any_case_as_spark_hands_them_on() -> None:

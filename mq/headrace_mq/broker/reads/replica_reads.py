@@ -1,0 +1,268 @@
+"""
+What a replica gives clients that only read: messages that are committed, and nothing that it is not sure of.
+
+    HELLO with `reads` ─▶ in sync, heard of its leader a moment ago ─▶ FETCH ─▶ batches below what the leader has committed
+                      └─▶ else NOT_LEADER: the client asks another replica, or the leader
+
+What moves state is the leader's: offsets of groups, locks, members, messages that are sent. A read that names a group or a
+filter is the leader's too, and so is what a queue holds: a client asks the leader for ends, and a replica for what lies before them.
+
+Used by `replicas.standby`, which has the connections; uses the store of `Replica`, and the documents on its disk.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from headrace_mq._net.server import Connection
+from headrace_mq._runtime.clock import Clock
+from headrace_mq.broker.metadata import topics_file, users_file
+from headrace_mq.broker.refusals import refuse
+from headrace_mq.broker.replicas.replica import Replica
+from headrace_mq.broker.topics.kept import KeptTopics
+from headrace_mq.broker.users.replica_door import ReplicaDoor
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.errors import InvalidArgument, NotLeader, ResponseCode
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import (
+    Fetch,
+    FetchAnswer,
+    FetchedQueue,
+    decode,
+    encode_fetch_answer,
+)
+from headrace_mq.protocol.frame import Frame
+from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.message_store import MessageStore
+
+__all__ = ["ReplicaReads"]
+
+# A read waits this long for what is not committed here yet, or comes from the disk; then the client asks the leader.
+READ_WAIT_MS_MAX = 500
+# What comes from the disk is on its way: far more than a disk takes that works.
+DISK_WAIT_MS = 5_000
+# Reads of one connection that wait at the same time: one for each of so many queues that are read at once.
+READS_PER_CONNECTION_MAX = 16
+# Queues of one read: as many as one topic has.
+QUEUES_PER_READ_MAX = 1_024
+# Of a frame, for what is said of queues; the rest is for batches.
+_STATES_PART = 4
+_NO_BODY = memoryview(b"")
+
+Parts = tuple[bytes | memoryview, ...]
+
+
+class ReplicaReads:
+    """Serves reads while this broker is a replica in sync.
+
+    Args:
+        replica: has the store.
+        member: knows what is committed, and the set.
+        settings: of the broker, with those of its group.
+        clock: the time.
+    """
+
+    def __init__(
+        self, replica: Replica, member: ClusterMember, settings: BrokerSettings, clock: Clock
+    ) -> None:
+        assert settings.group is not None
+        self._replica = replica
+        self._member = member
+        self._clock = clock
+        self._stale_ms_max = settings.group.replica_stale_ms_max
+        self._directory = settings.store.directory
+        self._batch_bytes_max = settings.frame_bytes_max - settings.frame_bytes_max // _STATES_PART
+        self._topics: KeptTopics | None = None
+        self._book: UserBook | None = None
+        self._door: ReplicaDoor | None = None
+        if settings.login:
+            self._book = UserBook(users_file(self._directory))
+            self._door = ReplicaDoor(self._book, clock, settings.audit_per_second_max)
+        self._has_users = False
+        self._under_way: dict[Connection, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        replica.on_visible = self.look_again
+        replica.on_document = self._replaced
+
+    @property
+    def door(self) -> ReplicaDoor | None:
+        """Lets users in; None: there is no login."""
+        return self._door
+
+    @property
+    def epoch(self) -> int:
+        """The one that this replica follows."""
+        return self._member.epoch
+
+    def require_current(self) -> None:
+        """Raises NotLeader where this broker cannot be sure of what it has; the sentence says why."""
+        member, seen = self._member, self._member.seen
+        if seen is None or member.is_frozen or member.me not in seen.in_sync:
+            raise NotLeader("this broker is no replica in sync; read from another one of its group")
+        heard_ms = self._replica.heard_ms
+        if heard_ms is None or self._clock.monotonic_ms() - heard_ms > self._stale_ms_max:
+            raise NotLeader(
+                f"this replica has not heard of its leader for {self._stale_ms_max} ms, so it serves no reads; read from"
+                " another broker of its group"
+            )
+        if not self._replica.shows_committed(member):
+            raise NotLeader(
+                "this replica does not know yet how much of its log is committed; read from another broker of its group"
+            )
+
+    def greet(self, connection: Connection) -> list[str]:
+        """Takes a certificate for a login, or returns how to log in; nothing: there is no login.
+
+        Raises:
+            DataCorrupt, FormatTooNew: the file of users cannot be used.
+        """
+        if self._door is None:
+            return []
+        self._load_users()
+        return self._door.greet(connection)
+
+    def fetch(self, connection: Connection, frame: Frame) -> None:
+        """Answers a read, now or as soon as there is something.
+
+        Raises:
+            NotLeader: this broker does not serve reads now.
+            InvalidArgument: it is one for the leader, or a value is out of its range.
+            LoginFailed, NotPermitted: the user may not read these topics.
+            MalformedRequest: the body is none.
+        """
+        self.require_current()
+        request = decode(Fetch, frame.body)
+        _check(request)
+        if self._door is not None:
+            self._load_users()
+            self._door.check_read(connection, {one.topic for one in request.queues})
+        under_way = self._under_way.get(connection, 0)
+        if under_way >= READS_PER_CONNECTION_MAX:
+            raise InvalidArgument(
+                f"a connection to a replica has at most {READS_PER_CONNECTION_MAX} reads at the same time; wait for answers"
+            )
+        found, coming = self._look(connection, request)
+        if found is not None:
+            connection.answer(ResponseCode.OK, frame.correlation, *found)
+            return
+        self._under_way[connection] = under_way + 1
+        wait_ms = DISK_WAIT_MS if coming else min(max(request.wait_ms, 0), READ_WAIT_MS_MAX)
+        bare = frame._replace(body=_NO_BODY)
+        task = asyncio.create_task(
+            self._answer_later(connection, bare, request, self._news, wait_ms),
+            name="a read of a replica",
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def look_again(self) -> None:
+        """Has reads that wait look again: there is more to see, or a client has taken its answers."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def forget(self, connection: Connection) -> None:
+        """Forgets a closed connection."""
+        self._under_way.pop(connection, None)
+        if self._door is not None:
+            self._door.forget(connection)
+
+    async def _answer_later(
+        self,
+        connection: Connection,
+        frame: Frame,
+        request: Fetch,
+        news: asyncio.Event,
+        wait_ms: int,
+    ) -> None:
+        found: Parts | None = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1_000):
+                    while found is None:
+                        await news.wait()
+                        news = self._news
+                        self.require_current()
+                        found, _ = self._look(connection, request)
+            if found is None:
+                found = (encode_fetch_answer(FetchAnswer([])),)
+            connection.answer(ResponseCode.OK, frame.correlation, *found)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer
+            refuse(connection, frame, error)
+        finally:
+            left = self._under_way.get(connection, 0) - 1
+            if left > 0:
+                self._under_way[connection] = left
+            else:
+                self._under_way.pop(connection, None)
+
+    def _look(self, connection: Connection, request: Fetch) -> tuple[Parts | None, bool]:
+        """Returns an answer, or None where nothing is there yet, and whether something comes from the disk."""
+        if connection.congested:
+            return None, False
+        store, coming = self._replica.store, False
+        answer, batches = FetchAnswer([], []), list[bytes | memoryview]()
+        used, bytes_max = 0, min(request.bytes_max, self._batch_bytes_max)
+        for one in request.queues:
+            queue = QueueRef(one.topic, one.queue_id)
+            state = self._state_of(store, queue, one.offset)
+            if state is None:
+                continue
+            if state.code == ResponseCode.OK:
+                found = store.read_now(queue, one.offset, bytes_max - used)
+                size = sum(map(len, found or ()))
+                coming |= found is None
+                # At least one batch came, which may be larger than what is left.
+                if not found or (used and used + size > self._batch_bytes_max):
+                    continue
+                batches += found
+                used += size
+            answer.queues.append(state)
+            if used >= bytes_max:
+                break
+        return ((encode_fetch_answer(answer), *batches) if answer.queues else None), coming
+
+    def _state_of(self, store: MessageStore, queue: QueueRef, offset: int) -> FetchedQueue | None:
+        """Returns what there is to say of a queue; None: what is asked for may come."""
+        name = f"queue {queue.topic}/{queue.queue_id}"
+        if self._topics is None:
+            self._topics = topics_file(self._directory).read() or KeptTopics({})
+        kept = self._topics.topics.get(queue.topic)
+        if kept is None or not 0 <= queue.queue_id < kept.queues:
+            sentence = f"this replica knows no {name}; ask the leader"
+            return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, sentence)
+        first, end = store.range(queue)
+        if queue.queue_id in kept.unreadable:
+            sentence = f"{name} is frozen for reading; thaw it first"
+            return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence)
+        grave = self._topics.graves.get(queue.topic)
+        first = max(first, grave.ends.get(queue.queue_id, 0) if grave else 0)
+        if offset < first:
+            sentence = (
+                f"{name} can be read from offset {first} here, not from {offset}; ask the leader"
+            )
+            return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence)
+        return None if offset >= end else FetchedQueue(*queue, first, end)
+
+    def _load_users(self) -> None:
+        if self._book is not None and not self._has_users:
+            self._book.load()
+            self._has_users = True
+
+    def _replaced(self, name: str) -> None:
+        """Takes over that the leader has replaced a document."""
+        if name == "topics.json":
+            self._topics = None
+        elif name == "users.json":
+            self._has_users = False
+
+
+def _check(request: Fetch) -> None:
+    if request.group or request.filters:
+        raise InvalidArgument(
+            "a replica serves reads without a group and without filters; send this one to the leader"
+        )
+    if not 1 <= len(request.queues) <= QUEUES_PER_READ_MAX or request.bytes_max < 1:
+        raise InvalidArgument(
+            f"a read names 1 to {QUEUES_PER_READ_MAX} queues, and asks for at least 1 byte"
+        )

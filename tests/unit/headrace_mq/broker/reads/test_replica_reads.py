@@ -1,0 +1,333 @@
+"""A replica gives readers what is committed while it is in sync and hears of its leader, and refuses otherwise."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from headrace_mq._net.login import credentials_of
+from headrace_mq.broker.metadata import topics_file, users_file
+from headrace_mq.broker.reads.replica_reads import READS_PER_CONNECTION_MAX, ReplicaReads
+from headrace_mq.broker.replicas.standby import Standby
+from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.cluster.record import Proposal
+from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.errors import ResponseCode
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.access import SCRAM, RuleEntry, SetUser
+from headrace_mq.protocol.batch import split_batches
+from headrace_mq.protocol.bodies import (
+    ErrorAnswer,
+    Fetch,
+    FetchAnswer,
+    FetchedQueue,
+    FetchFrom,
+    Hello,
+    HelloAnswer,
+    decode,
+    decode_fetch_answer,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+from headrace_mq.settings import BrokerSettings, GroupSettings
+from tests.unit.headrace_mq.broker.replicas.conftest import Place
+
+QUEUE = QueueRef("orders", 0)
+
+
+class Client:
+    """A connection that keeps its answers."""
+
+    def __init__(self) -> None:
+        self.client_id = self.user = self.principal = ""
+        self.host, self.peer = "127.0.0.1", "127.0.0.1:4000"
+        self.congested = False
+        self.answers: list[tuple[int, memoryview]] = []
+        self.frame_bytes_max = 0
+
+    def answer(self, code: int, _correlation: int, *parts: bytes) -> None:
+        self.answers.append((code, memoryview(b"".join(parts))))
+
+    def greet(self, client_id: str, _version: int) -> None:
+        self.client_id = client_id
+
+    def admit(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max
+
+    def refuse(self) -> None:
+        pass
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def frame(code: int, body: Any) -> Frame:
+    return Frame(code, PROTOCOL_VERSION, 0, 1, memoryview(encode(body)))
+
+
+def hello(*, reads: bool = True) -> Frame:
+    said = Hello("id", PROTOCOL_VERSION, PROTOCOL_VERSION, "reader", reads)
+    return frame(RequestCode.HELLO, said)
+
+
+def fetch(offset: int = 0, queue: QueueRef = QUEUE, **others: Any) -> Frame:
+    asked = Fetch(
+        [FetchFrom(*queue, offset)],
+        others.pop("bytes_max", 1 << 20),
+        others.pop("wait_ms", 0),
+        **others,
+    )
+    return frame(RequestCode.FETCH, asked)
+
+
+class Served:
+    """A replica, its leader, and a client of the replica."""
+
+    def __init__(self, places: list[Place], *, login: bool = False) -> None:
+        self.leader, self.place = places
+        self.record = MemoryRecord()
+        self.clock = Clock()
+        settings = BrokerSettings(
+            store=self.place.settings,
+            login=login,
+            group=GroupSettings(
+                record="postgresql://unused/record",
+                replica_stale_ms_max=100,
+                user="root" if login else None,
+                password_file=Path("unused") if login else None,
+            ),
+        )
+        clock: Any = self.clock
+        self.reads = ReplicaReads(self.place.replica, self.place.member, settings, clock)
+        self.standby = Standby(lambda: "h:2", settings.frame_bytes_max, self.reads)
+        self.client = Client()
+
+    async def begin(self) -> None:
+        await self.record.create(self.leader.me, [self.leader.me])
+        self.followers = await self.leader.lead(self.record)
+        self.keep_topics(KeptTopics({"orders": KeptTopic(1, "forever")}))
+
+    def keep_topics(self, topics: KeptTopics) -> None:
+        file = topics_file(self.leader.settings.directory)
+        file.write(topics)
+        self.followers.on_renamed(file.path)
+
+    async def copy(self, turns: int = 12) -> None:
+        """Follows for a while, as the broker does."""
+        for _ in range(turns):
+            asked_ms = self.clock.ms
+            await self.place.step(self.followers)
+            self.place.replica.heard_ms = asked_ms
+            if self.place.me not in self.followers.leadership.confirmed:
+                proposal = self.leader.member.grow(self.place.me)
+                if proposal is not None:
+                    self.leader.member.on_record(await self.record.propose(proposal))
+            self.place.member.on_record(await self.record.read())
+
+    def ask(self, asked: Frame) -> None:
+        client: Any = self.client
+        self.standby.on_frame(client, asked)
+
+    def refused(self, asked: Frame) -> str:
+        self.ask(asked)
+        code, body = self.client.answers[-1]
+        assert code == ResponseCode.NOT_LEADER
+        return decode(ErrorAnswer, body).sentence
+
+    def answered(self, asked: Frame) -> tuple[list[FetchedQueue], int]:
+        """States of queues, and how many batches came."""
+        count = len(self.client.answers)
+        self.ask(asked)
+        assert len(self.client.answers) > count
+        return self.last()
+
+    def last(self) -> tuple[list[FetchedQueue], int]:
+        code, body = self.client.answers[-1]
+        assert code == ResponseCode.OK
+        states, batches = decode_fetch_answer(body)
+        return states.queues, len(list(split_batches(batches)))
+
+
+@pytest.fixture
+async def places(tmp_path: Path) -> AsyncIterator[list[Place]]:
+    made = [Place(tmp_path, name) for name in "ab"]
+    yield made
+    for place in made:
+        await place.replica.aclose()
+
+
+@pytest.fixture
+async def served(places: list[Place]) -> Served:
+    made = Served(places)
+    await made.begin()
+    return made
+
+
+async def test_a_replica_in_sync_serves_what_is_committed(served: Served) -> None:
+    assert "no replica in sync" in served.refused(hello())
+    served.leader.append(1, 2, 3)
+    await served.leader.until(lambda: served.leader.end() == 3)
+    await served.copy()
+    assert "h:2" in served.refused(hello(reads=False))
+    served.ask(hello())
+    assert decode(HelloAnswer, served.client.answers[-1][1]).replica
+    assert served.client.frame_bytes_max > 0
+    assert served.answered(fetch()) == ([FetchedQueue(*QUEUE, 0, 3)], 3)
+    assert served.answered(fetch(2, bytes_max=1)) == ([FetchedQueue(*QUEUE, 0, 3)], 1)
+    assert "h:2" in served.refused(frame(RequestCode.COMMIT_OFFSETS, FetchAnswer([])))
+
+
+async def test_a_replica_never_shows_what_its_leader_has_not_committed(served: Served) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    served.leader.append(2)
+    await served.leader.until(lambda: len(served.followers.gate) == 1)
+    await served.place.step(served.followers)
+    # It is on the disk of both; the replica has not heard that it is committed.
+    assert served.place.logs.ends() == served.leader.logs.ends()
+    assert served.answered(fetch()) == ([FetchedQueue(*QUEUE, 0, 1)], 1)
+    served.ask(fetch(1))
+    await served.place.until(lambda: len(served.client.answers) == 3)
+    assert served.last() == ([], 0)
+    # A start shows all that is there, so it has to hear first.
+    await served.place.replica.aclose()
+    assert "h:2" in served.refused(hello(reads=False))
+    served.place.replica.open()
+    assert "how much of its log is committed" in served.refused(fetch())
+    await served.copy()
+    assert served.answered(fetch()) == ([FetchedQueue(*QUEUE, 0, 2)], 2)
+
+
+async def test_a_read_waits_for_what_comes(served: Served) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    served.ask(fetch(1, wait_ms=60_000))
+    served.leader.append(2)
+    await served.leader.until(lambda: len(served.followers.gate) == 1)
+    await served.copy()
+    await served.place.until(lambda: len(served.client.answers) > 1)
+    assert served.last() == ([FetchedQueue(*QUEUE, 0, 2)], 1)
+
+
+async def test_a_replica_refuses_without_its_leader_and_out_of_the_set(served: Served) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    served.clock.ms = 100
+    assert served.answered(fetch())[1] == 1
+    served.clock.ms = 101
+    assert "has not heard of its leader for 100 ms" in served.refused(fetch())
+    served.client, known = Client(), served.client
+    assert "has not heard" in served.refused(hello())
+    served.client = known
+    await served.copy(1)
+    assert served.answered(fetch())[1] == 1
+    seen = await served.record.read()
+    alone = Proposal(seen.version, seen.epoch, seen.leader, frozenset({served.leader.me}))
+    served.place.member.on_record(await served.record.propose(alone))
+    assert "no replica in sync" in served.refused(fetch())
+
+
+async def test_a_replica_whose_leader_changed_refuses_until_it_hears_of_the_new_one(
+    served: Served,
+) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    seen = await served.record.read()
+    served.place.member.on_record(
+        await served.record.propose(Proposal(seen.version, seen.epoch + 1, *seen[2:4]))
+    )
+    assert "committed" in served.refused(fetch())
+
+
+async def test_a_replica_says_which_queues_it_cannot_serve(served: Served) -> None:
+    served.leader.append(1, 2)
+    await served.leader.until(lambda: served.leader.end() == 2)
+    await served.copy()
+    served.ask(hello())
+    for queue in (QueueRef("other", 0), QueueRef("orders", 1), QueueRef("orders", -1)):
+        (state,), _ = served.answered(fetch(0, queue))
+        assert state.code == ResponseCode.QUEUE_NOT_FOUND
+    grave = {"orders": KeptGrave("forever", {0: 1})}
+    served.keep_topics(KeptTopics({"orders": KeptTopic(1, "forever")}, grave))
+    await served.copy()
+    (state,), _ = served.answered(fetch(0))
+    assert (state.code, state.first) == (ResponseCode.OFFSET_OUT_OF_RANGE, 1)
+    assert served.answered(fetch(1))[1] == 1
+    served.keep_topics(KeptTopics({"orders": KeptTopic(1, "forever", unreadable=(0,))}))
+    await served.copy()
+    (state,), _ = served.answered(fetch(0))
+    assert state.code == ResponseCode.QUEUE_FROZEN
+
+
+async def test_reads_for_the_leader_and_too_many_reads_are_refused(served: Served) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    for asked in (fetch(group="g"), fetch(bytes_max=0)):
+        served.ask(asked)
+        assert served.client.answers[-1][0] == ResponseCode.INVALID_ARGUMENT
+    before = len(served.client.answers)
+    for _ in range(READS_PER_CONNECTION_MAX):
+        served.ask(fetch(1, wait_ms=60_000))
+    assert len(served.client.answers) == before
+    served.ask(fetch(1))
+    assert "at the same time" in decode(ErrorAnswer, served.client.answers[-1][1]).sentence
+    # A client that takes no answers gets none.
+    served.client.congested = True
+    client: Any = served.client
+    served.standby.on_drained(client)
+    await asyncio.sleep(0)
+    assert len(served.client.answers) == before + 1
+    served.standby.on_lost(client)
+    served.client = Client()
+    served.ask(hello())
+    assert served.answered(fetch())[1] == 1
+
+
+async def test_with_a_login_a_reader_reads_what_its_user_may(
+    places: list[Place],
+) -> None:
+    served = Served(places, login=True)
+    await served.begin()
+    book = UserBook(users_file(served.leader.settings.directory))
+    book.change(SetUser("add", "root", [credentials_of(SecretStr("a long pencil"))], admin=1))
+    book.change(SetUser("add", "ann", [credentials_of(SecretStr("a long pencil"))]))
+    served.followers.on_renamed(users_file(served.leader.settings.directory).path)
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    assert decode(HelloAnswer, served.client.answers[-1][1]).login[0] == SCRAM
+    assert served.client.frame_bytes_max == 0
+    served.ask(fetch())
+    assert served.client.answers[-1][0] == ResponseCode.LOGIN_FAILED
+    served.client.user = "ann"
+    served.ask(fetch())
+    assert served.client.answers[-1][0] == ResponseCode.NOT_PERMITTED
+    book.set_rule(RuleEntry("ann", "consume", "topic:orders", allows=True), remove=False)
+    served.followers.on_renamed(users_file(served.leader.settings.directory).path)
+    await served.copy()
+    assert served.answered(fetch())[1] == 1
