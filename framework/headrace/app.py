@@ -220,6 +220,7 @@ class App(HandlerHolder):
                 one: [each.aggregate_name for each in aggregates if one in each.event_types()]
                 for one in self.serializer.events.classes
             },
+            aggregates=dict(self._aggregates),
             messages=self._messages,
             projections=list(self._projections.values()),
             processors=list(self._event_handlers.values()),

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from headrace.cli.aggregates import aggregate
 from headrace.cli.alarms import alarms
 from headrace.cli.application import (
     catalog,
@@ -77,6 +78,7 @@ def _command_line() -> typer.Typer:
     command_line.command("top")(top.top)
     command_line.add_typer(alarms.commands, name="alarms")
     command_line.command("console")(console.console)
+    command_line.add_typer(aggregate.commands, name="aggregate")
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")

@@ -18,10 +18,12 @@ from headrace.figures.records import id_of, word
 from headrace.figures.topics import frozen_queues, frozen_sides
 from headrace.figures.words import age, per_second, size, when
 
-__all__ = ["BODY_SHOWN_MAX", "page", "pretty"]
+__all__ = ["BODY_SHOWN_MAX", "page", "pretty", "pretty_value"]
 
 # Characters of a body on the page of one message: with them and the rest it stays below 150 KB.
 BODY_SHOWN_MAX: Final = 20_000
+# Characters of a value in a row of a table.
+_LINE_MAX: Final = 500
 _HEX_COLUMNS: Final = 16
 _FOLDER: Final = Path(__file__).parent / "templates"
 
@@ -66,6 +68,30 @@ def pretty(text: str | None, raw: bytes) -> str:
     return "\n".join([*told, *(["…"] if len(raw) > len(kept) else [])])
 
 
+def pretty_value(value: object) -> str:
+    """Writes JSON values for people, indented; what does not print is escaped.
+
+    Args:
+        value: of objects, lists, texts and numbers.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if not all(one.isprintable() or one == "\n" for one in text):
+        text = json.dumps(value, indent=2)
+    return _cut(text)
+
+
+def _line(value: object) -> str:
+    """Writes JSON values in a row of a table."""
+    text = json.dumps(value, ensure_ascii=False)
+    text = text if text.isprintable() else json.dumps(value)
+    return text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}…"
+
+
+def _moment(text: str) -> str:
+    """Writes a moment in ISO 8601 for people; empty for none."""
+    return text[:19].replace("T", " ")
+
+
 def _plain(row: bytes) -> str:
     return "".join(chr(one) if 32 <= one < 127 else "." for one in row)
 
@@ -91,7 +117,14 @@ def _environment() -> Environment:
         url=_url, age=age, frozen_queues=frozen_queues, frozen_sides=frozen_sides, id_of=id_of
     )
     environment.filters.update(
-        when=when, size=size, word=word, number=lambda value: f"{value:,}", rate=per_second
+        line=_line,
+        moment=_moment,
+        pretty=pretty_value,
+        when=when,
+        size=size,
+        word=word,
+        number=lambda value: f"{value:,}",
+        rate=per_second,
     )
     return environment
 

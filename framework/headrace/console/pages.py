@@ -52,6 +52,10 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/message": ConsolePage("message.html", "message show", "messages"),
     "/trace": ConsolePage("trace.html", "message trace", "messages"),
     "/dead": ConsolePage("dead.html", "message dead", "letters"),
+    "/aggregates": ConsolePage("aggregates.html", "aggregate list", "aggregates"),
+    "/aggregate": ConsolePage("aggregate.html", "stream show", "aggregates"),
+    "/state": ConsolePage("state.html", "aggregate show", "aggregates"),
+    "/difference": ConsolePage("difference.html", "aggregate compare", "aggregates"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }

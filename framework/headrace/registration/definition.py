@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.domain.aggregate import Aggregate
 from headrace.domain.message import ApplicationMessage, Command, DomainEvent
 from headrace.handlers.event_handlers import EventHandlers
 from headrace.periodic.periodic_command import PeriodicCommand
@@ -26,6 +27,7 @@ class Definition:
         name: of the application.
         commands: their types, each with the name of what handles it.
         events: their types, each with the names of the aggregates that have them.
+        aggregates: their classes by name.
         messages: the application messages, each with its handlers.
         projections: its projections.
         processors: its event handlers.
@@ -36,6 +38,7 @@ class Definition:
     name: str
     commands: Mapping[type[Command], str]
     events: Mapping[type[DomainEvent], Sequence[str]]
+    aggregates: Mapping[str, type[Aggregate]]
     messages: Mapping[type[ApplicationMessage], Sequence[Callable[..., Any]]]
     projections: Sequence[Projection[Any]]
     processors: Sequence[EventHandlers]

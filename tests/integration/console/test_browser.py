@@ -1,5 +1,6 @@
 """The console in a real browser: live figures, a change that is asked about, and nothing from another host."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,9 +9,14 @@ import pytest
 
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.application import ApplicationVerbs
+from headrace.settings import Settings
+from headrace.stores.database.schema import upgrade
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from headrace_mq.testing.embedded import broker
+from samples.bank import app
+from samples.bank.accounts import Deposit, OpenAccount
 
 CHROMIUM = shutil.which("chromium")
 axe = pytest.importorskip(
@@ -26,7 +32,7 @@ pytestmark = [
 # Each kind of page, and the one that asks before a change is reached from a group's.
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/groups", "/group?group=kitchen", "/messages", "/messages?topic=orders",
-    "/message?id=orders:0:1", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
+    "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
 )  # fmt: skip
 # A browser on a busy machine.
 WAIT_MS = 30_000
@@ -42,11 +48,38 @@ async def address() -> AsyncIterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The databases of a bank with an account of three versions."""
+    folder = tmp_path_factory.mktemp("bank")
+    urls = {name: f"sqlite:///{folder}/{name}.db" for name in ("event_store", "read_models")}
+
+    async def fill() -> None:
+        await upgrade(urls["read_models"])
+        async with app.run_local(Settings(**urls)) as bank:
+            await bank.bus.execute(OpenAccount(account_id="ann", owner="Ann"))
+            for number in range(2):
+                await bank.bus.execute(
+                    Deposit(account_id="ann", transaction_id=f"t{number}", amount=100)
+                )
+
+    asyncio.run(fill())
+    return urls
+
+
 @pytest.fixture
-async def page(address: str) -> AsyncIterator[Any]:
+def application(urls: dict[str, str]) -> ApplicationVerbs:
+    return ApplicationVerbs(app, **urls)
+
+
+@pytest.fixture
+async def page(address: str, application: ApplicationVerbs) -> AsyncIterator[Any]:
     """A page at the console's overview; what it complains about, and which hosts it asks, is looked at afterwards."""
     settings = ConsoleSettings(port=0, live_ms=200)
-    async with serving_console(address, settings) as served, playwright.async_playwright() as tools:
+    async with (
+        serving_console(address, settings, application) as served,
+        playwright.async_playwright() as tools,
+    ):
         chromium = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = await chromium.new_page()
         page.set_default_timeout(WAIT_MS)
@@ -118,6 +151,16 @@ async def test_a_dead_letter_is_sent_again_with_another_body(address: str, page:
         sent = await admin.message("orders:0:3")
         assert sent is not None
         assert sent.body == b'{"item":\n"tea"}'
+
+
+async def test_an_account_is_shown_as_it_was_before_its_last_command(page: Any) -> None:
+    await page.get_by_role("link", name="Aggregates", exact=True).click()
+    await page.get_by_role("link", name="ann", exact=True).click()
+    await page.get_by_role("link", name="State at version 2").click()
+    assert '"balance": 100' in await page.locator("pre").inner_text()
+    await page.get_by_role("link", name="The next version").click()
+    await page.get_by_role("button", name="Compare").click()
+    await page.get_by_text("balance was 100 and is 200").wait_for()
 
 
 async def test_a_page_is_painted_within_a_second(page: Any) -> None:

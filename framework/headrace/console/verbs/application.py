@@ -1,7 +1,7 @@
 """
-The verbs about an application: what it has parked. They only read.
+The verbs about an application: its aggregates, and what it has parked. They only read.
 
-    headrace console --app samples.bank:app   ─▶  parked list
+    headrace console --app samples.bank:app   ─▶  aggregate list, stream show, …, parked list
 
 Used by `headrace console` with an application; reads its databases as `headrace parked list` does. Who may read the
 cluster at the broker may read this, too, because databases know no users.
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.app import App
+from headrace.console.verbs.aggregate import AggregateVerbs
 from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
 from headrace.parked import plain_entry
@@ -43,7 +44,12 @@ class ApplicationVerbs:
             VerbField("page", "number", 1),
             VerbField("rows", "number", PAGE_ROWS),
         )
-        return {"parked list": Verb("parked list", self._parked, fields)}
+        event_store = self._settings.event_store
+        found = (
+            *AggregateVerbs(self._app, event_store).verbs,
+            Verb("parked list", self._parked, fields),
+        )
+        return {each.name: each for each in found}
 
     async def check(self) -> None:
         """Refuses databases that cannot be read.

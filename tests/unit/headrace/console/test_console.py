@@ -9,6 +9,7 @@ from headrace.console.console import Console
 from headrace.console.pages import PAGES
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.catalogue import VERBS
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
 
@@ -22,7 +23,8 @@ ADDRESSES = re.compile(
 def paths(topic: str) -> list[str]:
     """Every page, with a topic and a group that are there."""
     asked = {"/topic": f"?topic={topic}", "/group": "?group=kitchen", "/message": f"?id={topic}:0:0", "/trace": f"?id={topic}:0:0", "/dead": "?group=kitchen"}  # fmt: skip
-    return [path + asked.get(path, "") for path in PAGES if path not in {"/audit", "/parked"}] + [
+    own = [path for path, one in PAGES.items() if one.verb in VERBS and path != "/audit"]
+    return [path + asked.get(path, "") for path in own] + [
         "/letters", "/messages", f"/messages?topic={topic}", f"/messages?topic={topic}&key=k",
     ]  # fmt: skip
 

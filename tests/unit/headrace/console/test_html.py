@@ -1,6 +1,6 @@
 """Templates escape all that is put in, and bodies are written for people."""
 
-from headrace.console.html import BODY_SHOWN_MAX, page, pretty
+from headrace.console.html import BODY_SHOWN_MAX, page, pretty, pretty_value
 
 
 def shown(body: bytes) -> str:
@@ -21,6 +21,12 @@ def test_text_stays_as_it_is() -> None:
 def test_bytes_and_control_characters_are_hexadecimal() -> None:
     assert shown(b"\xff\x00tea").endswith("ff 00 74 65 61                                   ..tea")
     assert shown(b"a\x1b[31m").startswith("000000  61 1b 5b")
+
+
+def test_values_are_indented_and_what_does_not_print_is_escaped() -> None:
+    assert pretty_value({"name": "茶"}) == '{\n  "name": "茶"\n}'
+    assert pretty_value(["a\u202eb"]) == '[\n  "a\\u202eb"\n]'
+    assert len(pretty_value("x" * 100_000)) < BODY_SHOWN_MAX + 10
 
 
 def test_a_large_body_is_cut() -> None:

@@ -5,9 +5,13 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.verb import Verb
+from headrace.settings import Settings
 from headrace_mq import Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
+from samples.bank import app
+from samples.bank.accounts import OpenAccount
 
 
 async def test_a_change_is_asked_about_and_then_done(browser, admin, broker) -> None:
@@ -223,3 +227,23 @@ async def test_a_resend_that_takes_long_goes_on_and_its_page_says_how_far_it_is(
     assert "group kitchen: 3 letters were sent again" in page
     assert "/letters" in page
     assert "you have no change 9" in (await browser.client.get("/change?number=9")).text
+
+
+async def test_pages_of_an_application_are_there_with_an_application_alone(
+    browser, broker, console, tmp_path
+) -> None:
+    assert "Aggregates" not in await browser.page("/topics")
+    assert (await browser.client.get("/aggregates")).status_code == 404
+    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("event_store", "read_models")}
+    async with app.run_local(Settings(**urls)) as bank:
+        await bank.bus.execute(OpenAccount(account_id="ann", owner="<b>Ann</b>"))
+    shown = await console(broker, ApplicationVerbs(app, **urls).verbs)
+    assert "Aggregates" in await shown.page("/topics")
+    assert 'href="/aggregate?id=ann"' in await shown.page("/aggregates")
+    text = await shown.page("/aggregate", id="ann")
+    assert "&lt;b&gt;Ann&lt;/b&gt;" in text
+    assert "<b>Ann" not in text
+    assert "balance" in await shown.page("/state", id="ann")
+    assert "The states are the same" in await shown.page("/difference", id="ann", **{"from": 1, "to": 1})  # fmt: skip
+    missing = await shown.client.get("/aggregate", params={"id": "eve"})
+    assert (missing.status_code, "there is no aggregate" in missing.text) == (404, True)

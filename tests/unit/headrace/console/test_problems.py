@@ -1,7 +1,9 @@
 """Errors become a status and keep their sentence."""
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from headrace import errors as framework
 from headrace.console.problems import Mistake, problem_of
 from headrace.gateway.problems import Problem
 from headrace_mq import errors
@@ -18,11 +20,22 @@ from headrace_mq import errors
         (errors.LoginFailed("the password is wrong"), 401),
         (errors.ConnectionLost("no broker answers"), 503),
         (errors.RequestTimeout("no answer"), 503),
+        (framework.AggregateNotFound("there is no aggregate"), 404),
+        (framework.SchemaOutOfDate("run headrace db upgrade"), 503),
+        (framework.RebuildRunning("another rebuild runs"), 409),
     ],
 )
 def test_an_error_keeps_its_sentence(error: Exception, status: int) -> None:
     problem = problem_of(error)
     assert (problem.status, str(problem)) == (status, str(error))
+
+
+def test_a_database_that_is_away_is_named_without_its_statement() -> None:
+    error = OperationalError("SELECT secret", {"name": "ann"}, Exception("connection refused"))
+    problem = problem_of(error)
+    assert problem.status == 503
+    assert "connection refused" in str(problem)
+    assert "SELECT" not in str(problem)
 
 
 def test_a_problem_stays_what_it_is() -> None:
