@@ -13,6 +13,7 @@ Used by `process`; the rules are `headrace_mq.cluster`'s, the record is in Postg
 
 import asyncio
 import socket
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -52,7 +53,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
-from headrace_mq.cluster.election import RENEW_MS
+from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
@@ -322,8 +323,7 @@ class ReplicatedBroker:
             door = self._standby.door = self._door()
             self._standby.followers = term
             term.commit()
-            while term.leads and not term.leadership.serves and not self._stopping:
-                await self._until_changed(_LOOK_MS)
+            await self._until_it_serves(term)
             self._standby.followers = self._standby.door = None
             if door is not None:
                 door.close()
@@ -336,6 +336,15 @@ class ReplicatedBroker:
             self._term = None
             self._watch.won_epoch = 0
         _log.warning("this broker leads no longer", epoch=term.epoch)
+
+    async def _until_it_serves(self, term: Followers) -> None:
+        """Waits until the others in sync have the whole log; says once what it waits for, if that takes long."""
+        late_ms = self._clock.monotonic_ms() + LEASE_MS
+        while term.leads and not term.leadership.serves and not self._stopping:
+            await self._until_changed(_LOOK_MS)
+            if self._clock.monotonic_ms() > late_ms and (why := term.leadership.hindrance):
+                late_ms = sys.maxsize
+                _log.error("this broker leads its group, and does not serve yet", reason=why)
 
     def _door(self) -> ReplicaDoor | None:
         """Returns who lets replicas in until clients are served; None: there is no login."""

@@ -83,6 +83,27 @@ class Leadership:
         """
         return all(self._committed[log] >= begin for log, begin in self.begins.items())
 
+    @property
+    def hindrance(self) -> str:
+        """What keeps this leader from serving clients, as a sentence; empty: it serves."""
+        if self.serves:
+            return ""
+        if len(self.confirmed) < self._min_in_sync:
+            names = " ".join(sorted(member.name for member in self.confirmed))
+            count = len(self.confirmed)
+            return (
+                f"of the {self._min_in_sync} brokers that must be in sync, {count} is there: {names}; start another broker of the"
+                f" group, which enters once it has everything, or start this one again with --min-in-sync {count}"
+            )
+        behind = [
+            member.name
+            for member in sorted(self.required - {self.me})
+            if any(
+                self.durable.get(member, {}).get(log, -1) < at for log, at in self.begins.items()
+            )
+        ]
+        return f"it waits for {' '.join(behind)}, which must have every message first, or is taken out of the set within seconds"
+
     def on_durable(self, member: Identity, log: str, end: int) -> None:
         """Takes what a member's disk has of this epoch's log.
 

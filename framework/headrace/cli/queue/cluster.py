@@ -21,6 +21,8 @@ __all__ = ["Cluster", "Group", "commands"]
 # The leader itself goes on after two seconds.
 _SWITCH_S_MAX = 5
 _LOOK_S = 0.02
+# A broker that runs takes a connection at once, also over a slow network.
+_REACH_S = 1
 # A change of the record may be refused because another one came first; of these few in a row are no chance.
 _TRIES_MAX = 5
 # Of the tables of brokers.
@@ -177,7 +179,8 @@ def promote(
         )
     typer.echo(
         f"{after.leader} leads in epoch {after.epoch:,}, without what it lacked; start the others, they cut what it does not have."
-        " Then `headrace cluster settle` ends the alarm"
+        " Then `headrace cluster settle` ends the alarm. Where it does not serve, its log says what it waits for: with --min-in-sync 2"
+        " that is a second broker, or a start with --min-in-sync 1"
     )
 
 
@@ -206,11 +209,13 @@ async def _promote(
         unknown = found.in_sync - {one.member for one in lost}
         rows += [(one.name, "not known: it has not reported") for one in sorted(unknown)]
         print_table(("in sync", f"bytes that {replica} lacks of it"), rows)
+        await _refuse_those_that_listen(found, known)
         if not accept_loss:
             raise HeadraceError(
                 "nothing was changed. Start a broker that is in sync, if its disk is left: then nothing is lost. If none is,"
                 f" repeat this with --accept-loss: {replica} leads then, and what it lacks is lost, and what came after the"
-                " last reports"
+                " last reports. First make sure that none in sync runs any more: one that does not reach the record goes on to"
+                " acknowledge messages, which are lost as well"
             )
         try:
             return await keeper.propose(proposal, found.group_id)
@@ -218,6 +223,25 @@ async def _promote(
             raise HeadraceError(
                 f"{error}; look at it again, and repeat this if it is still needed"
             ) from error
+
+
+async def _refuse_those_that_listen(found: "GroupRecord", known: "Sequence[Registration]") -> None:
+    """Refuses while a broker in sync that does not report takes connections: it may go on to acknowledge messages."""
+    from headrace_mq._net.address import BrokerAddress
+    from headrace_mq.cluster.operations import is_silent
+
+    # One with an empty disk may be there under the old name, and report that.
+    reports = {one.member.name for one in known if not is_silent(one)}
+    for name in sorted(one.name for one in found.in_sync if one.name not in reports):
+        host, port = BrokerAddress.parse(name).places[0]
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_REACH_S):
+                _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            raise HeadraceError(
+                f"nothing was changed. {name} is in sync and does not reach the record, but it listens: it may go on to acknowledge"
+                " messages. Mend its way to the record, and nothing is lost; else stop it, and repeat this"
+            )
 
 
 async def _settle(url: str, cluster: str, group: str) -> int:

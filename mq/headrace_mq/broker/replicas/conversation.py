@@ -2,7 +2,8 @@
 A replica's connection to its leader: it asks, takes over what comes, and says what its disk has.
 
     address refused ─▶ the leader's process is gone
-    connected ─▶ FOLLOW ─▶ answer ─▶ taken over ─▶ FOLLOW …  until the connection ends, or there is another leader
+    connected ─▶ FOLLOW ─▶ answer ─▶ taken over ─▶ FOLLOW …  until the connection ends, or there is another leader, whose
+                              │                              epoch the old one hears of before the end
                               └─▶ "lead now": the leader stops in order, or was asked to
 
 Used by `replicated_broker`; what comes is taken over by `Replica`.
@@ -87,12 +88,16 @@ class Conversation:
             software=REPLICA_SOFTWARE,
         )
         offer: HandOver | None = None
+        epoch = member.epoch
         try:
             await link.start(_REACH_MS)
             _log.info("following", leader=leader, epoch=member.epoch)
             self._replica.on_synced = lambda: self._say_durable(link, member)
             while offer is None and goes_on():
                 offer = await self._ask(link, member, patience)
+            if member.epoch > epoch:
+                # The old leader may not reach the record: it leads no longer as soon as it hears of a later epoch.
+                self._say_durable(link, member)
         except (MessageQueueError, TimeoutError) as error:
             if not self._replica.is_open:
                 raise

@@ -188,6 +188,8 @@ class Standby:
             raise NotLeader(self._sentence())
 
     def _sentence(self) -> str:
+        if self.followers is not None and (hindrance := self.followers.leadership.hindrance):
+            return f"this broker leads its group, and does not serve yet: {hindrance}"
         leader = self._leader()
         where = f"its leader is at {leader}" if leader else "it has no leader at the moment"
         return (

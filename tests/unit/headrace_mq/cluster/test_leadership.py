@@ -151,3 +151,31 @@ def test_a_leader_keeps_the_mark_of_a_promotion(leads: Leadership, trio: Any) ->
     change = leads.shrink(trio[1])
     assert change is not None
     assert (change.seen, change.unclean) == (8, 3)
+
+
+def test_a_leader_says_what_keeps_it_from_serving(trio: Any, record: GroupRecord) -> None:
+    leads = Leadership(trio[0], record, {LOG: 100}, min_in_sync=1)
+    assert leads.hindrance.startswith("it waits for b c, which must have every message first")
+    for member in trio:
+        leads.on_durable(member, LOG, 100)
+    assert leads.hindrance == ""
+
+
+@pytest.mark.parametrize(("members", "least"), [(1, 2), (2, 3)])
+def test_a_leader_without_enough_brokers_says_how_to_go_on(
+    trio: Any, record: GroupRecord, members: int, least: int
+) -> None:
+    few = record._replace(in_sync=frozenset(trio[:members]))
+    leads = Leadership(trio[0], few, {LOG: 0}, min_in_sync=least)
+    for member in trio[:members]:
+        leads.on_durable(member, LOG, 100)
+    # Not even an empty log is committed, so no client is served.
+    assert leads.committed(LOG) == 0
+    leads = Leadership(trio[0], few, {LOG: 100}, min_in_sync=least)
+    assert f"of the {least} brokers that must be in sync" in leads.hindrance
+    assert f"--min-in-sync {members}" in leads.hindrance
+    # One more is enough.
+    for member in trio:
+        leads.on_durable(member, LOG, 100)
+    confirm(leads, leads.grow(trio[members]))
+    assert leads.hindrance == ""

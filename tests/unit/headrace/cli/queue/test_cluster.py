@@ -332,3 +332,23 @@ def test_a_wrong_address_of_name_servers_is_refused() -> None:
     done = CliRunner().invoke(_command_line(), ["cluster", "brokers", "--nameservers", "nowhere"])
     assert done.exit_code == 2
     assert "looks like" in done.output
+
+
+async def test_none_is_promoted_while_a_broker_in_sync_listens(postgres_database: str) -> None:
+    """It may reach clients, but not the record, and go on to acknowledge their messages."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1")
+    name = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    record = keeper_of(postgres_database, cluster="default", group="g1")
+    before = await record.create(Identity(name, "x"), [Identity(name, "x")])
+    await report(postgres_database, "h:3", "z")
+    refused = await asyncio.to_thread(promote, postgres_database, "h:3", "--accept-loss")
+    assert f"{name} is in sync and does not reach the record, but it listens" in str(
+        refused.exception
+    )
+    assert await record.read() == before
+    # One that came back with an empty disk is not in sync, though it has the name.
+    await report(postgres_database, name, "an empty disk")
+    refused = await asyncio.to_thread(promote, postgres_database, "h:3")
+    assert "make sure that none in sync runs any more" in str(refused.exception)
+    server.close()
+    await record.aclose()

@@ -41,10 +41,17 @@ def hello(software: str) -> Frame:
     )
 
 
+class Leads:
+    """A leadership that serves, or does not."""
+
+    hindrance = ""
+
+
 class Term:
-    """Followers of which only the epoch matters."""
+    """Followers of which only the epoch matters, and what it waits for."""
 
     epoch = 5
+    leadership = Leads()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -132,3 +139,13 @@ def test_with_a_login_a_replica_gets_in_by_it() -> None:
     assert term.asked == 1
     standby.on_lost(client)
     assert standby.door.steps == 0
+
+
+def test_a_client_hears_what_a_leader_waits_for() -> None:
+    standby = Standby(lambda: "", 1_000)
+    term: Any = Term()
+    term.leadership = Leads()
+    term.leadership.hindrance = "2 brokers must be in sync"
+    standby.followers = term
+    said = refused(Client(), standby, hello("headrace"))
+    assert said == "this broker leads its group, and does not serve yet: 2 brokers must be in sync"

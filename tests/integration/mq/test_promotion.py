@@ -1,0 +1,164 @@
+"""A broker that is not in sync leads because an operator says so: what is lost was told before, and the group goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.replicas import followers
+from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.cluster.operations import promotion
+from headrace_mq.cluster.record import GroupRecord, Identity, OutcomeUnknown, Registration
+from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
+
+QUEUE = QueueRef("t", 0)
+PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+
+class Way:
+    """One broker's way to the record, which may be cut."""
+
+    def __init__(self, record: MemoryRecord) -> None:
+        self._record = record
+        self.is_cut = False
+
+    def __getattr__(self, name: str) -> Any:
+        async def asked(*rest: Any) -> Any:
+            if self.is_cut:
+                raise OutcomeUnknown("the way to the record is cut")
+            return await getattr(self._record, name)(*rest)
+
+        return asked
+
+
+class Group:
+    """Brokers, each with its own way to their record."""
+
+    def __init__(self, folder: Path, free_port: Callable[[], int]) -> None:
+        self._folder, self._free_port = folder, free_port
+        self._ports: dict[str, int] = {}
+        self.record = MemoryRecord()
+        self.brokers: dict[str, ReplicatedBroker] = {}
+        self.ways: dict[str, Way] = {}
+
+    async def add(self, name: str, min_in_sync: int = 1) -> ReplicatedBroker:
+        settings = BrokerSettings(
+            store=StoreSettings(directory=self._folder / name, segment_bytes=64 * 1024),
+            port=self._ports.setdefault(name, self._free_port()),
+            group=GroupSettings(record="etcd://unused:1", min_in_sync=min_in_sync),
+        )
+        way = self.ways[name] = Way(self.record)
+        broker = self.brokers[name] = ReplicatedBroker(settings, record=way)
+        await broker.start()
+        return broker
+
+    async def stop(self, name: str) -> None:
+        await self.brokers.pop(name).aclose()
+
+    @property
+    def address(self) -> str:
+        return ",".join(one.address for one in self.brokers.values())
+
+    async def promote(self, broker: ReplicatedBroker) -> GroupRecord:
+        """As `headrace cluster promote --accept-loss`, once those in sync have been silent for long."""
+        record = await self.record.read()
+        known = [Registration(broker._member.me, (), 0)]
+        return await self.record.propose(promotion(record, known, broker._member.me.name))
+
+    async def bodies(self) -> list[bytes]:
+        """Every message that a reader gets, in order."""
+        async with AdminClient(self.address) as admin:
+            end = sum(one.end for one in await admin.ranges(["t"]))
+        found: list[bytes] = []
+        async with PullConsumer(self.address, group="reader") as consumer:
+            await consumer.assign([QUEUE])
+            consumer.seek(QUEUE, 0)
+            while len(found) < end:
+                found += [one.body for one in await consumer.fetch(100, timeout_ms=5_000)]
+        return found
+
+
+@pytest.fixture
+async def group(tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[Group]:
+    made = Group(tmp_path, free_port)
+    yield made
+    for name in list(made.brokers):
+        await made.stop(name)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+async def test_an_old_leader_that_is_cut_from_the_record_alone_costs_no_acknowledged_message(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It shall lead no longer because it heard of a later epoch, and not because it heard nothing.
+    monkeypatch.setattr(followers, "ALONE_LAG_MS_MAX", 600_000)
+    first = await group.add("a")
+    async with Producer(first.address, settings=PATIENT) as producer:
+        await producer.create_topic("t", 1)
+        await producer.send(Message(topic="t", key="k", body=b"0"))
+    # From here on it can let no other one enter: whether it did is not known, so it waits for both.
+    group.ways["a"].is_cut = True
+    second = await group.add("b")
+    await until(lambda: second._logs.ends() == first._logs.ends())
+    acknowledged = [b"0"]
+
+    async def send_all(producer: Producer) -> None:
+        for number in range(1, 10_000):
+            body = b"%d" % number
+            await producer.send(Message(topic="t", key="k", body=body))
+            acknowledged.append(body)
+
+    async with Producer(group.address, settings=PATIENT) as producer:
+        sending = asyncio.create_task(send_all(producer))
+        await until(lambda: len(acknowledged) > 20)
+        await group.promote(second)
+        await until(lambda: second.state is not None)
+        await until(lambda: first.state is None)
+        assert group.ways["a"].is_cut
+        count = len(acknowledged)
+        await until(lambda: len(acknowledged) > count + 20)
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+    found = await group.bodies()
+    # One may be there that was sent last, and not acknowledged yet.
+    assert found[: len(acknowledged)] == acknowledged
+    assert len(found) - len(acknowledged) in {0, 1}
+    group.ways["a"].is_cut = False
+    members = {one._member.me for one in group.brokers.values()}
+    async with asyncio.timeout(60):
+        while (await group.record.read()).in_sync != members:
+            await asyncio.sleep(0)
+    assert await group.bodies() == found
+
+
+async def test_a_promoted_broker_that_is_too_few_says_how_to_go_on_and_serves_with_fewer(
+    group: Group, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(f"{ReplicatedBroker.__module__}.LEASE_MS", 1)
+    lost = Identity("127.0.0.1:1", "a disk that is lost")
+    await group.record.create(lost, [lost])
+    broker = await group.add("a", min_in_sync=2)
+    await until(lambda: broker._member.seen is not None)
+    await group.promote(broker)
+    await until(lambda: "does not serve yet" in caplog.text)
+    assert "start this one again with --min-in-sync 1" in caplog.text
+    with pytest.raises(MessageQueueError, match="of the 2 brokers that must be in sync, 1 is"):
+        await AdminClient(broker.address, connect_ms=2_000).start()
+    await group.stop("a")
+    again = await group.add("a", min_in_sync=1)
+    await until(lambda: again.state is not None)
