@@ -83,7 +83,8 @@ BrokerAddress = Annotated[
         "--broker",
         envvar="HEADRACE_BROKER",
         callback=_address,
-        help="HOST:PORT of the broker, or tls://HOST:PORT; several, with commas between, for one that moved.",
+        help="HOST:PORT of the broker, or tls://HOST:PORT; several with commas between, for a group; or"
+        " nameserver://HOST:PORT/CLUSTER.",
     ),
 ]
 QueueAddress = Annotated[
@@ -93,7 +94,7 @@ QueueAddress = Annotated[
         envvar="HEADRACE_BROKER",
         callback=queue_address,
         help="HOST:PORT of the broker, several with commas between; with TLS tls://HOST:PORT; or"
-        " kafka://HOST:PORT,… for a cluster.",
+        " nameserver://HOST:PORT/CLUSTER; or kafka://HOST:PORT,… for a cluster.",
     ),
 ]
 SourceAddress = Annotated[

@@ -20,11 +20,13 @@ from headrace_mq import (
     Producer,
     QueueRef,
 )
+from headrace_mq.broker.registration import Registrar
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import MalformedRequest, MessageQueueError, TlsFailed
+from headrace_mq.protocol.names.routes import ALONE, Register
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
 from headrace_mq.supervisor.supervisor import is_answered
-from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk
+from headrace_mq.testing.embedded import DIRECTORY, SEGMENT_BYTES, memory_disk, name_server
 
 PRODUCERS, RENEWALS = 4, 5
 Ask = Callable[[str], Awaitable[object]]
@@ -289,3 +291,26 @@ async def test_a_supervisor_without_certificates_sees_that_the_broker_is_alive(
     with capture_logs() as logs:
         assert await is_answered(broker.address, timeout_ms=5_000)
     assert [each for each in logs if each["log_level"] == "warning"] == []
+
+
+async def test_name_servers_and_brokers_are_reached_with_the_same_files(
+    tmp_path: Path, authority: Any, ca: Path
+) -> None:
+    certificate, key = authority.issue(tmp_path, "localhost", "127.0.0.1")
+    files = {"tls_certificate": certificate, "tls_key": key, "tls_client_ca": ca}
+    mine = f"ca={ca}&certificate={certificate}&key={key}"
+    async with secured(certificate, key, ca) as broker, name_server(**files) as server:
+        said = Register("c", "g1", broker.address, ALONE, 1, [broker.address])
+        registrar = Registrar(f"tls://{server.address}?{mine}", lambda: said)
+        registrar.start()
+        while not server.routes("", "").brokers:
+            await asyncio.sleep(0)
+        async with AdminClient(f"nameserver://{server.address}/c?{mine}") as admin:
+            assert (await admin.describe()).broker == broker.address
+        with pytest.raises(TlsFailed, match="asks for a client's certificate"):
+            async with AdminClient(f"nameserver://{server.address}/c?ca={ca}"):
+                pass
+        with pytest.raises(MalformedRequest, match="speaks TLS alone"):
+            async with AdminClient(f"nameserver://{server.address}/c"):
+                pass
+        await registrar.aclose()

@@ -9,16 +9,23 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.cli.doctor.broker_rules import BrokerFacts, PlaceFacts, PlaceKind
+from headrace.cli.doctor.broker_rules import BrokerFacts, NameFacts, PlaceFacts, PlaceKind
 from headrace.cli.doctor.cluster_rules import ClusterFacts
 from headrace.figures.questions import Questions
 from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
+from headrace_mq.protocol.names.routes import RoutesAnswer
 
 if TYPE_CHECKING:
     from headrace_mq._net.address import BrokerAddress
     from headrace_mq.admin.client import AdminClient
 
-__all__ = ["look_at_broker", "look_at_cluster", "look_at_place", "look_at_places"]
+__all__ = [
+    "look_at_broker",
+    "look_at_cluster",
+    "look_at_names",
+    "look_at_place",
+    "look_at_places",
+]
 
 # A broker that runs answers within milliseconds; so long a person waits for one that does not.
 CONNECT_MS: Final = 3_000
@@ -31,6 +38,36 @@ GROUPS_AGED_MAX: Final = 50
 _LETTER_GROUPS_MAX: Final = 50
 _LETTERS_MAX: Final = 1_000
 _FOREVER: Final = "forever"
+
+
+async def look_at_names(address: "BrokerAddress") -> "tuple[BrokerAddress, list[NameFacts]]":
+    """Returns where the brokers are, as name servers say, and what each of these answers.
+
+    An address without name servers stays as it is; without a place that one tells, there are no places.
+    """
+    from headrace_mq._net.name_servers import routes_of
+    from headrace_mq.admin.name_servers import ask_name_servers
+    from headrace_mq.errors import MessageQueueError
+
+    name = address.cluster
+    if name is None:
+        return address, []
+    servers = str(address._replace(cluster=None))
+    answers = await ask_name_servers(servers, name.cluster, timeout_ms=CONNECT_MS)
+    places: dict[tuple[str, int], None] = {}
+    facts: list[NameFacts] = []
+    for server, answer in answers.items():
+        try:
+            if isinstance(answer, MessageQueueError):
+                raise answer
+            own = [one for one in answer.brokers if name.group in {"", one.group}]
+            found, _ = routes_of(RoutesAnswer(answer.ready, own), name)
+        except MessageQueueError as error:
+            facts.append(NameFacts(server, 0, str(error)))
+        else:
+            places |= dict.fromkeys(found)
+            facts.append(NameFacts(server, len(found)))
+    return address._replace(places=tuple(places), cluster=None), facts
 
 
 async def look_at_places(address: "BrokerAddress") -> list[PlaceFacts]:

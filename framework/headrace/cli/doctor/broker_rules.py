@@ -14,12 +14,14 @@ __all__ = [
     "CLOCK_MS",
     "BrokerFacts",
     "DeclaredTopic",
+    "NameFacts",
     "PlaceFacts",
     "PlaceKind",
     "clock",
     "groups",
     "grows_per_day",
     "health",
+    "names",
     "places",
     "service",
     "topics",
@@ -53,6 +55,20 @@ class PlaceFacts(NamedTuple):
     kind: PlaceKind
     sentence: str = ""
     user: str = ""
+
+
+class NameFacts(NamedTuple):
+    """What one name server answered.
+
+    Attributes:
+        name: HOST:PORT.
+        brokers: how many it knows of those that are looked for.
+        sentence: why it knows none.
+    """
+
+    name: str
+    brokers: int
+    sentence: str = ""
 
 
 class BrokerFacts(NamedTuple):
@@ -95,6 +111,18 @@ _ADVICE: Final[Mapping[str, str]] = {
     "tls": "see docs/security.md",
     "silent": "check that it runs, and host, port and firewall",
 }
+
+
+def names(found: Sequence[NameFacts]) -> Iterator[Finding]:
+    """Says of each name server what it knows; one that knows no broker is a warning where another one does."""
+    known = any(each.brokers for each in found)
+    for each in found:
+        name = f"name server {each.name}"
+        if each.brokers:
+            yield ok(name, f"it knows {each.brokers:,} broker{'' if each.brokers == 1 else 's'}")
+        else:
+            advice = "check that it runs, and that brokers have it in --nameservers"
+            yield of_sentence("warning" if known else "failed", name, each.sentence, advice)
 
 
 def places(found: Sequence[PlaceFacts]) -> Iterator[Finding]:

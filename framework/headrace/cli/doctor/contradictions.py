@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.gateway.settings import GatewaySettings
 from headrace.settings import Settings
 from headrace.transports.kafka.address import is_kafka
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq._runtime.checks import is_loopback
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, StoreSettings
 
@@ -42,7 +43,7 @@ class DeploymentSettings(NamedTuple):
         """Returns the settings of a part by its name; None where they were not given."""
         if name == "consumer":  # of each client that says nothing else
             return ConsumerSettings()
-        if name in {"store", "archive", "group"}:
+        if name in {"store", "archive", "group", "names"}:
             return None if self.broker is None else getattr(self.broker, name)
         return getattr(self, name)
 
@@ -90,6 +91,13 @@ def _limits_below(one: int, other: int) -> bool:
 def _same_port(one: str | None, other: int) -> bool:
     """Whether an address to listen on has this port; port 0 takes a free one."""
     return bool(other) and one is not None and one.rpartition(":")[2] == str(other)
+
+
+def _speaks_tls(address: str) -> bool:
+    try:
+        return BrokerAddress.parse(address).tls is not None
+    except ValueError:  # said of the broker already
+        return address.startswith("tls://")
 
 
 def _in_memory(url: str) -> bool:
@@ -190,11 +198,11 @@ CLASHES: Final = (
         "the read models end with the process, and each start reads all events again",
         "name a database as read_models: sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
     Clash("run.broker", "broker.tls_certificate",
-        lambda one, other: bool(one) and not is_kafka(one) and (other is not None) != one.startswith("tls://"),
+        lambda one, other: bool(one) and not is_kafka(one) and (other is not None) != _speaks_tls(one),
         "one side speaks TLS and the other does not",
         "write the address as tls://HOST:PORT if the broker has a certificate, and without tls:// if it has none", fails=True),
     Clash("run.broker", "broker.login",
-        lambda one, other: bool(one) and not is_kafka(one) and other and "user=" not in one and not one.startswith("tls://"),
+        lambda one, other: bool(one) and not is_kafka(one) and other and "user=" not in one and not _speaks_tls(one),
         "the broker asks for a login, and the address names no user",
         "set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or add user=NAME&password_file=FILE to the address", fails=True),
     Clash("http.streams_max", "http.requests_max", _above,

@@ -149,13 +149,14 @@ class _Examination:
         if is_kafka(address):
             return await self._kafka(address)
         try:
-            parsed = self._address = BrokerAddress.parse(address)
+            parsed = BrokerAddress.parse(address)
         except ValueError as error:
             # It may have a secret in it, also where no scheme says that it is an address.
             text = shown(address if "://" in address else f"tcp://{address}").removeprefix("tcp://")
             return [of_sentence("failed", f"broker {text}", str(error), "correct the address")]
-        answers = await broker_look.look_at_places(parsed)
-        found = list(broker_rules.places(answers))
+        self._address, servers = await broker_look.look_at_names(parsed)
+        answers = await broker_look.look_at_places(self._address)
+        found = [*broker_rules.names(servers), *broker_rules.places(answers)]
         self._serves = any(each.kind == "leads" for each in answers)
         if self._serves:
             said = await self._part("broker", broker_look.look_at_broker(parsed), found)
@@ -198,7 +199,8 @@ class _Examination:
         address = self._run.broker or ""
         settings = self._given.settings.part("group")
         try:
-            parsed = BrokerAddress.parse(address)
+            # The places that name servers told, if there are any.
+            parsed = self._address or BrokerAddress.parse(address)
         except ValueError:
             return []  # said of the broker already
         found: list[Finding] = []

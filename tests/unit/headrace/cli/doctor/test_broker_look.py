@@ -1,5 +1,6 @@
 """What a broker is asked, and what becomes of its answers."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -9,16 +10,19 @@ from headrace.cli.doctor.broker_look import (
     _kind,
     look_at_broker,
     look_at_cluster,
+    look_at_names,
     look_at_place,
     look_at_places,
 )
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
+from headrace_mq.broker.registration import Registrar
 from headrace_mq.cluster.record import Identity
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import LoginFailed, NotLeader, TlsFailed, UnsupportedVersion
+from headrace_mq.protocol.names.routes import ALONE, Register
 from headrace_mq.testing.clock import ManualClock
-from headrace_mq.testing.embedded import broker
+from headrace_mq.testing.embedded import broker, name_server
 
 
 @pytest.fixture
@@ -128,3 +132,25 @@ async def test_a_record_that_is_not_there_says_what_to_do(
     )
     assert found.record is None
     assert "start" in found.trouble
+
+
+async def test_brokers_are_looked_for_at_name_servers(free_port: Callable[[], int]) -> None:
+    said = Register("c", "g1", "h:1", ALONE, 1, ["h:1", "h:2"])
+    away = f"127.0.0.1:{free_port()}"
+    async with name_server() as server:
+        registered = Registrar(server.address, lambda: said)
+        registered.start()
+        while not server.routes("", "").brokers:
+            await asyncio.sleep(0)
+        names = f"nameserver://{server.address},{away}"
+        found, facts = await look_at_names(BrokerAddress.parse(f"{names}/c/g1"))
+        assert found == BrokerAddress((("h", 1), ("h", 2)))
+        assert [(one.name, one.brokers) for one in facts] == [(server.address, 2), (away, 0)]
+        found, facts = await look_at_names(
+            BrokerAddress.parse(f"nameserver://{server.address}/c/g2")
+        )
+        assert found.places == ()
+        assert "knows no broker of group g2" in facts[0].sentence
+        await registered.aclose()
+    plain = BrokerAddress.parse("h:1")
+    assert await look_at_names(plain) == (plain, [])

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from headrace.cli.doctor.broker_rules import (
     BrokerFacts,
     DeclaredTopic,
+    NameFacts,
     PlaceFacts,
     PlaceKind,
     clock,
     groups,
     grows_per_day,
     health,
+    names,
     places,
     service,
     topics,
@@ -241,3 +243,17 @@ def test_an_application_needs_a_process_that_handles_commands(members: int, stat
     )
     (found,) = service(facts, "a", "a.commands")
     assert found.state == state
+
+
+def test_a_name_server_that_knows_no_broker_fails_unless_another_one_knows_some() -> None:
+    away, known = NameFacts("ns2:1", 0, "no answer"), NameFacts("ns1:1", 1)
+    first, second = names([known, away])
+    assert (first.state, first.name, first.finding) == (
+        "ok",
+        "name server ns1:1",
+        "it knows 1 broker",
+    )
+    assert (second.state, second.finding) == ("warning", "no answer")
+    assert "--nameservers" in second.advice
+    assert [one.state for one in names([away])] == ["failed"]
+    assert next(names([NameFacts("ns1:1", 3)])).finding == "it knows 3 brokers"

@@ -163,3 +163,9 @@ def test_a_finding_hides_the_passwords_of_addresses() -> None:
     cluster = "kafka://h:1,h:2?sasl.username=u&sasl.password=s3cret"
     (finding,) = contradictions(deployment(run={"event_store": "memory://", "broker": cluster}))
     assert "run.broker=kafka://h:1,h:2:" in finding.finding
+
+
+def test_an_address_of_name_servers_that_names_files_speaks_tls() -> None:
+    names: dict[str, Values] = {"run": {"broker": "nameserver://h:1/c?ca=ca.pem"}}
+    assert [one.state for one in contradictions(deployment(**names, broker=TLS))] == ["ok"]
+    assert "failed" in [one.state for one in contradictions(deployment(**names))]
