@@ -1,6 +1,7 @@
 """Brokers of a group on machines whose network is cut: nothing is lost, and producers go on.
 
-Each broker is in a network of its own, and so is the group's record: what listens there passes on to PostgreSQL.
+Each broker is in a network of its own, and so is the group's record: what listens there passes on to PostgreSQL, or to
+etcd.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.cluster.election import LEASE_MS
+from tests.etcd_server import EtcdServer
 from tests.integration.mq.broker_group import QUEUES, TOPIC, Group, Member, Senders
 from tests.integration.mq.networks import Networks, unavailable
 
@@ -21,6 +23,10 @@ NAMES = "abc"
 RECORD = "r"
 PORT = 9876
 RECORD_PORT = 5432
+# Where a record is that a test cuts off.
+RECORDS = ["postgres_database", "etcd"]
+# Cuts of what a place sends, and of what it is sent.
+BOTH, SENT, RECEIVED = (True, True), (True, False), (False, True)
 # Four seconds on a quiet machine: a lease of three, and clients look for a leader four times a second.
 SECONDS_MAX = 15
 # By then a replica would lead.
@@ -37,16 +43,21 @@ def networks() -> Iterator[Networks]:
 
 
 class Relay:
-    """Passes bytes on between connections that it accepts and a server behind a Unix socket."""
+    """Passes bytes on between connections that it accepts and the server of a record."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, url: URL) -> None:
+        self._url = url
         self._writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_unix_connection(self._path)
+        there, back = await self._open()
         self._writers += [writer, back]
         await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._url.port is None:
+            return await asyncio.open_unix_connection(f"{self._url.query['host']}/.s.PGSQL.5432")
+        return await asyncio.open_connection(self._url.host, self._url.port)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -60,20 +71,34 @@ class Relay:
 
 
 @pytest.fixture
-async def record(networks: Networks, postgres_database: str) -> AsyncIterator[str]:
+def direct(networks: Networks, request: pytest.FixtureRequest) -> str:
+    """The URL of the record past all cuts; in PostgreSQL if a test asks for nothing else.
+
+    An etcd starts after the networks: it listens in that of the test alone.
+    """
+    found = request.getfixturevalue(getattr(request, "param", "postgres_database"))
+    return found.url if isinstance(found, EtcdServer) else str(found)
+
+
+@pytest.fixture
+async def record(networks: Networks, direct: str) -> AsyncIterator[str]:
     """The URL of the record, as brokers reach it."""
-    parts = make_url(postgres_database)
-    relay = Relay(f"{parts.query['host']}/.s.PGSQL.5432")
+    parts = make_url(direct)
+    relay = Relay(parts)
     listener = networks.listen(RECORD, RECORD_PORT)
     server = await asyncio.start_server(relay.serve, sock=listener)
-    yield f"postgresql://postgres@{networks.addresses[RECORD]}:{RECORD_PORT}/{parts.database}"
+    there = f"{networks.addresses[RECORD]}:{RECORD_PORT}"
+    if parts.database:
+        yield f"postgresql://postgres@{there}/{parts.database}"
+    else:
+        yield f"etcd://{there}"
     server.close()
     relay.end()
 
 
 @pytest.fixture
 async def group(
-    networks: Networks, tmp_path: Path, postgres_database: str, record: str
+    networks: Networks, tmp_path: Path, direct: str, record: str
 ) -> AsyncIterator[Group]:
     places = {name: networks.addresses[name] for name in NAMES}
     members = [
@@ -84,7 +109,7 @@ async def group(
         for name, address in places.items()
     ]  # fmt: skip
     # The test itself reads the record past all cuts.
-    made = Group(members, postgres_database)
+    made = Group(members, direct)
     async with AsyncExitStack() as stack:
         for member in members:
             stack.push_async_callback(member.end)
@@ -108,11 +133,16 @@ def name_of(networks: Networks, member: Member) -> str:
     return next(name for name, at in networks.addresses.items() if member.address == f"{at}:{PORT}")
 
 
+@pytest.mark.parametrize(
+    ("direct", "cuts"),
+    [("postgres_database", [BOTH, SENT, RECEIVED]), ("etcd", [BOTH])],
+    indirect=["direct"],
+)
 async def test_producers_go_on_when_the_leaders_network_is_cut(
-    networks: Networks, group: Group, senders: Senders
+    networks: Networks, group: Group, senders: Senders, cuts: list[tuple[bool, bool]]
 ) -> None:
     """In both directions, of what it sends alone, and of what it is sent alone."""
-    for out, into in ((True, True), (True, False), (False, True)):
+    for out, into in cuts:
         await senders.more(200)
         leader = await group.leader()
         begun = time.monotonic()
@@ -141,6 +171,7 @@ async def test_producers_go_on_when_a_replica_is_cut_off_from_its_leader(
     await senders.more(100)
 
 
+@pytest.mark.parametrize("direct", RECORDS, indirect=True)
 async def test_a_group_without_its_record_goes_on_and_elects_when_the_record_is_back(
     networks: Networks, group: Group, senders: Senders
 ) -> None:
@@ -169,6 +200,7 @@ async def test_a_group_without_its_record_goes_on_and_elects_when_the_record_is_
     await group.in_sync()
 
 
+@pytest.mark.parametrize("direct", RECORDS, indirect=True)
 async def test_producers_leave_a_leader_that_reaches_only_them(
     networks: Networks, group: Group, senders: Senders
 ) -> None:
