@@ -62,8 +62,10 @@ def environment_names(command: Any = None) -> set[str]:
     return names.union(*map(environment_names, getattr(command, "commands", {}).values()))
 
 
-def test_there_are_units_for_a_broker_and_for_an_application() -> None:
-    assert [path.name for path in UNITS] == ["headrace-broker.service", "headrace-run.service"]
+def test_there_are_units_for_a_broker_a_name_server_and_an_application() -> None:
+    assert [path.name for path in UNITS] == [
+        "headrace-broker.service", "headrace-nameserver.service", "headrace-run.service",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -90,21 +92,22 @@ def test_a_unit_restarts_is_hardened_and_may_open_many_files(path: Path) -> None
 
 
 def test_the_command_lines_of_the_units_are_understood() -> None:
-    broker, run = (
+    broker, names, run = (
         shlex.split(unit_at(path)["Service"]["ExecStart"].replace("${APPLICATION}", "a:b"))
         for path in UNITS
     )
-    assert [broker[0], run[0]] == [PROGRAM, PROGRAM]
+    assert {broker[0], names[0], run[0]} == {PROGRAM}
     told = parsed(broker[1:])
     state = unit_at(UNITS[0])["Service"]["StateDirectory"]
     assert told["store__directory"].is_relative_to(Path("/var/lib") / state)
     assert told["supervise"] is False
     assert parsed(run[1:])["app_path"] == "a:b"
+    assert (parsed(names[1:])["host"], parsed(names[1:])["port"]) == ("127.0.0.1", 9875)
 
 
-def test_only_a_broker_that_refuses_to_start_stays_down() -> None:
-    broker, run = (unit_at(path)["Service"] for path in UNITS)
-    assert broker.get("RestartPreventExitStatus") == "2"
+def test_only_a_broker_or_a_name_server_that_refuses_to_start_stays_down() -> None:
+    broker, names, run = (unit_at(path)["Service"] for path in UNITS)
+    assert broker.get("RestartPreventExitStatus") == names.get("RestartPreventExitStatus") == "2"
     assert run.get("RestartPreventExitStatus") is None
 
 

@@ -106,7 +106,9 @@ class NameServer:
         settings = self._settings
         if settings.login and settings.data is not None:
             self._book = _book_of(settings.data)
-            self._door = ReplicaDoor(self._book, self._clock, _LINES_PER_SECOND_MAX)
+            self._door = ReplicaDoor(
+                self._book, self._clock, _LINES_PER_SECOND_MAX, tells_all=False
+            )
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:
             files = ServerFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
@@ -158,7 +160,9 @@ class NameServer:
     def on_lost(self, connection: Connection) -> None:
         """Forgets the broker that was registered over it."""
         self._asked.pop(connection, None)
-        self._table.drop(connection)
+        said = self._table.drop(connection)
+        if said is not None:
+            _log.info("broker gone", host=connection.host, **_told(said))
         if self._door is not None:
             self._door.forget(connection)
 
@@ -176,10 +180,10 @@ class NameServer:
         self._count(connection)
         door = self._door
         if code == RequestCode.LOGIN and door is not None and not connection.user:
-            said = door.step(connection, decode(Login, frame.body))
+            reply = door.step(connection, decode(Login, frame.body))
             if connection.user:
                 connection.admit(self._settings.frame_bytes_max)
-            return said
+            return reply
         if code not in _SERVED:
             raise UnknownRequest(
                 "this is a name server, which only knows where brokers are; write nameserver://HOST:PORT/CLUSTER as the"
@@ -189,7 +193,9 @@ class NameServer:
             door.check(connection, frame)
         now_ms = self._clock.monotonic_ms()
         if code == RequestCode.REGISTER:
-            self._table.register(connection, decode(Register, frame.body), now_ms)
+            said = decode(Register, frame.body)
+            if self._table.register(connection, said, now_ms):
+                _log.info("broker registered", host=connection.host, **_told(said))
             answer: Body = Registered(self._settings.expiry_ms)
         else:
             asked = decode(FindRoutes, frame.body)
@@ -222,6 +228,12 @@ class NameServer:
                 f"a connection may send {self._settings.requests_per_second_max} requests in a second to a name server;"
                 " wait a second"
             )
+
+
+def _told(said: Register) -> dict[str, object]:
+    return {
+        "cluster": said.cluster, "group": said.group, "broker": said.broker, "role": said.role, "epoch": said.epoch,
+    }  # fmt: skip
 
 
 def _book_of(data: Path) -> UserBook:

@@ -75,8 +75,8 @@ class RouteTable(Generic[C]):
         """Whether every broker that runs has had the time to register."""
         return now_ms >= self._ready_ms
 
-    def register(self, owner: C, said: Register, now_ms: int) -> None:
-        """Keeps what a broker says, in place of what it said before.
+    def register(self, owner: C, said: Register, now_ms: int) -> bool:
+        """Keeps what a broker says, in place of what it said before; returns whether it is new, or has another role.
 
         Raises:
             InvalidArgument: a name or an address cannot be one, or brokers that are no group have the same name of
@@ -101,6 +101,7 @@ class RouteTable(Generic[C]):
             self.drop(owner)
         self._owned[owner] = key
         self._groups.setdefault(key[:2], {})[said.broker] = _Entry(owner, said, now_ms)
+        return before is None or (before.said.role, before.said.epoch) != (said.role, said.epoch)
 
     @staticmethod
     def _check_peers(said: Register, others: list[Register]) -> None:
@@ -110,14 +111,16 @@ class RouteTable(Generic[C]):
                 " have the same messages: give each broker that runs alone a group of its own, with --group NAME"
             )
 
-    def drop(self, owner: C) -> None:
-        """Forgets what was said over a connection."""
+    def drop(self, owner: C) -> Register | None:
+        """Forgets what was said over a connection, and returns it."""
         key = self._owned.pop(owner, None)
-        if key is not None:
-            group = self._groups[key[:2]]
-            del group[key[2]]
-            if not group:
-                del self._groups[key[:2]]
+        if key is None:
+            return None
+        group = self._groups[key[:2]]
+        said = group.pop(key[2]).said
+        if not group:
+            del self._groups[key[:2]]
+        return said
 
     def expire(self, now_ms: int) -> None:
         """Forgets brokers that say nothing."""

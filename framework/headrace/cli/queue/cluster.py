@@ -129,7 +129,7 @@ def _show_known(name: str, known: "RoutesAnswer | Exception") -> None:
         typer.echo(f"{name}: no answer, {known}")
         return
     typer.echo(
-        f"{name}: {len(known.brokers):,} brokers{'' if known.ready else ', and it is not ready yet'}"
+        f"{name}: {len(known.brokers):,} broker{'' if len(known.brokers) == 1 else 's'}{'' if known.ready else ', and it is not ready yet'}"
     )
     rows = [
         (

@@ -46,10 +46,14 @@ class ReplicaDoor:
         book: the users and rules of the group, loaded.
         clock: the time.
         per_second_max: lines about logins in the log, and about refusals, in a second.
+        tells_all: whether the log has logins that succeed, too: those of a name server's clients come all the time.
     """
 
-    def __init__(self, book: UserBook, clock: Clock, per_second_max: int) -> None:
+    def __init__(
+        self, book: UserBook, clock: Clock, per_second_max: int, *, tells_all: bool = True
+    ) -> None:
         self._book = book
+        self._tells_all = tells_all
         limits = AuditLimits(entries_max=1, per_second_max=per_second_max, retention="")
         self._audit = Audit(_NoStore(), clock, limits, is_closed=lambda: True)
         self._logins = Logins[Connection](
@@ -133,6 +137,8 @@ class ReplicaDoor:
         self._audit.look(ending=True)
 
     def _note(self, connection: Connection, outcome: str, user: str, detail: str) -> None:
+        if outcome == "done" and not self._tells_all:
+            return
         resource = f"user:{user}" if user else ""
         self._audit.note(connection, "login", outcome, resource=resource, detail=detail)
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._net.login import credentials_of
@@ -205,3 +206,19 @@ def test_no_bytes_disturb_others(says_hello: bool, chunks: list[bytes]) -> None:
             writer.close()
 
     asyncio.run(attack())
+
+
+async def test_the_log_has_what_changes_and_no_login_of_a_client(
+    users: Path, login: Callable[[str], str]
+) -> None:
+    with capture_logs() as logs:
+        async with name_server(login=True, data=users) as server:
+            async with linked(server, login("brokers")) as link:
+                for _ in range(3):
+                    await register(link)
+            await until(lambda: not server.routes("", "").brokers)
+            with pytest.raises(NotPermitted):
+                async with linked(server, login("ann")) as ann:
+                    await register(ann)
+    lines = [one["event"] for one in logs if one["event"].startswith(("broker ", "audit"))]
+    assert lines == ["broker registered", "broker gone", "audit"]

@@ -51,9 +51,9 @@ def test_a_broker_that_registered_is_found_until_its_connection_ends(
     (route,) = table.routes("c", "g1", 7).brokers
     assert (route.addresses, route.epoch, route.position, route.age_ms) == (["a:1"], 1, 100, 7)
     assert table.routes("", "", 7).brokers == [route]
-    table.drop("first")
+    assert table.drop("first") == said()
     assert told(table) == []
-    table.drop("first")
+    assert table.drop("first") is None
 
 
 def test_a_broker_that_says_nothing_is_forgotten(table: RouteTable[str]) -> None:
@@ -207,3 +207,10 @@ def test_a_table_has_what_each_open_connection_said_last(happened: list[Step]) -
             assert len(leaders) <= 1
             assert leaders == [] or leaders == brokers[:1]
             assert all(one.epoch == max(each.epoch for each in brokers) for one in leaders)
+
+
+def test_a_table_tells_which_registrations_change_something(table: RouteTable[str]) -> None:
+    assert table.register("one", said(role=REPLICA), 0)
+    assert not table.register("one", said(role=REPLICA), 1_000)
+    assert table.register("one", said(role=LEADER), 2_000)
+    assert table.register("one", said(role=LEADER, epoch=2), 3_000)

@@ -1,10 +1,10 @@
-"""A broker in the test's own process."""
+"""A broker, and a name server, in the test's own process."""
 
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.settings import BrokerSettings, StoreSettings
-from headrace_mq.testing import ManualClock, broker, memory_disk, take
+from headrace_mq.testing import ManualClock, broker, memory_disk, name_server, take
 from headrace_mq.testing.embedded import DIRECTORY
 
 
@@ -52,3 +52,10 @@ async def test_settings_count_but_for_the_port() -> None:
 async def test_two_brokers_run_side_by_side() -> None:
     async with broker() as one, broker() as other:
         assert one != other
+
+
+async def test_a_name_server_is_ready_at_once_unless_a_test_wants_it_otherwise() -> None:
+    async with name_server() as server, name_server(not_ready_ms=60_000) as later:
+        assert server.routes("", "").ready
+        assert not later.routes("", "").ready
+        assert server.address != later.address

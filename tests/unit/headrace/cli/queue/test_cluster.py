@@ -315,7 +315,7 @@ def test_the_brokers_that_each_name_server_knows_are_shown(
     arguments = ["cluster", "brokers", "--nameservers", "x:1,y:1", "--cluster", "default"]
     shown = CliRunner().invoke(_command_line(), arguments)
     assert shown.exit_code == 0, shown.output
-    assert "x:1: 1 brokers\n" in shown.output
+    assert "x:1: 1 broker\n" in shown.output
     assert "y:1: 0 brokers, and it is not ready yet\n" in shown.output
     row = "default g1 a:1 leader 4 1,024 0.2 s ago a:1"
     assert row in [" ".join(line.split()) for line in shown.output.splitlines()]
