@@ -147,7 +147,7 @@ def _let_users_in(state: BrokerState, book: UserBook) -> None:
 def _guard(state: BrokerState) -> None:
     """Has requests asked about, and keeps the audit."""
     settings = state.settings
-    # Replicas follow byte by byte, so there is no compaction to forget the oldest entries.
+    # In a group the oldest entries are forgotten by their age: it has one rule for all of them.
     retention = state.topics.keep_audit(_AUDITED_ALONE if state.followers is None else "transient")
     limits = AuditLimits(
         entries_max=settings.audit_entries_max,

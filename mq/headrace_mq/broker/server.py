@@ -62,6 +62,7 @@ from headrace_mq.broker.topics.topics import COMPACT, Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
 from headrace_mq.errors import BrokerStopping, MessageQueueError
 from headrace_mq.settings import BrokerSettings
+from headrace_mq.store.compaction.plan import WHOLE
 from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["Broker"]
@@ -233,9 +234,8 @@ class Broker:
                 self._every(_KEYS_EVERY_MS / 1_000, self._index_keys, name="index keys"),
                 # At once, before the first message: what is there by now has an age from now on.
                 self._every(delete_s, self._delete_segments, name="delete segments", at_once=True),
+                self._every(compact_s, self._compact, name="compact"),
             ]
-        if self._mode is None and self._followers is None:  # replicas follow byte by byte
-            self._tasks.append(self._every(compact_s, self._compact, name="compact"))
         _log.info("broker started", address=state.address, epoch=state.epoch)
         warn_of_reach(self._settings, state.address)
 
@@ -485,7 +485,10 @@ class Broker:
             for queue, retention in self._state.store.queues()
             if retention == COMPACT
         }
-        running = asyncio.create_task(compaction.run(floors), name="compaction")
+        bounds = WHOLE
+        if self._followers is not None:
+            bounds = self._followers.bounds(self._settings.store.tombstone_ms)
+        running = asyncio.create_task(compaction.run(floors, bounds=bounds), name="compaction")
         stopping = asyncio.create_task(self._stopped.wait(), name="until stopping")
         await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

@@ -290,6 +290,23 @@ class ClusterMember:
         """
         return self._takes(epoch) and position > self._logs[log].end
 
+    def on_copy(self, epoch: int, log: str, position: int) -> bool:
+        """Returns whether to put a compacted segment of the leader's at the end of a log, which must be its position."""
+        return self._takes(epoch) and position == self._logs[log].end
+
+    def on_rewind(self, epoch: int, log: str) -> bool:
+        """Returns whether to drop all of a log and to copy it whole, because its end lies in what the leader compacted.
+
+        A member of the set has all that was committed, so it drops nothing: the leader compacts below that.
+        """
+        if not self._takes(epoch) or self.seen is None:
+            return False
+        if self.seen.epoch != epoch or self.me in self.seen.in_sync:
+            return False
+        self._verified.discard(log)
+        self._committed[log] = 0
+        return True
+
     def on_hand_over(self, frame: HandOver) -> Proposal | None:
         """Returns the proposal to lead, with the old leader in the set unless it leaves; None if the frame is an old one."""
         if not self._takes(frame.epoch) or self.seen is None or self.seen.epoch != frame.epoch:

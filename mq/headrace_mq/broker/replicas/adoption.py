@@ -61,7 +61,7 @@ async def adopt(
     Raises:
         RecordUnavailable: the record does not answer; nothing is changed, or half of it: start again.
         DataCorrupt: the folder is one of a group, and lacks its epochs.
-        MessageQueueError: the record is of other brokers, a log is damaged, or the messages cannot be copied by replicas.
+        MessageQueueError: the record is of other brokers, or a log is damaged.
     """
     held = [name for name, end in logs.ends().items() if end > 0]
     if own and not held and seen is None:
@@ -74,12 +74,6 @@ async def adopt(
         raise DataCorrupt(
             f"{directory / EPOCHS_NAME} is missing, though this broker is one of a group; start it with an empty folder,"
             " and it copies everything again"
-        )
-    compacted = [name for name in held if logs.store.raw.is_compacted(name)]
-    if compacted:
-        raise MessageQueueError(
-            f"the log {', '.join(compacted)!r} in {directory} was compacted, and replicas cannot copy such a log"
-            " yet; run this broker without --record"
         )
     if not logs.epochs.is_there:
         await asyncio.to_thread(_check, directory)

@@ -27,13 +27,20 @@ __all__ = [
 class LogEnd(Body, frozen=True):
     """One log of a replica: its end, the epoch of its last byte, and what the leader may count on.
 
-    `counted` is -1 while the leader of this epoch has not confirmed what the replica has.
+    `counted` is -1 while the leader of this epoch has not confirmed what the replica has. Of a log that is compacted:
+    it is clean below `clean`, has removed no tombstone at or above `forgotten`, was copied from segments of this
+    `version`, and has `copied` bytes of the leader's file `identity`.
     """
 
     log: str
     end: int
     last: int
     counted: int
+    clean: int = 0
+    forgotten: int = 0
+    version: int = 0
+    identity: int = 0
+    copied: int = 0
 
 
 class FollowRequest(Body, frozen=True):
@@ -74,7 +81,9 @@ class LogPart(Body, frozen=True):
     Equal logs: bytes from `position` on, whole groups of the segment that begins at `base`, and the epochs that begin
     in them. A log that ends before the leader's begins (`restarted`): it goes on at `position`, the base of the leader's
     first segment, with these `queues` and the epochs up to there. Logs that part: `found` is the newest epoch that both
-    have, `found_end` its end at the leader.
+    have, `found_end` its end at the leader. A log that ends where the leader has a compacted segment: a `piece` of its
+    file, from byte `at` on; the next segment begins at `covers`. A log that ends inside one is dropped (`rewound`).
+    Tombstones below `tombstones` may go.
     """
 
     log: str
@@ -91,6 +100,13 @@ class LogPart(Body, frozen=True):
     found_end: int = 0
     restarted: bool = False
     queues: list[QueueStart] = msgspec.field(default_factory=list)
+    tombstones: int = 0
+    rewound: bool = False
+    piece: bytes = b""
+    at: int = 0
+    covers: int = 0
+    identity: int = 0
+    version: int = 0
 
 
 class Document(Body, frozen=True):

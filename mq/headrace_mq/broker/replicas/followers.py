@@ -22,19 +22,14 @@ from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.refusals import refuse
-from headrace_mq.broker.replicas.bodies import (
-    EpochStart,
-    FollowAnswer,
-    FollowRequest,
-    LogEnd,
-    LogPart,
-    QueueStart,
-)
+from headrace_mq.broker.replicas.bodies import FollowAnswer, FollowRequest
+from headrace_mq.broker.replicas.clean_ends import CleanEnds
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.figures import ReplicaFigures
+from headrace_mq.broker.replicas.log_parts import log_part
 from headrace_mq.broker.replicas.reports import without_removed
 from headrace_mq.broker.replicas.store_logs import StoreLogs
-from headrace_mq.cluster.frames import DurableEnd, Follow, Parted, Send, StaleEpoch
+from headrace_mq.cluster.frames import DurableEnd, Follow, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.operations import SILENT_MS
@@ -43,7 +38,9 @@ from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, Res
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.commit_gate import CommitGate
+from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["FOLLOW_BYTES_MAX", "REPLICA_LAG_MS_MAX", "Followers"]
@@ -136,6 +133,7 @@ class Followers:
         self._offers = False
         # Members outside the set that commits wait for, with the time until which they do.
         self._joining: dict[Identity, int] = {}
+        self._clean_ends = CleanEnds(logs, member.me, clock)
 
     @property
     def leads(self) -> bool:
@@ -195,6 +193,7 @@ class Followers:
     def _count(self, member: Identity, request: FollowRequest) -> None:
         """Takes over what a replica's disk has."""
         for log in request.logs:
+            self._clean_ends.heard(member, log)
             if log.counted >= 0:
                 end = DurableEnd(request.epoch, member, log.log, log.counted)
                 self._member.on_durable(end)
@@ -232,41 +231,13 @@ class Followers:
                 return FollowAnswer(said.epoch)
             if said is None:
                 raise NotLeader("this broker stopped to lead its group; ask the others")
-            parts.append(self._part(log, said, min(request.bytes_max, FOLLOW_BYTES_MAX)))
+            bytes_max = min(request.bytes_max, FOLLOW_BYTES_MAX)
+            parts.append(log_part(self._logs, log, said, bytes_max))
         documents = self.documents.after(request.documents, FOLLOW_BYTES_MAX)
         lead = self._may_lead(request)
         self.has_said_to_lead |= lead
         leaves = lead and self.succession is not None and self.succession.leaves
         return FollowAnswer(request.epoch, parts, documents, lead, leaves)
-
-    def _part(self, log: LogEnd, said: Send | Parted, bytes_max: int) -> LogPart:
-        if isinstance(said, Parted):
-            return LogPart(
-                log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end
-            )
-        store = self._logs.store
-        if log.end < store.raw.begin(log.log):
-            return self._restarted(log)
-        raw = store.raw.read(log.log, log.end, bytes_max)
-        behind = raw.position + len(raw.data)
-        after = self._logs.by_name[log.log].history.after(raw.position)
-        return LogPart(
-            log.log, raw.position, log.last, said.committed,
-            first=store.raw.begin(log.log), base=raw.base, file_bytes=raw.file_bytes, data=raw.data,
-            starts=[EpochStart(*start) for start in after if start[1] < behind],
-        )  # fmt: skip
-
-    def _restarted(self, log: LogEnd) -> LogPart:
-        """Tells a replica to begin where this log begins: what comes before was deleted."""
-        raw = self._logs.store.raw
-        first = raw.first_segment(log.log)
-        starts = self._logs.by_name[log.log].history.starts
-        return LogPart(
-            log.log, first.base, log.last, restarted=True,
-            first=first.base, base=first.base, file_bytes=first.file_bytes,
-            starts=[EpochStart(*start) for start in starts if start[1] < first.base],
-            queues=[QueueStart(one.topic, one.queue_id, one.end) for one in raw.queue_starts(log.log)],
-        )  # fmt: skip
 
     def _park(
         self, member: Identity, connection: Connection, frame: Frame, request: FollowRequest
@@ -450,8 +421,15 @@ class Followers:
         return {
             member
             for member, caught_up_ms in self._caught_up_ms.items()
-            if caught_up_ms >= earliest and member not in self.leadership.confirmed
+            if caught_up_ms >= earliest
+            and member not in self.leadership.confirmed
+            and self._clean_ends.may_enter(member)
         }
+
+    def bounds(self, tombstone_ms: int) -> Bounds:
+        """Returns how far the leader's log may be compacted now; see `CleanEnds.bounds`."""
+        committed, required = self.leadership.committed(COMPACT), self.leadership.required
+        return self._clean_ends.bounds(committed, required, tombstone_ms)
 
     def is_cut_off(self, record_heard_ms: int) -> bool:
         """Whether neither the record nor some other member of the set was heard for so long that that one may lead.

@@ -20,19 +20,21 @@ from headrace_mq.broker.replicas.bodies import (
     Document,
     FollowAnswer,
     FollowRequest,
-    LogEnd,
     LogPart,
 )
+from headrace_mq.broker.replicas.compacted_copy import CompactedCopy
 from headrace_mq.broker.replicas.documents import remove_shortcuts, store_document
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import NotLeader, StoreFull, StoreReadOnly
+from headrace_mq.errors import MessageQueueError, NotLeader, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.clean_end import QueueEnd
 from headrace_mq.store.log.commit_gate import CommitGate
+from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.cut import cut_log
 from headrace_mq.store.replication.raw_log import RawRange
@@ -80,6 +82,9 @@ class Replica:
         self._shown: dict[str, int] = {}
         # The changes of documents that were taken over, and the epoch that counts them.
         self._documents = (0, 0)
+        self._copy = CompactedCopy(settings, logs, files)
+        self._compacting: asyncio.Task[bool] | None = None
+        self._compact_at_ms = 0
 
     @property
     def is_open(self) -> bool:
@@ -125,6 +130,8 @@ class Replica:
         if store is not None:
             self._gate.close()
             await store.aclose()
+            if self._compacting is not None:
+                await asyncio.wait([self._compacting])
             self._logs.closed_at(store.raw.ends())
 
     def question(self, member: ClusterMember) -> FollowRequest:
@@ -133,7 +140,7 @@ class Replica:
         logs = []
         for name in self._logs.by_name:
             frame = member.follow(name)
-            logs.append(LogEnd(name, frame.end, frame.last, counted.get(name, -1)))
+            logs.append(self._copy.log_end(frame, counted.get(name, -1)))
         epoch, version = self._documents
         known = version if epoch == member.epoch else 0
         wait_ms = FOLLOW_WAIT_MS_MAX if len(counted) == len(logs) else 0
@@ -160,7 +167,11 @@ class Replica:
             member.on_stale(StaleEpoch(answer.epoch))
             return
         for part in answer.logs:
-            if part.restarted:
+            if part.rewound:
+                await self._rewind(member, part, answer.epoch)
+            elif part.piece:
+                await self._install(member, part, answer.epoch)
+            elif part.restarted:
                 await self._restart(member, part, answer.epoch)
             elif part.parted:
                 await self._cut(member, part, answer.epoch)
@@ -171,6 +182,7 @@ class Replica:
             if self.on_document is not None:
                 self.on_document(document.name)
             self._documents = (answer.epoch, document.version)
+        self._compact(member)
 
     def _store_document(self, document: Document) -> None:
         store_document(self._files, self._settings.directory, document)
@@ -180,7 +192,10 @@ class Replica:
         send = Send(epoch, log, part.position, part.committed)
         if not member.on_send(send, len(part.data)):
             return
+        if log == COMPACT:
+            self._logs.tombstones = part.tombstones
         if part.data:
+            self._copy.forget()
             starts = [(one.epoch, one.position) for one in part.starts]
             self._logs.epochs.take_over(log, part.position, starts)
             store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
@@ -249,10 +264,53 @@ class Replica:
             "the end of a log is cut: its leader was never confirmed",
             log=cut.log, position=cut.position, end=self._logs.ends()[cut.log],
         )  # fmt: skip
+        # What an operator accepted to lose may be compacted here: then all of the log is copied again.
+        is_compacted = self._logs.store.raw.compacted(cut.log).end > cut.position
+        await self._shorten(cut.log, 0 if is_compacted else cut.position)
+
+    async def _rewind(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+        """Drops a log that ends in what the leader compacted, to copy it whole."""
+        if not member.on_rewind(epoch, part.log):
+            raise MessageQueueError(
+                "this broker counts as one in sync, but lacks messages that its leader compacted; it asks again"
+            )
+        _log.warning(
+            "a log is copied again: its leader has compacted what comes next",
+            log=part.log, end=self._logs.ends()[part.log],
+        )  # fmt: skip
+        await self._shorten(part.log, 0)
+
+    async def _shorten(self, log: str, position: int) -> None:
+        self._copy.forget()
         await self.aclose()  # what is staged is on the disk then
-        cut_log(self._files, self._settings, cut.log, cut.position)
-        self._logs.epochs.cut(cut.log, cut.position)
+        cut_log(self._files, self._settings, log, position)
+        self._logs.epochs.cut(log, position)
         self.open()
+
+    async def _install(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
+        """Takes a piece of a compacted segment, and puts the segment in place once it is whole."""
+        if not member.on_copy(epoch, part.log, part.position):
+            return
+        whole = await asyncio.to_thread(self._copy.take, part, epoch)
+        if whole is None:
+            return
+        await self.aclose()
+        starts = [(one.epoch, one.position) for one in part.starts]
+        self._logs.epochs.take_over(part.log, part.position, starts)
+        whole.install()
+        self.open()
+
+    def _compact(self, member: ClusterMember) -> None:
+        """Compacts the own log now and then, as far as the leader has committed it."""
+        now_ms = self._clock.monotonic_ms()
+        is_running = self._compacting is not None and not self._compacting.done()
+        if now_ms < self._compact_at_ms or is_running:
+            return
+        self._compact_at_ms = now_ms + self._settings.compact_interval_ms
+        bounds = Bounds(member.readable(COMPACT), self._logs.tombstones)
+        # What belongs to deleted topics stays, until this broker leads.
+        compaction = self._logs.store.compaction.run({}, bounds=bounds)
+        self._compacting = asyncio.create_task(compaction, name="compact")
 
 
 def _ahead(store: MessageStore) -> int:

@@ -7,6 +7,7 @@ Used by `replica` and `followers`, which open and close the store; `ClusterMembe
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile, EpochHistory
 
@@ -21,11 +22,13 @@ class StoreLogs:
 
     Attributes:
         by_name: the logs for `ClusterMember`.
+        tombstones: position of the compacted log below which tombstones may go; a leader decides it.
     """
 
     def __init__(self, epochs: EpochFile) -> None:
         self.epochs = epochs
         self._store: MessageStore | None = None
+        self.tombstones = 0
         self._ends: Mapping[str, int] = dict.fromkeys(RETENTIONS, 0)
         self.by_name = MappingProxyType({name: StoreLog(self, name) for name in RETENTIONS})
 
@@ -38,6 +41,8 @@ class StoreLogs:
     def opened(self, store: MessageStore) -> None:
         """Notes the store that is open now."""
         self._store = store
+        removed = store.raw.compacted(COMPACT).forgotten
+        self.tombstones = max(self.tombstones, removed)
 
     def closed_at(self, ends: Mapping[str, int]) -> None:
         """Notes where the logs of the closed store end; nothing is written until one is open."""

@@ -21,7 +21,14 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.latest_keys import LatestKeys
-from headrace_mq.store.compaction.plan import CompactionRules, Plan, expired, planned
+from headrace_mq.store.compaction.plan import (
+    WHOLE,
+    Bounds,
+    CompactionRules,
+    Plan,
+    expired,
+    planned,
+)
 from headrace_mq.store.compaction.rewrite import (
     RewriteContext,
     Rewriter,
@@ -113,6 +120,7 @@ class Compaction:
         self._pace = RewriteRate(0, clock)
         self._run: asyncio.Task[None] | None = None
         self._closed = False
+        self._bounds = WHOLE
         self._figures = CompactionFigures()
 
     @property
@@ -121,7 +129,9 @@ class Compaction:
         plan = self._plan()
         return self._figures._replace(dirty_bytes=plan.dirty_bytes, clean_bytes=plan.clean_bytes)
 
-    async def run(self, floors: Mapping[QueueRef, int], *, force: bool = False) -> bool:
+    async def run(
+        self, floors: Mapping[QueueRef, int], *, force: bool = False, bounds: Bounds = WHOLE
+    ) -> bool:
         """Compacts the log if it is due, or with `force` if any segment is dirty; returns whether it did.
 
         After a failure `figures.trouble` says why. No record is lost, and the next call goes on.
@@ -129,11 +139,13 @@ class Compaction:
         Args:
             floors: offsets below which a queue's messages belong to a deleted queue of its name.
             force: compact even if little would be removed.
+            bounds: how far.
         """
+        if self._closed or (self._run is not None and not self._run.done()):
+            return False
+        self._bounds = bounds
         plan = self._plan()
-        due = plan.is_due or (force and plan.groups)
-        is_running = self._run is not None and not self._run.done()
-        if self._closed or is_running or not due:
+        if not plan.is_due and not (force and plan.groups):
             return False
         self._run = asyncio.create_task(self._compact(plan, floors), name="compact")
         # Only `aclose` interrupts a compaction, not a caller that is cancelled.
@@ -149,7 +161,8 @@ class Compaction:
         self._thread.shutdown()
 
     def _plan(self) -> Plan:
-        return planned(self._log.infos(), self._rules, self._clock.now_ms(), self.steady_ms())
+        now_ms, steady_ms = self._clock.now_ms(), self.steady_ms()
+        return planned(self._log.infos(), self._rules, now_ms, steady_ms, self._bounds)
 
     async def _compact(self, plan: Plan, floors: Mapping[QueueRef, int]) -> None:
         if self._closed:
@@ -229,7 +242,7 @@ class Compaction:
             remembered=self._queues.remembered(),
             # Tombstones stay until the records that they delete are gone from all earlier segments.
             drop_tombstones=is_last
-            and all(expired(info, self._rules, steady_ms) for info in group),
+            and all(expired(info, self._rules, steady_ms, self._bounds) for info in group),
             cleaned_ms=max(cleaned) if all(cleaned) else (steady_ms if is_last else 0),
             epoch=self._log.epoch,
             now_ms=now_ms,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from headrace_mq.store.log.commit_log import SegmentInfo
 
-__all__ = ["CompactionRules", "Plan", "data_bytes", "expired", "planned"]
+__all__ = ["WHOLE", "Bounds", "CompactionRules", "Plan", "data_bytes", "expired", "planned"]
 
 
 class CompactionRules(NamedTuple):
@@ -31,6 +31,23 @@ class CompactionRules(NamedTuple):
     lag_ms: int
     tombstone_ms: int
     segment_bytes: int
+
+
+class Bounds(NamedTuple):
+    """How far a log may be compacted, if its owner must agree with others that have the same log.
+
+    Attributes:
+        committed: log position; a segment that ends above it is left alone.
+        tombstones: log position; tombstones below it are removed, and others stay. Segments below it are compacted soon.
+            None: their age alone decides.
+    """
+
+    committed: int = 1 << 63
+    tombstones: int | None = None
+
+
+# A log that no other broker has.
+WHOLE = Bounds()
 
 
 class Plan(NamedTuple):
@@ -57,7 +74,11 @@ def data_bytes(segment: SegmentInfo) -> int:
 
 
 def planned(
-    segments: Sequence[SegmentInfo], rules: CompactionRules, now_ms: int, steady_ms: int
+    segments: Sequence[SegmentInfo],
+    rules: CompactionRules,
+    now_ms: int,
+    steady_ms: int,
+    bounds: Bounds = WHOLE,
 ) -> Plan:
     """Plans the next compaction of a log.
 
@@ -66,12 +87,13 @@ def planned(
         rules: of the log.
         now_ms: the time of the clock that sets append times.
         steady_ms: the time of the clock that says when a segment became clean.
+        bounds: of the log.
     """
     clean: list[SegmentInfo] = []
     dirty: list[SegmentInfo] = []
     for segment in segments:
         # In order and without a hole: a segment is clean only together with all segments before it.
-        if not segment.sealed or not segment.indexed:
+        if not segment.sealed or not segment.indexed or segment.end > bounds.committed:
             break
         if not dirty and segment.compacted is not None and segment.compacted.cleaned_ms:
             clean.append(segment)
@@ -82,31 +104,34 @@ def planned(
     dirty_bytes, clean_bytes = sum(map(data_bytes, dirty)), sum(map(data_bytes, clean))
     is_dirty = dirty_bytes * 100 >= rules.dirty_percent * (dirty_bytes + clean_bytes)
     overdue = any(
-        segment.compacted.tombstones and expired(segment, rules, steady_ms)
+        segment.compacted.tombstones and expired(segment, rules, steady_ms, bounds)
         for segment in clean
         if segment.compacted is not None
     )
+    others_are_clean = bool(dirty) and dirty[0].base < (bounds.tombstones or 0)
     return Plan(
-        groups=[*_groups(clean, rules, steady_ms), *([segment] for segment in dirty)],
+        groups=[*_groups(clean, rules, steady_ms, bounds), *([segment] for segment in dirty)],
         dirty=len(dirty),
         dirty_bytes=dirty_bytes,
         clean_bytes=clean_bytes,
-        is_due=bool(dirty and is_dirty) or overdue,
+        is_due=bool(dirty and is_dirty) or overdue or others_are_clean,
     )
 
 
-def expired(segment: SegmentInfo, rules: CompactionRules, steady_ms: int) -> bool:
-    """Whether the tombstones of a segment are old enough to be removed."""
+def expired(
+    segment: SegmentInfo, rules: CompactionRules, steady_ms: int, bounds: Bounds = WHOLE
+) -> bool:
+    """Whether the tombstones of a segment are to be removed."""
     compacted = segment.compacted
-    return (
-        compacted is not None
-        and compacted.cleaned_ms > 0
-        and compacted.cleaned_ms + rules.tombstone_ms <= steady_ms
-    )
+    if compacted is None or not compacted.cleaned_ms:
+        return False
+    if bounds.tombstones is not None:
+        return segment.end <= bounds.tombstones
+    return compacted.cleaned_ms + rules.tombstone_ms <= steady_ms
 
 
 def _groups(
-    clean: Sequence[SegmentInfo], rules: CompactionRules, steady_ms: int
+    clean: Sequence[SegmentInfo], rules: CompactionRules, steady_ms: int, bounds: Bounds
 ) -> list[list[SegmentInfo]]:
     """Joins small neighbours. Joins only segments whose tombstones go: a join would keep them longer."""
     groups: list[list[SegmentInfo]] = []
@@ -114,8 +139,8 @@ def _groups(
     for segment in clean:
         joins = (
             bool(groups)
-            and expired(segment, rules, steady_ms)
-            and expired(groups[-1][0], rules, steady_ms)
+            and expired(segment, rules, steady_ms, bounds)
+            and expired(groups[-1][0], rules, steady_ms, bounds)
             and size + data_bytes(segment) <= rules.segment_bytes
         )
         if joins:

@@ -314,6 +314,8 @@ class _Draft:
         self._parts: list[bytes] = []
         self._written = self.end = self._base
         self._tombstones = 0
+        earlier = (source.compacted for source in group if source.compacted is not None)
+        self._forgotten = sum(compacted.forgotten for compacted in earlier)
         self.queues: dict[QueueRef, QueueIndex] = {}
         self.senders: dict[Key, tuple[SentBatch, ...]] = {}
         self.kept = self.removed = self.bytes_before = 0
@@ -329,6 +331,13 @@ class _Draft:
         )  # fmt: skip
         self.kept += len(kept)
         self.removed += len(offsets) - len(kept)
+        if needed.drop_tombstones and columns.keys:
+            stay = set(kept)
+            self._forgotten += sum(
+                is_tombstone(columns.keys[at], columns.bodies[at])
+                for at in range(len(offsets))
+                if at not in stay
+            )
         gap = self._gaps.pop(queue, 0) + removed_before(batch)
         if not kept and not self._is_needed(header):
             self._gaps[queue] = gap + header.count
@@ -355,7 +364,9 @@ class _Draft:
         )  # fmt: skip
         page = compacted_header(
             plan,
-            Compacted(self.end, self._covers, needed.cleaned_ms, self._tombstones, rounds),
+            Compacted(
+                self.end, self._covers, needed.cleaned_ms, self._tombstones, rounds, self._forgotten
+            ),
         )
         write_all(self._files, self._fd, 0, [page])
 

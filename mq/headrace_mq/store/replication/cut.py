@@ -31,7 +31,7 @@ def cut_log(files: Files, settings: StoreSettings, log: str, position: int) -> N
         files: the file system.
         settings: of the closed store.
         log: one of its logs.
-        position: the new end; a log that ends earlier stays as it is.
+        position: the new end; a log that ends earlier stays as it is. At 0 the whole log goes, also what was compacted.
 
     Raises:
         DataCorrupt, FormatTooNew: a file cannot be used.
@@ -62,7 +62,7 @@ def _cut(
 ) -> None:
     first = held.segments[0]
     if position < first.base or any(
-        segment.compacted is not None and position < segment.limit for segment in held.segments
+        segment.compacted is not None and 0 < position < segment.limit for segment in held.segments
     ):
         raise MessageQueueError(
             f"the log {held.name!r} cannot be cut at position {position}: a compaction rewrote these"
@@ -72,6 +72,9 @@ def _cut(
     # A segment that would be empty goes too, unless it is the only one: the leader may begin none there.
     while held.segments[-1].base >= position and held.segments[-1] is not first:
         held.remove_files([held.segments.pop()])
+    if first.compacted is not None and not position:
+        held.remove_files([held.segments.pop()])
+        return
     last = held.segments[-1]
     if last.held_end <= position:
         return
@@ -83,7 +86,7 @@ def _cut(
 def _lowered(held: CommitLog, clean_end: CleanEnd, position: int) -> CleanEnd:
     """Returns the checkpoint with the ends that the log and its queues will have."""
     ends: dict[QueueRef, int] = {}
-    for segment in held.segments:
+    for segment in held.segments if position else ():
         if segment.held_end <= position:
             continue
         walk = LogWalk(segment, segment.held_end)
@@ -99,6 +102,7 @@ def _lowered(held: CommitLog, clean_end: CleanEnd, position: int) -> CleanEnd:
             if known.log == held.name
             else known
             for known in clean_end.queues
+            if position or known.log != held.name
         ],
         starts=clean_end.starts,
     )

@@ -38,6 +38,12 @@ from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.queues import Queue, Queues
 from headrace_mq.store.log.write_group import Staged
+from headrace_mq.store.replication.compacted_log import (
+    CompactedState,
+    SegmentPiece,
+    piece_of,
+    state_of,
+)
 from headrace_mq.store.replication.restart import FirstSegment
 from headrace_mq.store.segment.segment import (
     MARK_BYTES,
@@ -94,6 +100,7 @@ class RawLog:
         self._flusher = flusher
         self._clock = clock
         self._planned: dict[str, int] = {}
+        self._compacted: dict[str, tuple[tuple[int, int], CompactedState]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -117,9 +124,35 @@ class RawLog:
         segments = self._logs[log].segments
         return segments[0].base if segments else 0
 
-    def is_compacted(self, log: str) -> bool:
-        """Whether a compaction rewrote a segment of a log: its bytes cannot be read here."""
-        return any(segment.compacted is not None for segment in self._logs[log].segments)
+    def compacted(self, log: str) -> CompactedState:
+        """Returns how far a log is compacted."""
+        held = self._logs[log]
+        # Questions of replicas come often, and a log has many segments.
+        seen = (held.replacements, len(held.segments))
+        known = self._compacted.get(log)
+        if known is None or known[0] != seen:
+            known = self._compacted[log] = (seen, state_of(held.segments))
+        return known[1]
+
+    def piece(
+        self, log: str, position: int, identity: int, at: int, bytes_max: int
+    ) -> SegmentPiece | None:
+        """Returns the next bytes of the compacted segment that holds a position, as a file; None if none does.
+
+        Args:
+            log: one of the store's logs.
+            position: in the log.
+            identity: of the file that the asker has the beginning of; 0: of none.
+            at: how many bytes of it the asker has.
+            bytes_max: of the piece.
+        """
+        held = self._logs[log]
+        if position >= self.compacted(log).end or not held.segments:
+            return None
+        segment = held.segment_at(position)
+        if segment.compacted is None:
+            return None
+        return piece_of(segment, identity, at, bytes_max)
 
     def first_segment(self, log: str) -> FirstSegment:
         """Returns the segment that a log begins with; it must have one."""

@@ -65,7 +65,7 @@ RESERVED_STEP_BYTES = 64 << 20
 
 _HEADER = struct.Struct("<8sHHIqqqI16s4x")
 # Format 2 adds these fields after the header of format 1: all of `Compacted`.
-_COMPACTED = struct.Struct("<qqqqq")
+_COMPACTED = struct.Struct("<qqqqqq")
 _COMPACTED_AT = _HEADER.size
 _NAME_DIGITS = 20
 
@@ -121,6 +121,7 @@ class Compacted(NamedTuple):
             records remain in it.
         tombstones: the number of records that delete their key.
         rounds: how often it was rewritten; distinguishes files of the same name.
+        forgotten: the number of tombstones that were removed from it because of their age.
     """
 
     end: int
@@ -128,6 +129,7 @@ class Compacted(NamedTuple):
     cleaned_ms: int
     tombstones: int
     rounds: int
+    forgotten: int = 0
 
 
 class SegmentPlan(NamedTuple):

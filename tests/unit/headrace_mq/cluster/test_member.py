@@ -120,6 +120,25 @@ def test_a_log_begins_again_only_behind_its_end_and_in_this_epoch(replica: Clust
     assert not replica.on_restart(2, LOG, 300)
 
 
+def test_a_compacted_segment_is_put_only_at_the_end_of_the_log(replica: ClusterMember) -> None:
+    assert replica.on_copy(3, LOG, 200)
+    assert not replica.on_copy(3, LOG, 190)
+    assert not replica.on_copy(2, LOG, 200)
+
+
+def test_only_a_member_outside_the_set_drops_its_log(replica: ClusterMember, trio: Any) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 150), 10)
+    assert replica.seen is not None
+    assert trio[1] in replica.seen.in_sync
+    assert not replica.on_rewind(3, LOG)
+    assert replica.readable(LOG) == 150
+    replica.seen = replica.seen._replace(in_sync=frozenset({trio[0]}))
+    assert not replica.on_rewind(2, LOG)
+    assert replica.on_rewind(3, LOG)
+    assert replica.readable(LOG) == 0
+    assert replica.report() == []
+
+
 def test_a_replica_answers_no_other_replica(replica: ClusterMember, trio: Any) -> None:
     assert replica.on_follow(Follow(3, trio[2], LOG, 0, 0)) is None
     replica.on_durable(DurableEnd(3, trio[2], LOG, 0))

@@ -17,14 +17,16 @@ from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import Identity
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.message import QueueRef
-from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.compaction.plan import Bounds
+from headrace_mq.store.log.commit_log import COMPACT, SegmentInfo
 from headrace_mq.store.replication.epochs import EpochFile
 
-QUEUE = QueueRef("orders", 0)
+QUEUE, STATE = QueueRef("orders", 0), QueueRef("state", 0)
 
 
 class Caller:
@@ -50,7 +52,10 @@ class Place:
     """One broker's folder, with its store open as a replica's."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.settings = StoreSettings(directory=folder / name, segment_bytes=64 * 1024)
+        self.settings = StoreSettings(
+            directory=folder / name, segment_bytes=64 * 1024, compact_segment_bytes=64 * 1024,
+            compact_lag_ms=0, compact_bytes_per_s=0,
+        )  # fmt: skip
         self.logs = StoreLogs(EpochFile(SystemFiles(), self.settings.directory))
         self.replica = Replica(self.settings, self.logs, clock=SystemClock(), files=SystemFiles())
         self.logs.epochs.open(self.replica.open().raw.ends())
@@ -91,6 +96,35 @@ class Place:
                 producer_id=7, first_sequence=number,
             )  # fmt: skip
             self.logs.store.append(batch, retention="forever")
+
+    async def put(self, *keys: str, body: bytes = b"x" * 30_000) -> None:
+        """Appends a message of each key to a compacted topic, each in a group of its own; all are indexed on return."""
+        for key in keys:
+            end = self.logs.ends()[COMPACT]
+            columns = Columns([key], [], [], [body], [])
+            self.logs.store.append(encode_batch(STATE, columns, born_first_ms=0), retention=COMPACT)
+            await self.until(lambda end=end: self.logs.ends()[COMPACT] > end)
+        await self.until(lambda: all(one.indexed for one in self.sealed()))
+
+    def sealed(self) -> list[SegmentInfo]:
+        """The segments of the compacted log that are committed, but for the newest one."""
+        return [one for one in self.logs.store.segments(COMPACT) if one.sealed]
+
+    async def compact(self, bounds: Bounds) -> bool:
+        """Compacts the own log, even if little would be removed."""
+        done = await self.logs.store.compaction.run({}, force=True, bounds=bounds)
+        assert self.logs.store.compaction.figures.trouble == ""
+        return done
+
+    def state(self) -> list[tuple[int, str]]:
+        """The offset and the key of each message of the compacted topic, as readers see it."""
+        store, found = self.logs.store, []
+        at, end = store.range(STATE)
+        while at < end:
+            for batch in store.read(STATE, at, 1 << 20):
+                found += [(one.offset, one.key) for one in decode_records(batch)]
+                at = max(at, read_header(batch).next_offset)
+        return found
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Lets the loop run until something holds."""

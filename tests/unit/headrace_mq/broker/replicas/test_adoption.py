@@ -21,7 +21,6 @@ from headrace_mq.protocol.access import SetUser
 from headrace_mq.protocol.limits import Rates
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
 from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
-from headrace_mq.store.replication.raw_log import RawLog
 
 QUEUE = QueueRef("t", 0)
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
@@ -214,14 +213,8 @@ async def test_a_broker_whose_record_is_changed_meanwhile_is_refused(
         await folders.start("a")
 
 
-async def test_a_broker_with_an_archive_or_a_compacted_log_stays_alone(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_broker_with_an_archive_stays_alone(folders: Folders) -> None:
     await run_alone(folders, "a", b"1")
-    with monkeypatch.context() as patch:
-        patch.setattr(RawLog, "is_compacted", lambda _self, _log: True)
-        with pytest.raises(MessageQueueError, match="was compacted"):
-            await folders.start("a")
     archive_file(folders.path("a")).path.write_text("{}")
     with pytest.raises(MessageQueueError, match="are in an archive"):
         await folders.start("a")

@@ -15,13 +15,15 @@ from headrace_mq.protocol.bodies import decode, encode
 
 def test_bodies_are_arrays_in_this_order() -> None:
     asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000, "id")
-    values = ["h:1", "disk", 3, [["forever", 9, 2, -1]], 4, 500, 1_000, "id"]
+    values = ["h:1", "disk", 3, [["forever", 9, 2, -1, 0, 0, 0, 0, 0]], 4, 500, 1_000, "id"]
     assert msgspec.msgpack.decode(encode(asked)) == values
     part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [EpochStart(3, 9)])
+    # Of what is compacted.
+    newer = [0, False, b"", 0, 0, 0, 0]
     answer = FollowAnswer(3, [part], [Document("topics.json", 5, b"{}")])
     assert msgspec.msgpack.decode(encode(answer)) == [
         3,
-        [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0, False, []]],
+        [["forever", 9, 2, 8, 0, 4, 64, b"x", [[3, 9]], False, 0, 0, False, [], *newer]],
         [["topics.json", 5, b"{}", False]],
         False,
         False,

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from headrace_mq.cluster.records.memory import MemoryRecord
-from headrace_mq.errors import StoreFull
+from headrace_mq.errors import DataCorrupt, MessageQueueError, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
+from headrace_mq.store.compaction.plan import Bounds
+from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
 
 QUEUE = QueueRef("orders", 0)
@@ -180,3 +182,117 @@ async def test_a_replica_with_a_full_disk_says_so_and_goes_on_when_there_is_room
         await b.step(followers)
     await b.step(followers)
     assert b.logs.ends() == a.logs.ends()
+
+
+async def compacted(a: Any, followers: Any, *keys: str) -> None:
+    """Lets a leader write and compact several segments."""
+    await a.put(*keys)
+    followers.commit()
+    await a.until(lambda: all(one.indexed for one in a.sealed()))
+    assert await a.compact(followers.bounds(1_000))
+
+
+async def test_an_empty_replica_copies_compacted_segments_and_follows_behind_them(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await compacted(a, followers, *"abcabcabc")
+    await a.put("d")
+    followers.commit()
+    assert a.logs.store.raw.compacted(COMPACT).clean > 0
+    await copy(followers, b, record)
+    assert b.logs.ends() == a.logs.ends()
+    assert b.state() == a.state()
+    assert b.logs.store.raw.compacted(COMPACT) == a.logs.store.raw.compacted(COMPACT)
+    assert b.logs.by_name[COMPACT].history == a.logs.by_name[COMPACT].history
+    assert followers.entrants() == [b.me]
+    # So it stands after a start, too.
+    await b.replica.aclose()
+    b.replica.open()
+    assert b.state() == a.state()
+    assert b.logs.store.damage == []
+
+
+async def test_a_replica_that_ends_in_what_is_compacted_drops_its_log_and_copies_it_whole(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await a.put(*"aab")
+    followers.commit()
+    await copy(followers, b, record)
+    assert 0 < b.logs.ends()[COMPACT] == a.logs.ends()[COMPACT]
+    await compacted(a, followers, *"abcabcabc")
+    await copy(followers, b, record)
+    assert b.logs.ends() == a.logs.ends()
+    assert b.state() == a.state()
+
+
+async def test_a_replica_in_sync_drops_nothing(places: list[Any], record: Any) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await a.put(*"aab")
+    followers.commit()
+    await copy(followers, b, record)
+    end = b.logs.ends()[COMPACT]
+    await compacted(a, followers, *"abcabcabc")
+    b.member.seen = b.member.seen._replace(in_sync=frozenset({a.me, b.me}))
+    with pytest.raises(MessageQueueError, match="counts as one in sync"):
+        await b.step(followers)
+    assert b.logs.ends()[COMPACT] == end
+
+
+async def test_a_replica_compacts_its_own_copy_of_what_is_committed(
+    places: list[Any], record: Any
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await a.put(*"abcabcabc")
+    # The leader has not said yet that anything is committed.
+    b.member.on_record(await record.read())
+    b.replica._compact_at_ms = 1 << 60
+    await b.step(followers)
+    assert not await b.compact(Bounds(b.member.readable(COMPACT), 0))
+    followers.commit()
+    await copy(followers, b, record)
+    b.replica._compact_at_ms = 0
+    await b.step(followers)
+    await b.until(b.replica._compacting.done)
+    assert b.logs.store.compaction.figures.runs == 1
+    assert b.logs.store.raw.compacted(COMPACT).clean > 0
+    assert a.logs.store.raw.compacted(COMPACT).clean == 0
+    assert {offset for offset, _ in b.state()} < {offset for offset, _ in a.state()}
+    assert b.state()[-3:] == a.state()[-3:]
+    assert b.logs.ends() == a.logs.ends()
+
+
+async def test_a_replica_whose_leader_lost_what_is_compacted_here_copies_the_log_whole(
+    places: list[Any],
+) -> None:
+    a, b = places
+    record = MemoryRecord()
+    await record.create(a.me, [a.me, b.me])
+    followers = await a.lead(record)
+    await compacted_alone(a, followers)
+    # As after a promotion with loss: the new leader has none of it.
+    followers.close()
+    others = await b.lead(record)
+    await b.put("z")
+    await a.replica.aclose()
+    a.replica.open()
+    with pytest.raises(DataCorrupt, match="committed up to"):
+        await copy(others, a, record)
+    a.member._committed = dict.fromkeys(a.member._committed, 0)
+    await copy(others, a, record)
+    assert a.state() == b.state() == [(0, "z")]
+
+
+async def compacted_alone(a: Any, followers: Any) -> None:
+    """Lets a leader commit and compact without its replica, against the rules."""
+    await a.put(*"abcabcabc")
+    end = a.logs.ends()[COMPACT]
+    followers.gate.reached(COMPACT, end)
+    a.member._committed[COMPACT] = end
+    await a.until(lambda: all(one.indexed for one in a.sealed()))
+    assert await a.compact(Bounds(end, 0))

@@ -21,6 +21,7 @@ from headrace_mq.protocol.sparse import removed_before
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.check.inspection import check
 from headrace_mq.store.check.repair import repair
+from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.lookup import LookupQuery
 from headrace_mq.store.message_store import Appended, MessageStore
 
@@ -105,9 +106,9 @@ async def test_a_reader_from_the_beginning_sees_the_last_message_of_each_key(
     await keeper.put(("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"))
     await keeper.put(("b", b"5"))
     await keeper.seal()
-    assert not keeper.store.raw.is_compacted("compact")
+    assert keeper.store.raw.compacted("compact").end == 0
     await keeper.compact()
-    assert keeper.store.raw.is_compacted("compact")
+    assert keeper.store.raw.compacted("compact").clean > 0
     expected = [(2, "a", b"3"), (3, "c", b"4"), (4, "b", b"5")]
     assert keeper.seen() == expected
     await keeper.reopen()
@@ -156,6 +157,21 @@ async def test_a_message_without_a_body_deletes_its_key_and_stays_for_a_time_its
     await keeper.reopen()
     assert keeper.seen() == [(1, "b", b"2")]
     assert not await keeper.store.compaction.run({})
+
+
+async def test_a_log_says_which_tombstones_it_has_removed(keeper: Keeper, clock: Any) -> None:
+    await keeper.put(("a", b"1"), ("b", b"2"), ("a", b""), ("c", b""))
+    await keeper.seal()
+    await keeper.compact()
+    before = keeper.store.raw.compacted("compact")
+    assert (before.forgotten, before.version) == (0, 1)
+    clock.ms += 1_000
+    assert not await keeper.store.compaction.run({}, bounds=Bounds(tombstones=0))
+    assert await keeper.store.compaction.run({}, bounds=Bounds(tombstones=before.clean))
+    after = keeper.store.raw.compacted("compact")
+    assert (after.forgotten, after.version) == (before.clean, 3)
+    await keeper.reopen()
+    assert keeper.store.raw.compacted("compact") == after
 
 
 async def test_a_clock_that_is_set_takes_no_message_without_a_body_sooner(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace_mq.store.compaction.plan import CompactionRules, data_bytes, planned
+from headrace_mq.store.compaction.plan import Bounds, CompactionRules, data_bytes, planned
 from headrace_mq.store.log.commit_log import SegmentInfo
 from headrace_mq.store.segment.segment import Compacted
 
@@ -23,6 +23,25 @@ def clean(
 ) -> SegmentInfo:
     compacted = Compacted(base + size // 2, base + size, cleaned_ms, tombstones, 1)
     return segment(base, size, compacted=compacted)
+
+
+def test_only_what_is_committed_is_compacted() -> None:
+    segments = [segment(0), segment(400), segment(800)]
+    plan = planned(segments, RULES, NOW, NOW, Bounds(committed=800))
+    assert bases(plan.groups) == [[0], [400]]
+    assert planned(segments, RULES, NOW, NOW, Bounds(committed=799)).dirty == 1
+
+
+def test_a_position_decides_in_a_group_which_tombstones_go_and_not_their_age() -> None:
+    old = [clean(0, cleaned_ms=1, tombstones=1), clean(400, cleaned_ms=1, tombstones=1)]
+    assert not planned(old, RULES, NOW, NOW, Bounds(tombstones=399)).is_due
+    plan = planned(old, RULES, NOW, NOW, Bounds(tombstones=400))
+    assert plan.is_due
+    assert bases(plan.groups) == [[0], [400]]
+    # What others have cleaned is due here, however little it is.
+    lagging = [clean(0, 4_000, cleaned_ms=1), segment(4_000)]
+    assert not planned(lagging, RULES, NOW, NOW, Bounds(tombstones=4_000)).is_due
+    assert planned(lagging, RULES, NOW, NOW, Bounds(tombstones=4_001)).is_due
 
 
 def bases(groups: list[list[SegmentInfo]]) -> list[list[int]]:

@@ -76,7 +76,7 @@ def test_a_rewritten_segment_takes_the_place_of_the_old_one_with_its_index(
     assert (done.kept, done.removed) == (3, 1)
     assert done.bytes_after < done.bytes_before
     assert done.segment.compacted is not None
-    assert done.segment.compacted[1:] == (source.covers, 7, 0, 1)
+    assert done.segment.compacted[1:] == (source.covers, 7, 0, 1, 0)
     assert done.segment.path.name == before[-1]
     assert list(done.rows) == [QUEUE]
     assert names(directory) == before
