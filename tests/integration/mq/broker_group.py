@@ -56,6 +56,10 @@ class Member:
                 stdout=log, stderr=log,
             )  # fmt: skip
 
+    def option(self, name: str) -> str:
+        """The value of an option that it was made with."""
+        return self._options[self._options.index(name) + 1]
+
     def trouble(self, name: str, number: float) -> None:
         """Troubles a `troubled_broker`; 0 ends it."""
         path = self._folder / f".{name}"

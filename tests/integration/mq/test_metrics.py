@@ -1,13 +1,11 @@
 """A real broker process tells Prometheus what goes through it, as a replica does of its group."""
 
 import asyncio
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_mq.broker.metrics.table import BROKER_METRICS
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
@@ -22,28 +20,7 @@ from headrace_mq.settings import (
     ProducerSettings,
     StoreSettings,
 )
-
-Found = dict[tuple[str, ...], float]
-
-
-async def scrape(port: int) -> Found:
-    """The series of a process by their names, without the prefix, and the values of their labels."""
-
-    def get() -> str:
-        url = f"http://127.0.0.1:{port}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return str(answer.read().decode())
-
-    order = {name: one.labels for one in BROKER_METRICS for name in one.series_names}
-    return {
-        (
-            sample.name.removeprefix("headrace_broker_"),
-            *(sample.labels[label] for label in order[sample.name]),
-            *([sample.labels["le"]] if "le" in sample.labels else []),
-        ): sample.value
-        for family in text_string_to_metric_families(await asyncio.to_thread(get))
-        for sample in family.samples
-    }
+from tests.integration.mq.metrics import scrape
 
 
 @pytest.fixture

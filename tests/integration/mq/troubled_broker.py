@@ -16,6 +16,7 @@ from headrace.cli import main
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker import replicated_broker
+from headrace_mq.broker.replicas.documents import WatchedFiles
 
 _pause = threading.Event()
 
@@ -38,6 +39,10 @@ class SlowFiles(SystemFiles):
         return (time.monotonic_ns() - began) // 1_000
 
 
+class SlowWatchedFiles(SlowFiles, WatchedFiles):
+    """Those of a broker that leads."""
+
+
 class JumpingClock(SystemClock):
     """The machine's clocks, one of which was set."""
 
@@ -48,5 +53,7 @@ class JumpingClock(SystemClock):
 if __name__ == "__main__":
     FOLDER = Path(sys.argv.pop(1))
     # In this process alone.
-    vars(replicated_broker).update(SystemFiles=SlowFiles, SystemClock=JumpingClock)
+    vars(replicated_broker).update(
+        SystemFiles=SlowFiles, WatchedFiles=SlowWatchedFiles, SystemClock=JumpingClock
+    )
     main()
