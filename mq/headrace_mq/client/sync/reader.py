@@ -15,10 +15,10 @@ from typing import Protocol
 from headrace_mq._net.address import BrokerAddress, ReadFrom
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.sync.connection import BlockingConnection
+from headrace_mq.client.sync.leader import LEADER_IS_GONE, Leader, Search
 from headrace_mq.client.sync.replicas import Replicas
 from headrace_mq.client_settings import FETCH_BYTES_MAX
 from headrace_mq.errors import (
-    Closed,
     DataCorrupt,
     MessageQueueError,
     OffsetOutOfRange,
@@ -130,8 +130,8 @@ class BlockingReader:
 
     Args:
         address: the broker's `host:port`, or several separated by commas: it uses the first one that
-            answers; with TLS `tls://host:port?ca=FILE`.
-        timeout_ms: the longest silence of the broker, while connecting and later.
+            answers; with TLS `tls://host:port?ca=FILE`. Where the leader of a group is gone, it goes on with the next one.
+        timeout_ms: the longest silence of the broker, while connecting and later, and the longest time without a leader.
         read_from: "replica": messages come from a replica of the group that is in sync, and from the leader where none
             serves, or what is read is not there yet. What queues hold, and offsets of groups, are the leader's at all
             times. None: as the address says, `tcp://a:9876,b:9876?read_from=replica`; else the leader.
@@ -143,23 +143,20 @@ class BlockingReader:
     def __init__(
         self, address: str, *, timeout_ms: int = 10_000, read_from: ReadFrom | None = None
     ) -> None:
-        self._address = address
-        self._timeout_ms = timeout_ms
         self._is_closed = False
-        self._leader: BlockingConnection | None = None
+        self._leader = Leader(address, timeout_ms=timeout_ms)
         self._replicas: Replicas | None = None
         parsed = BrokerAddress.parse(address).reading_from(read_from)
         if parsed.read_from == "replica":
             self._replicas = Replicas(parsed, timeout_ms)
         # While a replica serves, the leader may be away.
         if self._replicas is None or self._replicas.connection() is None:
-            self._connection()
+            self._leader.connection()
 
     def close(self) -> None:
         """Closes the connection."""
         self._is_closed = True
-        if self._leader is not None:
-            self._leader.close()
+        self._leader.close()
         if self._replicas is not None:
             self._replicas.close()
 
@@ -183,9 +180,7 @@ class BlockingReader:
         found: list[QueueRange] = []
         for names in topics_in_parts(topics):
             asked = QueueRanges(topics=names)
-            found += (
-                self._connection().ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
-            )
+            found += self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
         return found
 
     def is_settled(self, topic: str) -> bool:
@@ -196,9 +191,7 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._connection().ask(
-            QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic])
-        )
+        answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
         return any(each.settled for each in answer.identities)
 
     def identity(self, topic: str) -> str:
@@ -207,9 +200,7 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._connection().ask(
-            QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic])
-        )
+        answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
         return next((each.identity for each in answer.identities), "")
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
@@ -225,7 +216,7 @@ class BlockingReader:
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = OffsetsAt(topics=names, time_ms=time_ms)
-            found |= _by_queue(self._connection().ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked))
+            found |= _by_queue(self._leader.ask(OffsetsAnswer, RequestCode.OFFSETS_AT, asked))
         return found
 
     def committed(self, group: str, topics: Sequence[str]) -> dict[QueueRef, int]:
@@ -237,9 +228,7 @@ class BlockingReader:
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = GetOffsets(group=group, topics=names)
-            found |= _by_queue(
-                self._connection().ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked)
-            )
+            found |= _by_queue(self._leader.ask(OffsetsAnswer, RequestCode.GET_OFFSETS, asked))
         return found
 
     def commit(self, group: str, offsets: Mapping[QueueRef, int]) -> None:
@@ -251,8 +240,7 @@ class BlockingReader:
         """
         entries = [CommittedOffset(*queue, offset) for queue, offset in offsets.items()]
         asked = CommitOffsets(group=group, member="", generation=0, offsets=entries)
-        connection = self._connection()
-        connection.receive(connection.send(RequestCode.COMMIT_OFFSETS, asked))
+        self._leader.tell(RequestCode.COMMIT_OFFSETS, asked)
 
     def read(
         self,
@@ -284,7 +272,7 @@ class BlockingReader:
             OffsetOutOfRange: the broker does not hold all of it (any more, or yet).
             DataCorrupt, CorruptBatch: a batch was damaged on the way.
             BrokerError: the broker refuses the connection.
-            ConnectionLost, RequestTimeout: the broker is gone; what was yielded is good.
+            ConnectionLost, RequestTimeout: the broker is gone, and no other one leads; what was yielded is good.
         """
         if not 1 <= bytes_max <= FETCH_BYTES_MAX:
             raise ValueError(f"bytes_max is 1 to {FETCH_BYTES_MAX}, not {bytes_max}")
@@ -303,7 +291,17 @@ class BlockingReader:
                 replicas.lost(connection, error)
             else:
                 return
-        yield from self._read(self._connection(), queue, (at, end), bytes_max, wanted)
+        search = Search(self._leader)
+        while True:
+            try:
+                for part in self._read(search.connection(), queue, (at, end), bytes_max, wanted):
+                    at = part[0].base_offset + part[3]
+                    search.found()
+                    yield part
+            except LEADER_IS_GONE as error:
+                search.go_on(error)
+            else:
+                return
 
     def _read(
         self,
@@ -349,14 +347,6 @@ class BlockingReader:
                     yield header, _NOTHING, end - header.base_offset, end - header.base_offset
         finally:
             connection.forget(waiting)
-
-    def _connection(self) -> BlockingConnection:
-        """Returns the connection to the leader."""
-        if self._is_closed:
-            raise Closed(f"the reader of {self._address} is closed; make a new one")
-        if self._leader is None:
-            self._leader = BlockingConnection(self._address, timeout_ms=self._timeout_ms)
-        return self._leader
 
 
 def _note_gap(connection: BlockingConnection, queue: QueueRef, first: int, following: int) -> None:

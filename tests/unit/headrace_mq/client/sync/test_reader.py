@@ -126,8 +126,8 @@ async def test_a_read_that_is_given_up_leaves_the_connection_usable(
     assert await reading == [b"0"]
     given_up.answer(encode_fetch_answer(FetchAnswer([])), batches[1])
     assert len(await aside(lambda: reader.ranges(["t"]))) == 2
-    assert not reader._connection()._arrived
-    assert not reader._connection()._expected
+    assert not reader._leader.connection()._arrived
+    assert not reader._leader.connection()._expected
 
 
 async def test_reading_what_is_not_held_is_an_error(broker: Any, reader: BlockingReader) -> None:
