@@ -56,6 +56,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/aggregate": ConsolePage("aggregate.html", "stream show", "aggregates"),
     "/state": ConsolePage("state.html", "aggregate show", "aggregates"),
     "/difference": ConsolePage("difference.html", "aggregate compare", "aggregates"),
+    "/cluster": ConsolePage("cluster.html", "cluster status", "cluster"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }
@@ -211,7 +212,11 @@ class ConsolePages:
             "place": self._sessions.place,
             "token": self._safety.token(new),
             "tab": tab,
-            "with_application": "parked list" in self._verbs,
+            "shown": {
+                "/letters",
+                "/messages",
+                *(path for path, one in PAGES.items() if one.verb in self._verbs),
+            },
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "query": defaultdict(str, request.query_params),
         }

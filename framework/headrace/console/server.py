@@ -12,6 +12,7 @@ from headrace.console.console import Console
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.application import ApplicationVerbs
+from headrace.console.verbs.cluster import ClusterVerbs
 from headrace.errors import HeadraceError
 from headrace.gateway.server import Listening, listening
 from headrace_mq._net.address import BrokerAddress
@@ -26,6 +27,7 @@ async def serving_console(
     broker: str,
     settings: ConsoleSettings | None = None,
     application: ApplicationVerbs | None = None,
+    cluster: ClusterVerbs | None = None,
 ) -> AsyncIterator[Listening]:
     """Serves a console of a broker until the block ends.
 
@@ -33,6 +35,7 @@ async def serving_console(
         broker: its address; a user that it names is left out: each person signs in.
         settings: where to listen, and every limit.
         application: what can be asked of an application besides; None: nothing.
+        cluster: what can be asked of the group of brokers besides; None: nothing.
 
     Raises:
         SchemaOutOfDate: the application has no database, or one of another version.
@@ -43,7 +46,11 @@ async def serving_console(
         await _require_safe(sessions, settings)
         if application is not None:
             await application.check()
-        console = Console(sessions, settings, application.verbs if application else None)
+        more = {
+            **(application.verbs if application else {}),
+            **(cluster.verbs if cluster else {}),
+        }
+        console = Console(sessions, settings, more)
         async with listening(console, settings.listening, stop=console.stop) as served:
             yield served
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, LogLevel, ReadModelsUrl
+from headrace.cli.queue.cluster import Cluster, Group
+from headrace.figures.cluster import RecordPlace
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the server
     from headrace.console.settings import ConsoleSettings
     from headrace.console.verbs.application import ApplicationVerbs
+    from headrace.console.verbs.cluster import ClusterVerbs
 
 __all__ = ["console"]
 
@@ -25,6 +28,23 @@ Hosts = Annotated[
         envvar="HEADRACE_CONSOLE_HOSTS",
         metavar="NAME,…",
         help="Names by which browsers may address it besides localhost, --host and plain IP addresses.",
+    ),
+]
+
+AppPath = Annotated[
+    str,
+    typer.Option(
+        "--app",
+        envvar="HEADRACE_APP",
+        help="Show what this application has parked, too: MODULE:ATTRIBUTE.",
+    ),
+]
+Record = Annotated[
+    str,
+    typer.Option(
+        "--record",
+        envvar="HEADRACE_RECORD",
+        help="Show the group of brokers, too: where its record is, postgresql://… or etcd://….",
     ),
 ]
 
@@ -56,16 +76,12 @@ def console(
             help="Listen to other machines without TLS or a login, behind a proxy that has both.",
         ),
     ] = False,
-    app_path: Annotated[
-        str,
-        typer.Option(
-            "--app",
-            envvar="HEADRACE_APP",
-            help="Show what this application has parked, too: MODULE:ATTRIBUTE.",
-        ),
-    ] = "",
+    app_path: AppPath = "",
     event_store: EventStoreUrl = "sqlite:///var/events.db",
     read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    record: Record = "",
+    cluster: Cluster = "default",
+    group: Group = "g1",
     log_format: LogFormat = "console",
     log_level: LogLevel = "info",
 ) -> None:
@@ -87,7 +103,8 @@ def console(
     except ValidationError as error:
         raise typer.BadParameter(error.errors()[0]["msg"]) from error
     application = _application(app_path, event_store, read_models) if app_path else None
-    asyncio.run(_serve(broker, settings, application))
+    brokers = _brokers(RecordPlace(record, cluster, group)) if record else None
+    asyncio.run(_serve(broker, settings, application, brokers))
 
 
 def _application(path: str, event_store: str, read_models: str) -> "ApplicationVerbs":
@@ -97,8 +114,17 @@ def _application(path: str, event_store: str, read_models: str) -> "ApplicationV
     return ApplicationVerbs(load_app(path), event_store=event_store, read_models=read_models)
 
 
+def _brokers(place: RecordPlace) -> "ClusterVerbs":
+    from headrace.console.verbs.cluster import ClusterVerbs
+
+    return ClusterVerbs(place)
+
+
 async def _serve(
-    broker: str, settings: "ConsoleSettings", application: "ApplicationVerbs | None"
+    broker: str,
+    settings: "ConsoleSettings",
+    application: "ApplicationVerbs | None",
+    brokers: "ClusterVerbs | None",
 ) -> None:
     from headrace.console.server import serving_console
 
@@ -107,7 +133,7 @@ async def _serve(
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with serving_console(broker, settings, application) as served:
+    async with serving_console(broker, settings, application, brokers) as served:
         print(f"headrace console ready on {served.scheme}://{served.address}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
         failure = asyncio.create_task(served.failed(), name="http failure")

@@ -1,8 +1,8 @@
 """`headrace cluster`: shows a group of brokers, as its record has it, lets another one lead, and what to do if some are gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,16 +11,22 @@ from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, print_json, quiet
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
+from headrace.figures.cluster import (
+    SWITCH_S_MAX,
+    RecordPlace,
+    group_shown,
+    kept,
+    later,
+    look,
+    replica_shown,
+)
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
-    from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
+    from headrace_mq.cluster.record import GroupRecord, Registration
     from headrace_mq.protocol.names.routes import RoutesAnswer
 
 __all__ = ["Cluster", "Group", "commands"]
 
-# The leader itself goes on after two seconds.
-_SWITCH_S_MAX = 5
-_LOOK_S = 0.02
 # A broker that runs takes a connection at once, also over a slow network.
 _REACH_S = 1
 # A change of the record may be refused because another one came first; of these few in a row are no chance.
@@ -48,19 +54,10 @@ def status(
     *, record: Record, cluster: Cluster = "default", group: Group = "g1", as_json: AsJson = False
 ) -> None:
     """Show who leads a group and which brokers are in sync; exit status 2 if the record does not answer."""
-    found, known = asyncio.run(_look(record, cluster, group))
+    found, known = asyncio.run(look(RecordPlace(record, cluster, group)))
     members = sorted(one.name for one in found.in_sync)
     if as_json:
-        shown = {
-            "leader": found.leader,
-            "epoch": found.epoch,
-            "version": found.version,
-            "group_id": found.group_id,
-            "in_sync": members,
-            "unclean": found.unclean,
-            "replicas": [_shown(found, one) for one in known],
-        }
-        print_json(shown)
+        print_json(group_shown(found, known))
         return
     rows = [
         ("leader", found.leader),
@@ -84,7 +81,7 @@ def remove(
     group: Group = "g1",
 ) -> None:
     """Take a broker that will not come back out of a group; exit status 2 if it leads, or still runs."""
-    found = asyncio.run(_remove(replica, record, cluster, group))
+    found = asyncio.run(_remove(replica, RecordPlace(record, cluster, group)))
     members = " ".join(sorted(one.name for one in found.in_sync))
     typer.echo(f"{replica} is no broker of the group any more; in sync: {members}")
 
@@ -142,13 +139,13 @@ def _show_known(name: str, known: "RoutesAnswer | Exception") -> None:
         print_table(_KNOWN, rows)
 
 
-async def _remove(replica: str, url: str, cluster: str, group: str) -> "GroupRecord":
+async def _remove(replica: str, place: RecordPlace) -> "GroupRecord":
     from headrace_mq.cluster.operations import removal
     from headrace_mq.cluster.record import Refused
 
-    async with _kept(url, cluster, group) as keeper:
+    async with kept(place) as keeper:
         for _ in range(_TRIES_MAX):
-            found, known = await _all_of(keeper)
+            found, known = await keeper.read(), await keeper.registered()
             proposal = removal(found, known, replica)
             with suppress(Refused):
                 if proposal is not None:
@@ -171,8 +168,9 @@ def promote(
     group: Group = "g1",
 ) -> None:
     """Let a broker lead that is not in sync, where none in sync comes back; exit status 2 if it may not, or nothing was changed."""
-    done = asyncio.run(_promote(replica, record, cluster, group, accept_loss=accept_loss))
-    after = asyncio.run(_later(done, record, cluster, group))
+    place = RecordPlace(record, cluster, group)
+    done = asyncio.run(_promote(replica, place, accept_loss=accept_loss))
+    after = asyncio.run(later(done, place))
     if after is None:
         raise HeadraceError(
             f"{replica} is to lead from epoch {done.epoch:,} on, and does not yet; see its log, and `headrace cluster status`"
@@ -187,21 +185,19 @@ def promote(
 @commands.command()
 def settle(*, record: Record, cluster: Cluster = "default", group: Group = "g1") -> None:
     """End the alarm that a broker was promoted with loss, once you have dealt with it."""
-    before = asyncio.run(_settle(record, cluster, group))
+    before = asyncio.run(_settle(RecordPlace(record, cluster, group)))
     if before:
         typer.echo(f"settled: a broker was promoted with loss in epoch {before:,}")
     else:
         typer.echo("nothing to settle: no broker was promoted with loss")
 
 
-async def _promote(
-    replica: str, url: str, cluster: str, group: str, *, accept_loss: bool
-) -> "GroupRecord":
+async def _promote(replica: str, place: RecordPlace, *, accept_loss: bool) -> "GroupRecord":
     from headrace_mq.cluster.operations import losses, promotion
     from headrace_mq.cluster.record import Refused
 
-    async with _kept(url, cluster, group) as keeper:
-        found, known = await _all_of(keeper)
+    async with kept(place) as keeper:
+        found, known = await keeper.read(), await keeper.registered()
         proposal = promotion(found, known, replica)
         print_table(_COLUMNS, _rows(found, known))
         lost = losses(found, known, replica)
@@ -244,11 +240,11 @@ async def _refuse_those_that_listen(found: "GroupRecord", known: "Sequence[Regis
             )
 
 
-async def _settle(url: str, cluster: str, group: str) -> int:
+async def _settle(place: RecordPlace) -> int:
     from headrace_mq.cluster.operations import settlement
     from headrace_mq.cluster.record import Refused
 
-    async with _kept(url, cluster, group) as keeper:
+    async with kept(place) as keeper:
         for _ in range(_TRIES_MAX):
             found = await keeper.read()
             proposal = settlement(found)
@@ -272,73 +268,23 @@ def switchover(
     group: Group = "g1",
 ) -> None:
     """Let a replica lead, for example before you stop the leader's machine; exit status 2 if none does in time."""
-    before = asyncio.run(_read(record, cluster, group))
+    place = RecordPlace(record, cluster, group)
+    before, _ = asyncio.run(look(place))
     chosen = ask(broker, lambda admin: admin.hand_over(to))
-    after = asyncio.run(_later(before, record, cluster, group))
+    after = asyncio.run(later(before, place))
     if after is None:
         raise HeadraceError(
-            f"{before.leader} still leads: {chosen} did not take over in {_SWITCH_S_MAX} s; see"
+            f"{before.leader} still leads: {chosen} did not take over in {SWITCH_S_MAX} s; see"
             " `headrace cluster status` and the brokers' logs"
         )
     typer.echo(f"{after.leader} leads in epoch {after.epoch:,}; before, {before.leader} did")
-
-
-async def _later(before: "GroupRecord", url: str, cluster: str, group: str) -> "GroupRecord | None":
-    """Returns the record of a later epoch, or None if none came in time."""
-    with suppress(TimeoutError):
-        async with _kept(url, cluster, group) as record, asyncio.timeout(_SWITCH_S_MAX):
-            while True:
-                after = await record.read()
-                if after.epoch > before.epoch:
-                    return after
-                await asyncio.sleep(_LOOK_S)
-    return None
-
-
-async def _read(url: str, cluster: str, group: str) -> "GroupRecord":
-    async with _kept(url, cluster, group) as record:
-        return await record.read()
-
-
-async def _look(url: str, cluster: str, group: str) -> "tuple[GroupRecord, list[Registration]]":
-    async with _kept(url, cluster, group) as keeper:
-        return await _all_of(keeper)
-
-
-async def _all_of(keeper: "RecordKeeper") -> "tuple[GroupRecord, list[Registration]]":
-    return await keeper.read(), await keeper.registered()
-
-
-@asynccontextmanager
-async def _kept(url: str, cluster: str, group: str) -> "AsyncIterator[RecordKeeper]":
-    """Yields the record of a group, with one connection; a failure of it is an error of the command line."""
-    from headrace_mq.cluster.records.keeper import keeper_of
-    from headrace_mq.errors import MessageQueueError
-
-    keeper = keeper_of(url, cluster=cluster, group=group)
-    try:
-        yield keeper
-    except MessageQueueError as error:
-        raise HeadraceError(str(error)) from error
-    finally:
-        await keeper.aclose()
-
-
-def _shown(record: "GroupRecord", one: "Registration") -> dict[str, object]:
-    return {
-        "name": one.member.name,
-        "in_sync": one.member in record.in_sync,
-        "reported_ms": one.age_ms,
-        "epoch": max((log.epoch for log in one.logs), default=0),
-        "bytes": sum(log.end for log in one.logs),
-    }
 
 
 def _rows(record: "GroupRecord", known: "Sequence[Registration]") -> list[tuple[object, ...]]:
     """One row for each broker that reported, or is in the set."""
     rows: list[tuple[object, ...]] = []
     for one in known:
-        name, in_sync, age_ms, epoch, size = _shown(record, one).values()
+        name, in_sync, age_ms, epoch, size = replica_shown(record, one).values()
         assert isinstance(age_ms, int)
         rows.append((name, "yes" if in_sync else "no", f"{age_ms / 1_000:,.0f} s ago", epoch, size))
     silent = {one.name for one in record.in_sync} - {one.member.name for one in known}

@@ -11,21 +11,19 @@ from asyncpg import connect
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
-from headrace.cli.queue import cluster
 from headrace.errors import HeadraceError
+from headrace.figures import cluster
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin import name_servers
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
-from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Refused
+from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Refused
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import ConnectionLost, InvalidArgument, MessageQueueError
 from headrace_mq.protocol.names.routes import BrokerRoute, RoutesAnswer
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
 
-# Times that the record is asked before another broker leads.
-LOOKS = 3
 A_MINUTE_AGO = (
     "UPDATE headrace_cluster_replicas SET reported_at = clock_timestamp() - interval '1 minute'"
     " WHERE replica = $1"
@@ -141,7 +139,7 @@ def test_a_promotion_says_what_is_lost_and_changes_nothing_until_that_is_accepte
     after = status("--record", postgres_database, "--json").output
     assert json.loads(before)["version"] == json.loads(after)["version"]
     # There is no broker here that would lead.
-    monkeypatch.setattr(cluster, "_SWITCH_S_MAX", 0.05)
+    monkeypatch.setattr(cluster, "SWITCH_S_MAX", 0.05)
     done = promote(postgres_database, "h:3", "--accept-loss")
     assert "h:3 is to lead from epoch 2 on, and does not yet" in str(done.exception)
     shown = json.loads(status("--record", postgres_database, "--json").output)
@@ -215,38 +213,6 @@ async def members(
     yield made
     for broker in made:
         await broker.aclose()
-
-
-async def test_the_wait_for_another_leader_asks_over_one_connection(
-    postgres_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make(postgres_database)
-    other = PostgresRecord(postgres_database, cluster="default", group="g1")
-    before = await other.read()
-    connected: list[PostgresRecord] = []
-    asked: list[GroupRecord] = []
-    connect, read = PostgresRecord._connect, PostgresRecord.read
-
-    async def counted(self: PostgresRecord, driver: Any) -> Any:
-        connected.append(self)
-        return await connect(self, driver)
-
-    async def looked(self: PostgresRecord) -> GroupRecord:
-        asked.append(await read(self))
-        if len(asked) == LOOKS:
-            proposal = Proposal(before.version, before.epoch + 1, "h:2", before.in_sync)
-            await other.propose(proposal)
-        return asked[-1]
-
-    monkeypatch.setattr(PostgresRecord, "_connect", counted)
-    monkeypatch.setattr(PostgresRecord, "read", looked)
-    after = await cluster._later(before, postgres_database, "default", "g1")
-    await other.aclose()
-    assert after is not None
-    assert (after.leader, after.epoch) == ("h:2", before.epoch + 1)
-    assert len(asked) == LOOKS + 1
-    assert len(connected) == 1
-    assert connected[0]._connection is None
 
 
 async def test_another_broker_leads_after_a_switchover(

@@ -11,6 +11,9 @@ from headrace.cli import _command_line
 from headrace.console.problems import Mistake
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.catalogue import VERBS, described, verb_at
+from headrace.console.verbs.cluster import ClusterVerbs
+from headrace.console.verbs.verb import Verb
+from headrace.figures.cluster import RecordPlace
 from samples.bank import app
 
 TEMPLATES = Path(headrace.console.__file__).parent / "templates"
@@ -26,9 +29,14 @@ def commands() -> set[str]:
     }
 
 
-def test_each_verb_is_a_command_of_the_same_name() -> None:
+def all_verbs() -> dict[str, Verb]:
+    """Those of a console with an application and a group of brokers."""
     of_an_application = ApplicationVerbs(app, event_store="memory://", read_models="memory://")
-    assert sorted((VERBS.keys() | of_an_application.verbs.keys()) - commands()) == []
+    return {**VERBS, **of_an_application.verbs, **ClusterVerbs(RecordPlace("")).verbs}
+
+
+def test_each_verb_is_a_command_of_the_same_name() -> None:
+    assert sorted(all_verbs().keys() - commands()) == []
 
 
 def test_each_change_has_a_form_and_each_form_a_change() -> None:
@@ -37,7 +45,7 @@ def test_each_change_has_a_form_and_each_form_a_change() -> None:
         for page in TEMPLATES.glob("*.html")
         for found in re.findall(r'action="/do/([a-z-]+/[a-z-]+)"', page.read_text(encoding="utf-8"))
     }
-    assert forms == {name for name, verb in VERBS.items() if verb.changes}
+    assert forms == {name for name, verb in all_verbs().items() if verb.changes}
 
 
 def test_each_verb_has_an_address_in_the_api() -> None:

@@ -1,0 +1,94 @@
+"""
+A group of brokers as its record has it: who leads, who is in sync, and what each broker reported.
+
+Used by `headrace cluster` and by the console. Loads the queue only when it is asked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
+    from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
+
+__all__ = ["SWITCH_S_MAX", "RecordPlace", "group_shown", "kept", "later", "look", "replica_shown"]
+
+# How long another broker may take to lead, in seconds; the leader itself goes on after two.
+SWITCH_S_MAX: Final = 5
+_LOOK_S: Final = 0.02
+
+
+class RecordPlace(NamedTuple):
+    """Where the record of a group is: the address of its database, and the names of cluster and group."""
+
+    url: str
+    cluster: str = "default"
+    group: str = "g1"
+
+
+@asynccontextmanager
+async def kept(place: RecordPlace) -> "AsyncIterator[RecordKeeper]":
+    """Yields the record of a group, with one connection.
+
+    Raises:
+        HeadraceError: it does not answer, has no such group, or refuses a change.
+    """
+    from headrace_mq.cluster.records.keeper import keeper_of
+    from headrace_mq.errors import MessageQueueError
+
+    keeper = keeper_of(place.url, cluster=place.cluster, group=place.group)
+    try:
+        yield keeper
+    except MessageQueueError as error:
+        raise HeadraceError(str(error)) from error
+    finally:
+        await keeper.aclose()
+
+
+async def look(place: RecordPlace) -> "tuple[GroupRecord, list[Registration]]":
+    """Returns the record and what its brokers reported.
+
+    Raises:
+        HeadraceError: as `kept`.
+    """
+    async with kept(place) as keeper:
+        return await keeper.read(), await keeper.registered()
+
+
+async def later(before: "GroupRecord", place: RecordPlace) -> "GroupRecord | None":
+    """Returns the record of a later epoch, or None if none came within SWITCH_S_MAX."""
+    with suppress(TimeoutError):
+        async with kept(place) as record, asyncio.timeout(SWITCH_S_MAX):
+            while True:
+                after = await record.read()
+                if after.epoch > before.epoch:
+                    return after
+                await asyncio.sleep(_LOOK_S)
+    return None
+
+
+def group_shown(found: "GroupRecord", known: "list[Registration]") -> dict[str, Any]:
+    """Returns a group for programs."""
+    return {
+        "leader": found.leader,
+        "epoch": found.epoch,
+        "version": found.version,
+        "group_id": found.group_id,
+        "in_sync": sorted(one.name for one in found.in_sync),
+        "unclean": found.unclean,
+        "replicas": [replica_shown(found, one) for one in known],
+    }
+
+
+def replica_shown(record: "GroupRecord", one: "Registration") -> dict[str, Any]:
+    """Returns what a broker reported, for programs: when, in ms, and its last epoch and the bytes of its logs."""
+    return {
+        "name": one.member.name,
+        "in_sync": one.member in record.in_sync,
+        "reported_ms": one.age_ms,
+        "epoch": max((log.epoch for log in one.logs), default=0),
+        "bytes": sum(log.end for log in one.logs),
+    }
