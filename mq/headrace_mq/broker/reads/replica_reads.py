@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata import topics_file, users_file
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.replica import Replica
@@ -36,6 +37,8 @@ from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
 __all__ = ["ReplicaReads"]
+
+_log = get_logger(__name__)
 
 # A read waits this long for what is not committed here yet, or comes from the disk; then the client asks the leader.
 READ_WAIT_MS_MAX = 500
@@ -79,6 +82,8 @@ class ReplicaReads:
             self._book = UserBook(users_file(self._directory))
             self._door = ReplicaDoor(self._book, clock, settings.audit_per_second_max)
         self._has_users = False
+        # So that it is said once.
+        self._has_served = False
         self._under_way: dict[Connection, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
@@ -117,6 +122,9 @@ class ReplicaReads:
         Raises:
             DataCorrupt, FormatTooNew: the file of users cannot be used.
         """
+        if not self._has_served:
+            self._has_served = True
+            _log.info("this replica serves reads", epoch=self.epoch)
         if self._door is None:
             return []
         self._load_users()
