@@ -1,7 +1,7 @@
 """
 What a group of brokers costs and how fast it fails over, and one broker alone, in turns.
 
-    python -m benchmarks.group --runs 3 --seconds 5 --failovers 50 --catch-up 1024
+    python -m benchmarks.group --runs 3 --seconds 5 --failovers 50 --catch-up 1024 --reads 5
 
 Each broker is a process with a folder of its own; all share this machine's cores and disk. One line of JSON for each
 figure, the median of the runs with the least and the most. Every failover is checked: what was acknowledged is there once.
@@ -178,6 +178,65 @@ async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
         say(figure, values, 2 if "ratio" in figure else 0)
 
 
+async def reads(folder: Path, record: str, runs: int, seconds: float) -> None:
+    """Measures what is left of the leader's rate while a reader reads all messages again and again, from either broker."""
+    found: dict[str, list[float]] = {}
+    for run in range(runs):
+        group = f"reads{run}"
+        async with brokers(folder / group, 2, record, group) as members:
+            address = ",".join(one.address for one in members)
+            await rate(address, seconds, IN_FLIGHT)
+            without = 0.0
+            for read_from in ("", "leader", "replica"):
+                reader = await _reader(address, read_from) if read_from else None
+                used_s, begun = members[0].processor_s(), time.perf_counter()
+                per_second = await rate(address, seconds, IN_FLIGHT)
+                sent = per_second * (time.perf_counter() - begun)
+                used_s = members[0].processor_s() - used_s
+                without = without or per_second
+                name = f"reads from the {read_from}" if reader else "no reads"
+                if reader is not None:
+                    read, _ = await reader.communicate(b"stop")
+                    own = float(read) / (time.perf_counter() - begun)
+                    found.setdefault(f"{name}, messages read a second", []).append(own)
+                found.setdefault(f"{name}, rate of the leader", []).append(per_second)
+                found.setdefault(f"{name}, rate, ratio to no reads", []).append(
+                    per_second / without
+                )
+                found.setdefault(f"{name}, leader's processor, us per 1000 messages", []).append(
+                    used_s / sent * 1e9
+                )
+    for figure, values in found.items():
+        say(figure, values, 2 if "ratio" in figure else 0)
+
+
+async def _reader(address: str, read_from: str) -> asyncio.subprocess.Process:
+    """Starts a process that reads the topic again and again until it gets a word; it then says how many messages it read."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", READER, address, read_from, TOPIC,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+
+READER = """
+import sys, threading
+from headrace_mq import BlockingReader, QueueRef
+address, read_from, topic = sys.argv[1:]
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+read = 0
+with BlockingReader(address, read_from=read_from) as reader:
+    held = reader.ranges([topic])
+    while not stop.is_set():
+        for one in held:
+            for _, _, first, last in reader.read(QueueRef(topic, one.queue_id), one.first, one.end):
+                read += last - first
+                if stop.is_set():
+                    break
+print(read)
+"""
+
+
 async def catch_up(folder: Path, record: str, runs: int, mib: int) -> None:
     """Measures how fast an empty broker copies a leader's log, and how fast this disk takes such writes."""
     found: dict[str, list[float]] = {"catch-up, MiB/s": [], "the disk alone, MiB/s": []}
@@ -292,6 +351,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--failovers", type=int, default=20)
     parser.add_argument("--catch-up", type=int, default=0, metavar="MIB")
+    parser.add_argument("--reads", type=float, default=0, metavar="SECONDS")
     parser.add_argument("--record", default="", help="etcd://…, or a PostgreSQL of its own")
     asked = parser.parse_args()
     own = nullcontext(asked.record) if asked.record else embedded_postgres()
@@ -299,6 +359,8 @@ def main() -> None:
         folder = Path(name)
         if asked.seconds:
             asyncio.run(costs(folder, record, asked.runs, asked.seconds))
+        if asked.reads:
+            asyncio.run(reads(folder, record, asked.runs, asked.reads))
         if asked.catch_up:
             asyncio.run(catch_up(folder, record, asked.runs, asked.catch_up))
         if asked.failovers:

@@ -48,6 +48,8 @@ DISK_WAIT_MS = 5_000
 READS_PER_CONNECTION_MAX = 16
 # Queues of one read: as many as one topic has.
 QUEUES_PER_READ_MAX = 1_024
+# Of one read: the leader's bytes come over the same loop, and producers wait for them. A larger answer keeps it longer.
+READ_BYTES_MAX = 256 << 10
 # Of a frame, for what is said of queues; the rest is for batches.
 _STATES_PART = 4
 _NO_BODY = memoryview(b"")
@@ -84,8 +86,7 @@ class ReplicaReads:
         self._has_users = False
         # So that it is said once.
         self._has_served = False
-        self._under_way: dict[Connection, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[Connection, set[asyncio.Task[None]]] = {}
         self._news = asyncio.Event()
         replica.on_visible = self.look_again
         replica.on_document = self._replaced
@@ -145,8 +146,8 @@ class ReplicaReads:
         if self._door is not None:
             self._load_users()
             self._door.check_read(connection, {one.topic for one in request.queues})
-        under_way = self._under_way.get(connection, 0)
-        if under_way >= READS_PER_CONNECTION_MAX:
+        waiting = self._waiting.setdefault(connection, set())
+        if len(waiting) >= READS_PER_CONNECTION_MAX:
             raise InvalidArgument(
                 f"a connection to a replica has at most {READS_PER_CONNECTION_MAX} reads at the same time; wait for answers"
             )
@@ -154,15 +155,14 @@ class ReplicaReads:
         if found is not None:
             connection.answer(ResponseCode.OK, frame.correlation, *found)
             return
-        self._under_way[connection] = under_way + 1
         wait_ms = DISK_WAIT_MS if coming else min(max(request.wait_ms, 0), READ_WAIT_MS_MAX)
         bare = frame._replace(body=_NO_BODY)
         task = asyncio.create_task(
             self._answer_later(connection, bare, request, self._news, wait_ms),
             name="a read of a replica",
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
 
     def look_again(self) -> None:
         """Has reads that wait look again: there is more to see, or a client has taken its answers."""
@@ -170,8 +170,9 @@ class ReplicaReads:
         news.set()
 
     def forget(self, connection: Connection) -> None:
-        """Forgets a closed connection."""
-        self._under_way.pop(connection, None)
+        """Forgets a closed connection, and its reads."""
+        for task in self._waiting.pop(connection, ()):
+            task.cancel()
         if self._door is not None:
             self._door.forget(connection)
 
@@ -197,12 +198,6 @@ class ReplicaReads:
             connection.answer(ResponseCode.OK, frame.correlation, *found)
         except Exception as error:  # noqa: BLE001 - every failure becomes an answer
             refuse(connection, frame, error)
-        finally:
-            left = self._under_way.get(connection, 0) - 1
-            if left > 0:
-                self._under_way[connection] = left
-            else:
-                self._under_way.pop(connection, None)
 
     def _look(self, connection: Connection, request: Fetch) -> tuple[Parts | None, bool]:
         """Returns an answer, or None where nothing is there yet, and whether something comes from the disk."""
@@ -210,7 +205,7 @@ class ReplicaReads:
             return None, False
         store, coming = self._replica.store, False
         answer, batches = FetchAnswer([], []), list[bytes | memoryview]()
-        used, bytes_max = 0, min(request.bytes_max, self._batch_bytes_max)
+        used, bytes_max = 0, min(request.bytes_max, READ_BYTES_MAX)
         for one in request.queues:
             queue = QueueRef(one.topic, one.queue_id)
             state = self._state_of(store, queue, one.offset)

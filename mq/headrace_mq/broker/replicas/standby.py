@@ -15,7 +15,13 @@ from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.followers import Followers
-from headrace_mq.errors import BrokerError, MalformedRequest, NotLeader, ResponseCode
+from headrace_mq.errors import (
+    BrokerError,
+    MalformedRequest,
+    NotLeader,
+    ResponseCode,
+    UnsupportedVersion,
+)
 from headrace_mq.protocol.access import Login, LoginAnswer
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -165,6 +171,11 @@ class Standby:
     def _greet_reader(
         self, reads: Reads, connection: Connection, frame: Frame, hello: Hello
     ) -> None:
+        if not hello.version_min <= PROTOCOL_VERSION <= hello.version_max:
+            raise UnsupportedVersion(
+                f"this broker speaks protocol version {PROTOCOL_VERSION}, the client {hello.version_min} to"
+                f" {hello.version_max}; update the older of the two"
+            )
         reads.require_current()
         login = reads.greet(connection)
         connection.greet(hello.client_id, PROTOCOL_VERSION)

@@ -146,6 +146,8 @@ def test_an_address_names_the_server_of_reads() -> None:
     assert str(parsed) == "tcp://a:1,b:2?read_from=replica"
     assert parsed.reading_from(None) is parsed
     assert str(parsed.reading_from("leader")) == "a:1,b:2"
+    named = BrokerAddress.parse("nameserver://ns:9875/default?read_from=replica")
+    assert (named.read_from, BrokerAddress.parse(str(named))) == ("replica", named)
     with pytest.raises(ValueError, match="read_from is leader or replica, not 'both'"):
         BrokerAddress.parse("tls://a:1?read_from=both")
 

@@ -1,7 +1,7 @@
 """A replica gives readers what is committed while it is in sync and hears of its leader, and refuses otherwise."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,20 @@ from pydantic import SecretStr
 
 from headrace_mq._net.login import credentials_of
 from headrace_mq.broker.metadata import topics_file, users_file
-from headrace_mq.broker.reads.replica_reads import READS_PER_CONNECTION_MAX, ReplicaReads
+from headrace_mq.broker.reads.replica_reads import (
+    READ_BYTES_MAX,
+    READS_PER_CONNECTION_MAX,
+    ReplicaReads,
+)
 from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
 from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.cluster.record import Proposal
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import ResponseCode
-from headrace_mq.message import QueueRef
+from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.access import SCRAM, RuleEntry, SetUser
 from headrace_mq.protocol.batch import split_batches
 from headrace_mq.protocol.bodies import (
@@ -36,6 +42,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from tests.unit.headrace_mq.broker.replicas.conftest import Place
+from tests.unit.headrace_mq.broker.test_replicated_broker import PATIENT, Group, LoggedIn
 
 QUEUE = QueueRef("orders", 0)
 
@@ -281,6 +288,19 @@ async def test_a_replica_says_which_queues_it_cannot_serve(served: Served) -> No
     assert state.code == ResponseCode.QUEUE_FROZEN
 
 
+async def test_an_answer_to_a_read_is_small_because_the_leader_waits_meanwhile(
+    served: Served,
+) -> None:
+    count = READ_BYTES_MAX // 2_000
+    served.leader.append(*range(1, count))
+    await served.leader.until(lambda: served.leader.end() == count - 1)
+    await served.copy(40)
+    served.ask(hello())
+    _, batches = served.answered(fetch(bytes_max=4 << 20))
+    assert 0 < batches < count - 1
+    assert len(served.client.answers[-1][1]) < 2 * READ_BYTES_MAX
+
+
 async def test_reads_for_the_leader_and_too_many_reads_are_refused(served: Served) -> None:
     served.leader.append(1)
     await served.leader.until(lambda: served.leader.end() == 1)
@@ -302,6 +322,10 @@ async def test_reads_for_the_leader_and_too_many_reads_are_refused(served: Serve
     await asyncio.sleep(0)
     assert len(served.client.answers) == before + 1
     served.standby.on_lost(client)
+    await asyncio.sleep(0)
+    served.client = Client()
+    served.ask(frame(RequestCode.HELLO, Hello("id", 99, 99, "reader", reads=True)))
+    assert served.client.answers[-1][0] == ResponseCode.UNSUPPORTED_VERSION
     served.client = Client()
     served.ask(hello())
     assert served.answered(fetch())[1] == 1
@@ -331,3 +355,39 @@ async def test_with_a_login_a_reader_reads_what_its_user_may(
     served.followers.on_renamed(users_file(served.leader.settings.directory).path)
     await served.copy()
     assert served.answered(fetch())[1] == 1
+
+
+async def test_a_reader_logs_in_at_a_replica_of_a_running_group(
+    tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    group = Group(tmp_path, free_port)
+    try:
+        logged_in = LoggedIn(group, tmp_path)
+        logged_in.first_administrator("a")
+        for name in "ab":
+            await logged_in.add(name)
+        await group.until_in_sync(2)
+        bodies = [b"%d" % number for number in range(9)]
+        async with Producer(logged_in.address(), settings=PATIENT) as producer:
+            for body in bodies:
+                await producer.send(Message(topic="t", key="k", body=body))
+
+        def read() -> bool:
+            with BlockingReader(f"{logged_in.address()}&read_from=replica") as reader:
+                found = []
+                for one in reader.ranges(["t"]):
+                    parts = reader.read(QueueRef("t", one.queue_id), one.first, one.end)
+                    found += [
+                        body for _, columns, *span in parts for body in columns.bodies[slice(*span)]
+                    ]
+                assert found == bodies
+                assert reader._replicas is not None
+                return reader._replicas.connection() is not None
+
+        # At first the leader may serve it: the replica has to hear how much is committed.
+        async with asyncio.timeout(60):
+            while not await asyncio.to_thread(read):
+                pass
+    finally:
+        for broker in list(group.brokers):
+            await group.stop(broker)
