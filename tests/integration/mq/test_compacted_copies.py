@@ -352,16 +352,17 @@ class Group:
             self.stats["tombstones removed"] += after - before
 
     async def wait(self) -> None:
-        self.clock.advance(self.chance.randint(1, TOMBSTONE_MS))
+        self.clock.advance(self.chance.randint(1, TOMBSTONE_MS // 2))
 
     async def read_on(self) -> None:
-        if len(self.readers) < 3:
+        if len(self.readers) < 5:
             self.readers.append(Reader(self.clock.monotonic_ms()))
-        for reader in list(self.readers):
+        for reader in self.chance.sample(self.readers, 2 if len(self.readers) > 1 else 1):
             if self.clock.monotonic_ms() - reader.began_ms > TOMBSTONE_MS:
                 self.readers.remove(reader)
                 continue
-            reader.read(self.leader, self.chance.randint(1, 12))
+            hurries = self.chance.random() < 0.15
+            reader.read(self.leader, 1 << 30 if hurries else self.chance.randint(1, 3))
             if reader.at == self.leader.logs.store.range(QUEUE)[1]:
                 self.readers.remove(reader)
                 alive = {key: one for key, one in reader.state.items() if one.body}
@@ -394,7 +395,7 @@ class Group:
     async def play(self, steps: int) -> None:
         await self.begin()
         acts = [
-            (self.append, 30), (self.compact, 8), (self.read_on, 10), (self.wait, 6),
+            (self.append, 30), (self.compact, 16), (self.read_on, 25), (self.wait, 6),
             (self.exchange, 6), (self.append_alone, 2), (self.fail_over, 2), (self.wipe, 2),
             (self.restart, 2), (self.go_away, 3), (self.come_back, 4),
         ]  # fmt: skip
