@@ -58,7 +58,7 @@ from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
-from headrace_mq.errors import MessageQueueError
+from headrace_mq.errors import InvalidArgument, MessageQueueError
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EpochFile
 
@@ -313,6 +313,7 @@ class ReplicatedBroker:
             self._logs.epochs.cut(name, end)
             self._logs.epochs.begin(name, self._member.epoch, end)
         self._documents.begin()
+        self._logs.repairs.renew()
         self._member.lead()
         term = self._term = Followers(
             self._member, self._logs, self._documents, self._clock, self._changed.set
@@ -339,8 +340,12 @@ class ReplicatedBroker:
 
     async def _until_it_serves(self, term: Followers) -> None:
         """Waits until the others in sync have the whole log; says once what it waits for, if that takes long."""
-        late_ms = self._clock.monotonic_ms() + LEASE_MS
-        while term.leads and not term.leadership.serves and not self._stopping:
+        late_ms, repairs = self._clock.monotonic_ms() + LEASE_MS, self._logs.repairs
+        while (
+            term.leads
+            and (not term.leadership.serves or repairs.may_come)  # a start reads what was repaired
+            and not self._stopping
+        ):
             await self._until_changed(_LOOK_MS)
             if self._clock.monotonic_ms() > late_ms and (why := term.leadership.hindrance):
                 late_ms = sys.maxsize
@@ -366,6 +371,9 @@ class ReplicatedBroker:
             await self._until_changed(_LOOK_MS)
             if self._broker.read_only:
                 raise MessageQueueError(f"{self._broker.read_only}; a replica takes over")
+            if term.succession is None and self._logs.repairs.asks_for_another_start():
+                with suppress(InvalidArgument):  # none is in sync
+                    term.hand_over("")
             if term.succession is not None:
                 await self._hand_over(term, self._broker)
             if term.is_cut_off(self._watch.heard_ms):

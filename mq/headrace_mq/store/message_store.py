@@ -6,7 +6,7 @@ methods but `open` on the event loop's thread. Only `find` and `index_keys` deco
 keys.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock, SystemClock
@@ -33,9 +33,11 @@ from headrace_mq.store.log.commit_log import COMPACT, CommitLog, SegmentInfo
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.index_writer import IndexWriter
 from headrace_mq.store.log.lookup import Finder
-from headrace_mq.store.log.queues import FileRange, Queue, Queues
+from headrace_mq.store.log.queue_reads import Fetch, QueueReads
+from headrace_mq.store.log.queues import FileRange, Queues
 from headrace_mq.store.log.recovery import recover
 from headrace_mq.store.log.write_group import Group, NewBatch, Staged, only_batch
+from headrace_mq.store.replication.mend import Mender
 from headrace_mq.store.replication.raw_log import RawLog
 from headrace_mq.store.segment.log_walk import Damage
 from headrace_mq.store.segment.segment import Segment, SyncFailed
@@ -47,7 +49,6 @@ _log = get_logger(__name__)
 # Each has one log and one directory.
 RETENTIONS = ("forever", "transient", COMPACT)
 
-Fetch = Callable[[QueueRef, CommitLog, list[IndexEntry]], Sequence[Batch | str] | None]
 _new = tuple.__new__
 
 
@@ -73,7 +74,8 @@ class MessageStore:
     Attributes:
         on_visible: called on the loop with the queues that have batches to read now: new ones, or ones
             that have been read from the disk.
-        damage: all damage found since the start.
+        damage: all damage found since the start, and not mended since.
+        mender: finds damage, and puts sound bytes of a peer in its place.
         epoch: the broker's epoch, once it is open.
         durable: returns a future that ends when everything appended so far is as durable as `flush`
             promises; see `Flusher.durable`.
@@ -122,6 +124,11 @@ class MessageStore:
         self.durable = self._flusher.durable
         self.sync_times = self._flusher.sync_times
         self.raw = RawLog(self._logs, self._queues, self._flusher, self._clock)
+        self.mender = Mender(self._files, self._logs, self._queues)
+        self._reads = QueueReads(self._reader)
+        # Bound once: a read at the tail has few instructions.
+        self._read_of, self._fetch_now = self._reads.read, self._reader.fetch_now
+        self.damage: list[Damage] = self._reads.damage
         self._writer = IndexWriter(self._logs.values())
         self.compaction = Compaction(
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
@@ -132,7 +139,6 @@ class MessageStore:
         self._starts = dict.fromkeys(RETENTIONS, 0)
         self._closed = False
         self.on_visible: Callable[[Collection[QueueRef]], None] | None = None
-        self.damage: list[Damage] = []
 
     @property
     def read_only(self) -> str | None:
@@ -166,7 +172,8 @@ class MessageStore:
     def _open(self) -> None:
         self._make_directories()
         self.epoch = self.epoch if self._take_epoch is None else self._take_epoch()
-        clean_end, self.damage = read_either(self._files, self._directory)
+        clean_end, damage = read_either(self._files, self._directory)
+        self.damage += damage
         for name, log in self._logs.items():
             log.epoch = self.epoch
             self._starts[name] = log.open(clean_end.starts.get(name))
@@ -288,7 +295,7 @@ class MessageStore:
         """
         if (fresh := self._fresh) and fresh.offset == offset and fresh.queue == queue:
             return [fresh.batch]
-        return self._read(queue, offset, bytes_max, self._reader.fetch_now)
+        return self._read(queue, offset, bytes_max, self._fetch_now)
 
     def _read(
         self, queue: QueueRef, offset: int, bytes_max: int, fetch: Fetch
@@ -302,20 +309,17 @@ class MessageStore:
             return []
         known = self._queues.get(queue)
         assert known is not None
-        log, index = known.log, known.index
-        while entries := index.find(offset, bytes_max):
-            found = fetch(queue, log, entries)
-            if found is None:
-                return None
-            sound = []
-            for entry, batch in zip(entries, found, strict=False):
-                if isinstance(batch, str):
-                    self._leave_out(queue, known, entry, batch)
-                else:
-                    sound.append(batch)
-            if sound:
-                return sound
-        return []
+        return self._read_of(known, queue, offset, bytes_max, fetch)
+
+    def wait_for_mending(self, may_mend: Callable[[Damage], bool] | None) -> None:
+        """Sets who is asked about each damaged batch that a reader meets; see `QueueReads.may_mend`."""
+        self._reads.may_mend = may_mend
+
+    def mended(self, log: str, position: int, end: int, queues: Iterable[QueueRef]) -> None:
+        """Lets readers have the bytes between two positions again, and tells those of the queues."""
+        self._reader.forget(log)
+        self._reads.mended(log, position, end)
+        self._arrived(list(queues))
 
     def file_range_from(
         self, queue: QueueRef, offset: int, bytes_max: int, batches_max: int
@@ -465,17 +469,6 @@ class MessageStore:
         for gone in replace():
             gone.close()
         self._reader.forget(COMPACT)
-
-    def _leave_out(self, queue: QueueRef, known: Queue, entry: IndexEntry, reason: str) -> None:
-        """Drops a batch that cannot be read, or rebuilds the page that was wrong about it."""
-        log, index = known.log, known.index
-        ref = index.page_of(entry)
-        if ref is not None and log.index.reload(ref, entry):
-            return
-        index.drop(entry.position)
-        damage = Damage(log.name, *entry.place, reason, queue, entry.base, entry.records)
-        self.damage.append(damage)
-        _log.error("a stored batch is damaged; readers skip it", **damage.facts())
 
     def _write_checkpoint(self) -> None:
         clean_end = CleanEnd(

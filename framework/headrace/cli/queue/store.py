@@ -160,6 +160,11 @@ def _sentence(report: "Report") -> str:
         )
     if report.status == "newer":
         return "partly of a newer version: check it with the version that wrote it"
+    if (Path(report.directory) / "metadata" / "group.json").exists():
+        return (
+            "damaged; this broker belongs to a group: start it in its group, and it gets damaged messages from another"
+            " broker. Where it does not start, empty its folder and start it, and it copies everything"
+        )
     repair_it = f"`headrace store repair {report.directory}`"
     return f"damaged; {repair_it} says what can be done, restore a backup where messages matter"
 

@@ -14,6 +14,7 @@ import msgspec
 from headrace_mq.protocol.bodies import Body
 
 __all__ = [
+    "DamagedRange",
     "Document",
     "EpochStart",
     "FollowAnswer",
@@ -21,6 +22,7 @@ __all__ = [
     "LogEnd",
     "LogPart",
     "QueueStart",
+    "SoundRange",
 ]
 
 
@@ -43,11 +45,27 @@ class LogEnd(Body, frozen=True):
     copied: int = 0
 
 
+class DamagedRange(Body, frozen=True):
+    """A range of a log: one that is damaged at the sender, and that it wants, or one that came damaged."""
+
+    log: str
+    position: int
+    length: int
+
+
+class SoundRange(Body, frozen=True):
+    """Sound bytes for a range that was wanted, from its begin on; empty if the sender has none."""
+
+    log: str
+    position: int
+    data: bytes
+
+
 class FollowRequest(Body, frozen=True):
     """What a replica has, and how long the leader may wait for something new, in milliseconds.
 
     `documents` counts the changes of documents of this epoch that the replica has. `group_id` is that of its record, empty
-    where it is not known.
+    where it is not known. `wanted` is damaged here, `found` answers what the leader wanted, `refused` came damaged.
     """
 
     member: str
@@ -58,6 +76,9 @@ class FollowRequest(Body, frozen=True):
     wait_ms: int
     bytes_max: int
     group_id: str = ""
+    wanted: list[DamagedRange] = msgspec.field(default_factory=list)
+    found: list[SoundRange] = msgspec.field(default_factory=list)
+    refused: list[DamagedRange] = msgspec.field(default_factory=list)
 
 
 class EpochStart(Body, frozen=True):
@@ -121,7 +142,8 @@ class Document(Body, frozen=True):
 class FollowAnswer(Body, frozen=True):
     """The leader's answer; `epoch` is greater than that of the question where the question was of an earlier one.
 
-    `lead`: the replica has everything, and shall lead now; with `leaves`, the leader stops.
+    `lead`: the replica has everything, and shall lead now; with `leaves`, the leader stops. `wanted` and `found` are those
+    of the leader's own damage and of the replica's.
     """
 
     epoch: int
@@ -129,3 +151,5 @@ class FollowAnswer(Body, frozen=True):
     documents: list[Document] = msgspec.field(default_factory=list)
     lead: bool = False
     leaves: bool = False
+    wanted: list[DamagedRange] = msgspec.field(default_factory=list)
+    found: list[SoundRange] = msgspec.field(default_factory=list)

@@ -128,7 +128,7 @@ class Conversation:
         return HandOver(answer.epoch, answer.leaves) if answer.lead else None
 
     def _say_durable(self, link: Link, member: ClusterMember) -> None:
-        link.tell(RequestCode.FOLLOW, encode(self._replica.question(member)))
+        link.tell(RequestCode.FOLLOW, encode(self._replica.report(member)))
 
     async def _wait(self, leader: str, error: Exception) -> None:
         """Says once why this broker cannot follow, and waits before it tries again."""

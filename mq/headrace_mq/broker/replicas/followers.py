@@ -185,6 +185,8 @@ class Followers:
             if self.succession is not None:
                 self._wake()
             return
+        if request.epoch == self.epoch and self.leads:
+            self._logs.repairs.hear(request)
         if request.wait_ms and not self._has_news(request):
             self._park(member, connection, frame, request)
         else:
@@ -218,6 +220,8 @@ class Followers:
             or not self.leads
             or request.documents < self.documents.end
             or self._may_lead(request)
+            or bool(request.wanted)
+            or self._logs.repairs.wants(request)
             or any(log.counted < 0 or log.end != raw.written(log.log) for log in request.logs)
         )
 
@@ -237,7 +241,8 @@ class Followers:
         lead = self._may_lead(request)
         self.has_said_to_lead |= lead
         leaves = lead and self.succession is not None and self.succession.leaves
-        return FollowAnswer(request.epoch, parts, documents, lead, leaves)
+        answer = FollowAnswer(request.epoch, parts, documents, lead, leaves)
+        return self._logs.repairs.answered(request, answer)
 
     def _park(
         self, member: Identity, connection: Connection, frame: Frame, request: FollowRequest

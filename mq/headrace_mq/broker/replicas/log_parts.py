@@ -48,7 +48,7 @@ def log_part(logs: StoreLogs, log: LogEnd, said: Send | Parted, bytes_max: int) 
         if piece.base != log.end or (log.end and log.version != version):
             return LogPart(log.log, log.end, log.last, rewound=True)
         return _copied(logs, log, piece, version)
-    found = raw.read(log.log, log.end, bytes_max)
+    found = logs.read(log.log, log.end, bytes_max)
     behind = found.position + len(found.data)
     return LogPart(
         log.log, found.position, log.last, said.committed,

@@ -13,10 +13,13 @@ store's raw side.
 import asyncio
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import (
+    DamagedRange,
     Document,
     FollowAnswer,
     FollowRequest,
@@ -28,7 +31,7 @@ from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import MessageQueueError, NotLeader, StoreFull, StoreReadOnly
+from headrace_mq.errors import DataCorrupt, MessageQueueError, NotLeader, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.plan import Bounds
@@ -85,6 +88,9 @@ class Replica:
         self._copy = CompactedCopy(settings, logs, files)
         self._compacting: asyncio.Task[bool] | None = None
         self._compact_at_ms = 0
+        # What the leader wants of this broker, and what came damaged from it.
+        self._wanted: list[DamagedRange] = []
+        self._refused: list[DamagedRange] = []
 
     @property
     def is_open(self) -> bool:
@@ -112,6 +118,7 @@ class Replica:
             MessageQueueError: the store cannot be opened.
         """
         remove_shortcuts(self._files, self._settings.directory)
+        self._logs.repairs.closed()
         if gate is None:
             gate = CommitGate()
             gate.on_held = self._note_synced
@@ -135,7 +142,18 @@ class Replica:
             self._logs.closed_at(store.raw.ends())
 
     def question(self, member: ClusterMember) -> FollowRequest:
-        """Returns what to ask the leader."""
+        """Returns what to ask the leader; what it wants of this broker comes with it."""
+        request, repairs = self.report(member), self._logs.repairs
+        ends = {log.log: log.counted for log in request.logs}
+        wanted = repairs.wanted(f"the leader of epoch {member.epoch}", ends)
+        if not (wanted or self._wanted or self._refused):
+            return request
+        found, refused = repairs.supply(self._wanted), self._refused
+        self._wanted, self._refused = [], []
+        return msgspec.structs.replace(request, wanted=wanted, found=found, refused=refused)
+
+    def report(self, member: ClusterMember) -> FollowRequest:
+        """Returns what this broker has, for a frame that wants no answer."""
         counted = {frame.log: frame.end for frame in member.report()}
         logs = []
         for name in self._logs.by_name:
@@ -177,6 +195,12 @@ class Replica:
                 await self._cut(member, part, answer.epoch)
             else:
                 self._append(member, part, answer.epoch)
+        self._wanted = answer.wanted
+        self._logs.repairs.take(answer.found)
+        if self._logs.repairs.is_stale:
+            # The start reads the repaired segments again, and takes in what it left out.
+            await self.aclose()
+            self.open()
         for document in answer.documents:
             await asyncio.to_thread(self._store_document, document)
             if self.on_document is not None:
@@ -198,7 +222,12 @@ class Replica:
             self._copy.forget()
             starts = [(one.epoch, one.position) for one in part.starts]
             self._logs.epochs.take_over(log, part.position, starts)
-            store.raw.append(RawRange(log, part.position, part.base, part.file_bytes, part.data))
+            raw = RawRange(log, part.position, part.base, part.file_bytes, part.data)
+            try:
+                store.raw.append(raw)
+            except DataCorrupt:
+                self._refused = [DamagedRange(log, part.position, len(part.data))]
+                raise
         self._gate.reached(log, member.readable(log))
         self._shown[log] = max(self._shown[log], member.readable(log))
         if part.first:

@@ -7,9 +7,12 @@ Used by `replica` and `followers`, which open and close the store; `ClusterMembe
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headrace_mq.broker.replicas.repairs.repairs import Repairs
+from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile, EpochHistory
+from headrace_mq.store.replication.raw_log import RawRange
 
 __all__ = ["StoreLog", "StoreLogs"]
 
@@ -23,10 +26,12 @@ class StoreLogs:
     Attributes:
         by_name: the logs for `ClusterMember`.
         tombstones: position of the compacted log below which tombstones may go; a leader decides it.
+        repairs: of the damage in them.
     """
 
     def __init__(self, epochs: EpochFile) -> None:
         self.epochs = epochs
+        self.repairs = Repairs(epochs)
         self._store: MessageStore | None = None
         self.tombstones = 0
         self._ends: Mapping[str, int] = dict.fromkeys(RETENTIONS, 0)
@@ -43,11 +48,13 @@ class StoreLogs:
         self._store = store
         removed = store.raw.compacted(COMPACT).forgotten
         self.tombstones = max(self.tombstones, removed)
+        self.repairs.opened(store)
 
     def closed_at(self, ends: Mapping[str, int]) -> None:
         """Notes where the logs of the closed store end; nothing is written until one is open."""
         self._ends = dict(ends)
         self._store = None
+        self.repairs.closed()
 
     def tail(self, log: str) -> int:
         """Returns where a log ends, with what is not on the disk yet."""
@@ -56,6 +63,14 @@ class StoreLogs:
     def end(self, log: str) -> int:
         """Returns the position of a log below which every byte is on the disk."""
         return self._ends[log] if self._store is None else self._store.raw.end(log)
+
+    def read(self, log: str, position: int, bytes_max: int) -> RawRange:
+        """Reads bytes for a replica; see `RawLog.read`. Damaged ones are noted, so that another replica is asked for them."""
+        try:
+            return self.store.raw.read(log, position, bytes_max)
+        except DataCorrupt:
+            self.repairs.suspect(log, position, bytes_max)
+            raise
 
     def ends(self) -> Mapping[str, int]:
         """Returns for each log the position below which every byte is on the disk."""

@@ -179,6 +179,11 @@ class QueueIndex:
         self._dropped.add(position)
         self._find_first()
 
+    def restore(self, position: int) -> None:
+        """Takes a dropped batch back, because its bytes are sound again."""
+        self._dropped.discard(position)
+        self._find_first()
+
     def freeze(self) -> list[Page]:
         """Ends the open pages and returns them. New entries go into new pages."""
         pages = self._held()[self._frozen :]

@@ -118,7 +118,12 @@ class LogWalk:
             FormatTooNew: a newer version wrote the next entry.
             OSError: the file cannot be read.
         """
-        position = self._segment.base
+        yield from self.entries_from(self._segment.base, synced=synced)
+
+    def entries_from(
+        self, position: int, *, synced: int | None = None
+    ) -> Iterator[WriteMark | BatchHeader | Gap]:
+        """Does the same from a position on at which an entry begins; see `entries`."""
         while position < self._limit:
             try:
                 entry = self.entry(position)

@@ -378,6 +378,13 @@ class Segment:
             self._written_to = end
         write_all(self._files, self._fd, position + self._shift, parts)
 
+    def mend(self, position: int, data: bytes) -> None:
+        """Writes over bytes that were written before; reserves nothing, and writes nothing behind them.
+
+        After an OSError, some of the bytes may be written.
+        """
+        write_all(self._files, self._fd, position + self._shift, [data])
+
     def sync(self) -> int:
         """Makes all written bytes durable; returns the time this took, in microseconds.
 

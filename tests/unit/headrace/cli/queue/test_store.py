@@ -11,7 +11,8 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from headrace_mq.broker.metadata import topics_file
+from headrace_mq.broker.files.kept_group import KeptMember
+from headrace_mq.broker.metadata import group_file, topics_file
 from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
@@ -102,6 +103,15 @@ def test_a_damaged_batch_is_shown_exported_and_left_in_its_place(
     assert [r.offset for view in views for r in decode_records(view)] == [1, 2, 3, 4, 5]
     again = headrace("repair", directory, "--export", target)
     assert (again.returncode, "File exists" in again.stderr) == (2, True)
+
+
+def test_a_damaged_broker_of_a_group_is_to_be_started_in_it(directory: Path) -> None:
+    spoil(directory / "forever/00000000000000000000.log", 4_096 + 5_000)
+    group_file(directory).write(KeptMember("disk-a"))
+    done = headrace("check", directory)
+    assert done.returncode == 1
+    assert "start it in its group, and it gets damaged messages from another broker" in done.stdout
+    assert "headrace store repair" not in done.stdout
 
 
 def test_a_repair_is_said_first_and_done_with_apply(directory: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace_mq._runtime.clock import SystemClock
@@ -134,13 +135,8 @@ class Place:
 
     def ask(self, followers: Followers, *, wait_ms: int = 0, flags: int = 0) -> None:
         """Sends a question; the answer comes to the caller."""
-        request = self.replica.question(self.member)
-        asked = Frame(
-            RequestCode.FOLLOW, 1, flags, 1, memoryview(encode(type(request)(
-                request.member, request.store_id, request.epoch, request.logs, request.documents,
-                wait_ms, request.bytes_max,
-            ))),
-        )  # fmt: skip
+        request = msgspec.structs.replace(self.replica.question(self.member), wait_ms=wait_ms)
+        asked = Frame(RequestCode.FOLLOW, 1, flags, 1, memoryview(encode(request)))
         followers.follow(self.caller, asked)  # type: ignore[arg-type]  # only what is used of it
 
     async def step(self, followers: Followers) -> FollowAnswer:

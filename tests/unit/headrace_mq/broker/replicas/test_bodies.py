@@ -3,19 +3,33 @@
 import msgspec
 
 from headrace_mq.broker.replicas.bodies import (
+    DamagedRange,
     Document,
     EpochStart,
     FollowAnswer,
     FollowRequest,
     LogEnd,
     LogPart,
+    SoundRange,
 )
 from headrace_mq.protocol.bodies import decode, encode
 
 
 def test_bodies_are_arrays_in_this_order() -> None:
     asked = FollowRequest("h:1", "disk", 3, [LogEnd("forever", 9, 2, -1)], 4, 500, 1_000, "id")
-    values = ["h:1", "disk", 3, [["forever", 9, 2, -1, 0, 0, 0, 0, 0]], 4, 500, 1_000, "id"]
+    values = [
+        "h:1",
+        "disk",
+        3,
+        [["forever", 9, 2, -1, 0, 0, 0, 0, 0]],
+        4,
+        500,
+        1_000,
+        "id",
+        [],
+        [],
+        [],
+    ]
     assert msgspec.msgpack.decode(encode(asked)) == values
     part = LogPart("forever", 9, 2, 8, 0, 4, 64, b"x", [EpochStart(3, 9)])
     # Of what is compacted.
@@ -27,8 +41,12 @@ def test_bodies_are_arrays_in_this_order() -> None:
         [["topics.json", 5, b"{}", False]],
         False,
         False,
+        [],
+        [],
     ]
     assert decode(FollowAnswer, encode(answer)) == answer
+    mending = FollowAnswer(3, wanted=[DamagedRange("a", 1, 2)], found=[SoundRange("a", 3, b"x")])
+    assert msgspec.msgpack.decode(encode(mending))[-2:] == [[["a", 1, 2]], [["a", 3, b"x"]]]
 
 
 def test_a_shorter_answer_is_taken() -> None:

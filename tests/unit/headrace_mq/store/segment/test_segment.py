@@ -306,3 +306,16 @@ def test_a_newer_mark_is_refused_as_such() -> None:
     struct.pack_into("<I", mark, 8, google_crc32c.value(bytes(mark[:8] + mark[12:])))
     with pytest.raises(FormatTooNew, match="format 2"):
         decode_mark(bytes(mark), 0)
+
+
+def test_bytes_in_the_middle_are_written_over_and_nothing_behind_them(
+    segment: Segment, files: Any
+) -> None:
+    segment.write(BASE, [b"a" * 100])
+    before = segment.path.read_bytes()
+    again = reopened(segment, files)
+    again.mend(BASE + 10, b"bb")
+    again.sync()
+    again.close()
+    at = SEGMENT_HEADER_BYTES + 10
+    assert segment.path.read_bytes() == before[:at] + b"bb" + before[at + 2 :]
