@@ -57,6 +57,8 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/state": ConsolePage("state.html", "aggregate show", "aggregates"),
     "/difference": ConsolePage("difference.html", "aggregate compare", "aggregates"),
     "/cluster": ConsolePage("cluster.html", "cluster status", "cluster"),
+    "/projections": ConsolePage("projections.html", "projection list", "projections"),
+    "/projection": ConsolePage("projection.html", "projection status", "projections"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }

@@ -43,7 +43,7 @@ from headrace_mq.protocol.bodies import (
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import SetBacklogLimit, SetGroup
+from headrace_mq.protocol.limits import NoteChange, SetBacklogLimit, SetGroup
 from headrace_mq.protocol.releases import ReleaseMessages
 from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import EndTransactions, TakeChecks
@@ -136,6 +136,15 @@ def _clone(data: memoryview, _known: TopicsKnown) -> Iterable[Ask]:
     yield Ask(Action.UPDATE, ResourceKind.GROUP, request.target)
 
 
+def _note(data: memoryview, _known: TopicsKnown) -> Iterable[Ask]:
+    group = decode(NoteChange, data).group
+    yield (
+        Ask(Action.UPDATE, ResourceKind.GROUP, group)
+        if group
+        else Ask(Action.ADMINISTER, ResourceKind.CLUSTER)
+    )
+
+
 def _cancel(_data: memoryview, _known: TopicsKnown) -> Iterable[Ask]:
     # The number of a message says nothing of its topic, and can be guessed.
     yield Ask(Action.DELETE, ResourceKind.TOPIC, SCHEDULE_TOPIC)
@@ -188,6 +197,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         # A replica gets every byte of every topic.
         RequestCode.FOLLOW: _cluster(Action.ADMINISTER),
         RequestCode.HAND_OVER: _cluster(Action.ADMINISTER),
+        RequestCode.NOTE_CHANGE: Need("update group:NAME; without a group, administer cluster", _note),
         RequestCode.SET_USER: _cluster(Action.ADMINISTER),
         RequestCode.SET_PASSWORD: Need("administer cluster; nothing for one's own", None),
         RequestCode.LIST_USERS: _cluster(Action.ADMINISTER),

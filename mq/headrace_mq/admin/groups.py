@@ -23,7 +23,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import BrokerDescription
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import AS_IT_IS, GroupRules, HandOverTo, SetGroup
+from headrace_mq.protocol.limits import AS_IT_IS, GroupRules, HandOverTo, NoteChange, SetGroup
 
 __all__ = ["GroupAdministration", "Role"]
 
@@ -68,6 +68,21 @@ class GroupAdministration(TopicAdministration):
         word = "" if consume is None else "on" if consume else "off"
         asked = SetGroup(group, word, AS_IT_IS if retries is None else retries)
         return await self._ask(GroupRules, RequestCode.SET_GROUP, asked)
+
+    async def note_change(self, what: str, *, group: str = "") -> None:
+        """Writes into the audit that you change something outside of the broker; durable.
+
+        So an operator's tool asks whether you may do that, before it does it.
+
+        Args:
+            what: in words, such as "projection pause balances".
+            group: the consumer group that it belongs to; empty: it belongs to the cluster.
+
+        Raises:
+            NotPermitted: you may not `update group:NAME`; without a group, not `administer cluster`.
+            StoreFull: the broker's disk is full; nothing was noted.
+        """
+        await self._ask(NoteChange, RequestCode.NOTE_CHANGE, NoteChange(what, group))
 
     async def lag(self, group: str, topics: Sequence[str]) -> LagAnswer:
         """How far behind a group is in every queue of the topics, and the broker's time.

@@ -116,6 +116,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.RELEASE_MESSAGES: releases.release_messages,
         RequestCode.FOLLOW: _follow,
         RequestCode.HAND_OVER: _hand_over,
+        RequestCode.NOTE_CHANGE: groups.note_change,
         RequestCode.SET_USER: users.set_user,
         RequestCode.SET_PASSWORD: users.set_password,
         RequestCode.LIST_USERS: users.list_users,

@@ -55,6 +55,7 @@ class RequestCode(IntEnum):
     RELEASE_MESSAGES = 67
     FOLLOW = 115
     HAND_OVER = 116
+    NOTE_CHANGE = 117
     SET_USER = 120
     SET_PASSWORD = 121
     LIST_USERS = 122

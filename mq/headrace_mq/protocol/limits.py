@@ -18,6 +18,7 @@ __all__ = [
     "BacklogsAnswer",
     "GroupRules",
     "HandOverTo",
+    "NoteChange",
     "Quota",
     "QuotasAnswer",
     "Rates",
@@ -131,6 +132,16 @@ class SetGroup(Body, frozen=True):
     group: str
     consume: str = ""
     retries: int = AS_IT_IS
+
+
+class NoteChange(Body, frozen=True):
+    """Says that an operator changes something outside of the broker, and the answer to NOTE_CHANGE.
+
+    It belongs to a group, such as that of a projection, or to the cluster where `group` is empty.
+    """
+
+    what: str
+    group: str = ""
 
 
 class GroupRules(Body, frozen=True):

@@ -32,7 +32,7 @@ pytestmark = [
 # Each kind of page, and the one that asks before a change is reached from a group's.
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/groups", "/group?group=kitchen", "/messages", "/messages?topic=orders",
-    "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
+    "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/projections", "/projection?name=balances", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
 )  # fmt: skip
 # A browser on a busy machine.
 WAIT_MS = 30_000
@@ -43,6 +43,7 @@ async def address() -> AsyncIterator[str]:
     """A broker with a topic of three messages, and a group that has read none."""
     async with broker() as address, AdminClient(address) as admin, Producer(address) as producer:
         await admin.create_topic("orders", 1)
+        await admin.create_topic("bank.events", 1)
         await producer.send_many([Message(topic="orders", body=b'{"item": "<b>tea</b>"}')] * 3)
         await admin.reset_offsets("kitchen", "earliest", topics=["orders"])
         yield address
@@ -161,6 +162,17 @@ async def test_an_account_is_shown_as_it_was_before_its_last_command(page: Any) 
     await page.get_by_role("link", name="The next version").click()
     await page.get_by_role("button", name="Compare").click()
     await page.get_by_text("balance was 100 and is 200").wait_for()
+
+
+async def test_a_projection_is_paused_after_a_question(page: Any) -> None:
+    await page.get_by_role("link", name="Projections", exact=True).click()
+    await page.get_by_role("link", name="balances", exact=True).click()
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_text("its lag grows").wait_for()
+    await page.get_by_role("button", name="Do it").click()
+    await page.get_by_text("projection balances is paused").wait_for()
+    await page.get_by_role("link", name="Back").click()
+    await page.get_by_text("paused", exact=True).first.wait_for()
 
 
 async def test_a_page_is_painted_within_a_second(page: Any) -> None:

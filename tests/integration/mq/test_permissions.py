@@ -61,7 +61,14 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.limits import HandOverTo, Rates, SetBacklogLimit, SetGroup, SetQuota
+from headrace_mq.protocol.limits import (
+    HandOverTo,
+    NoteChange,
+    Rates,
+    SetBacklogLimit,
+    SetGroup,
+    SetQuota,
+)
 from headrace_mq.protocol.releases import ReleaseMessages
 from headrace_mq.protocol.scheduled import (
     DELAY_HEADER,
@@ -155,6 +162,8 @@ TABLE = [
     Row(C.HAND_OVER, HandOverTo(), ("administer cluster",)),
     Row(C.REGISTER, b"", ("administer cluster",)),
     Row(C.ROUTES, b"", ()),
+    Row(C.NOTE_CHANGE, NoteChange("x", "g"), ("update group:g",)),
+    Row(C.NOTE_CHANGE, NoteChange("x"), ("administer cluster",)),
     Row(C.SET_USER, SetUser("add", "eve"), ("administer cluster",)),
     Row(C.SET_PASSWORD, SetPassword("other", KEYS), ("administer cluster",)),
     Row(C.LIST_USERS, b"", ("administer cluster",)),

@@ -73,7 +73,14 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import encode_frame
-from headrace_mq.protocol.limits import HandOverTo, Rates, SetBacklogLimit, SetGroup, SetQuota
+from headrace_mq.protocol.limits import (
+    HandOverTo,
+    NoteChange,
+    Rates,
+    SetBacklogLimit,
+    SetGroup,
+    SetQuota,
+)
 from headrace_mq.protocol.names.routes import FindRoutes, Register
 from headrace_mq.protocol.releases import QueueRelease, ReleaseMessages
 from headrace_mq.protocol.scheduled import CancelScheduled
@@ -171,6 +178,7 @@ WORST: dict[int, list[Body | bytes]] = {
     RequestCode.EXPLAIN_ACCESS: [ExplainAccess("a", "read", "topic:" + "a" * 250_000)],
     RequestCode.REGISTER: [Register(*["a" * 60_000] * 4, 1, ["a"] * 10_000)],
     RequestCode.ROUTES: [FindRoutes("a" * 200_000)],
+    RequestCode.NOTE_CHANGE: [NoteChange("a" * 200_000, "g"), NoteChange("a", "g" * 200_000)],
     RequestCode.HAND_OVER: [HandOverTo("a" * 200_000)],
     RequestCode.FOLLOW: [FollowRequest("a", "b", 1, [LogEnd("forever", 1, 1, 1)] * 16_000, 1, 1, 1)],
     RequestCode.HEARTBEAT: [

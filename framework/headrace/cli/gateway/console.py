@@ -1,6 +1,7 @@
 """`headrace console`: a web console of a broker."""
 
 import asyncio
+import os
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -111,7 +112,12 @@ def _application(path: str, event_store: str, read_models: str) -> "ApplicationV
     from headrace.app import load_app
     from headrace.console.verbs.application import ApplicationVerbs
 
-    return ApplicationVerbs(load_app(path), event_store=event_store, read_models=read_models)
+    return ApplicationVerbs(
+        load_app(path),
+        event_store=event_store,
+        read_models=read_models,
+        environment=os.environ | {"HEADRACE_APP": path},
+    )
 
 
 def _brokers(place: RecordPlace) -> "ClusterVerbs":

@@ -25,7 +25,7 @@ from headrace.cli.options import (
     spark_settings,
     vouching_store,
 )
-from headrace.cli.projections import control, overview, status
+from headrace.cli.projections import control, status
 from headrace.cli.projections import follow as following
 from headrace.cli.projections.differences import show, show_comparison, show_forecast
 from headrace.cli.projections.wishes import AsOf, DryRun, Expect, check_expected, moment_of
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # engines are loaded by the functions that need them
 __all__ = ["commands"]
 
 commands = typer.Typer(help="Projections (read models).", no_args_is_help=True)
-commands.command("list")(overview.list_projections)
+commands.command("list")(status.list_projections)
 commands.command()(following.follow)
 commands.command()(status.status)
 commands.command()(control.pause)

@@ -1,4 +1,4 @@
-"""`headrace projection status`: shows how far projections are behind the event topic."""
+"""`headrace projection list` and `status`: the tables that projections have, and how far they are behind."""
 
 import asyncio
 import dataclasses
@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from datetime import datetime
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # a database is loaded by the function that needs it
 
     from headrace.watch.lag import ProjectionLag
 
-__all__ = ["status"]
+__all__ = ["list_projections", "status"]
 
 _BEHIND = 1
 
@@ -105,3 +106,42 @@ def _plain(lag: "ProjectionLag") -> Any:
         "messages": lag.messages,
         "age_ms": lag.age_ms,
     }
+
+
+def list_projections(
+    *,
+    app_path: AppPath,
+    read_models: ReadModelsUrl = "sqlite:///var/read.db",
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON per projection.")] = False,
+) -> None:
+    """List an application's projections: live and other generations, rows, and aggregates parked."""
+    from headrace.app import load_app
+    from headrace.cli.application.databases import existing_read_models
+    from headrace.watch.overview import projection_rows
+
+    app = load_app(app_path)
+
+    async def ask() -> list[dict[str, Any]]:
+        async with existing_read_models(read_models) as models:
+            return await projection_rows(app.projections, models)
+
+    found = asyncio.run(ask())
+    if json:
+        for row in found:
+            typer.echo(dumps(row))
+        return
+    columns = ("projection", "generation", "version", "rows", "parked", "state")
+    print_table(columns, (cells for row in found for cells in _list_cells(row)))
+
+
+def _list_cells(row: dict[str, Any]) -> "Iterator[tuple[object, ...]]":
+    """Returns the rows of the table for a projection: the live generation, then the others."""
+    *live, generations = row.values()
+    yield tuple(live)
+    for other in generations:
+        if other["is"] == "live":
+            continue
+        use = other["is"]
+        if "behind" in other:
+            use = f"{use}, {other['behind']:,} messages behind the live one"
+        yield row["projection"], other["generation"], other["version"], None, None, use

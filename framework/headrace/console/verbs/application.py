@@ -1,7 +1,7 @@
 """
-The verbs about an application: its aggregates, and what it has parked. They only read.
+The verbs about an application: its aggregates, its projections, and what it has parked.
 
-    headrace console --app samples.bank:app   ─▶  aggregate list, stream show, …, parked list
+    headrace console --app samples.bank:app   ─▶  aggregate list, projection status, …, parked list
 
 Used by `headrace console` with an application; reads its databases as `headrace parked list` does. Who may read the
 cluster at the broker may read this, too, because databases know no users.
@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.app import App
 from headrace.console.verbs.aggregate import AggregateVerbs
+from headrace.console.verbs.projection import ProjectionVerbs
 from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
 from headrace.parked import plain_entry
@@ -30,10 +31,19 @@ class ApplicationVerbs:
         app: knows its parts by name.
         event_store: the database of its events.
         read_models: the database of its projections.
+        environment: variables of a process that rebuilds, HEADRACE_APP among them; None: rebuilds are refused.
     """
 
-    def __init__(self, app: App, *, event_store: str, read_models: str) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        event_store: str,
+        read_models: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._app = app
+        self._environment = environment
         self._settings = Settings(event_store=event_store, read_models=read_models)
 
     @property
@@ -44,9 +54,9 @@ class ApplicationVerbs:
             VerbField("page", "number", 1),
             VerbField("rows", "number", PAGE_ROWS),
         )
-        event_store = self._settings.event_store
         found = (
-            *AggregateVerbs(self._app, event_store).verbs,
+            *AggregateVerbs(self._app, self._settings.event_store).verbs,
+            *ProjectionVerbs(self._app, self._settings, self._environment).verbs,
             Verb("parked list", self._parked, fields),
         )
         return {each.name: each for each in found}

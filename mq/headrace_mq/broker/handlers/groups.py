@@ -1,5 +1,5 @@
 """
-What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP.
+What goes on here: LIST_GROUPS, DESCRIBE_GROUP, DESCRIBE_LAG, LIST_CONNECTIONS, BROKER_STATUS; and SET_GROUP, NOTE_CHANGE.
 
 Called by the dispatcher; uses the broker's groups, offsets and connections. Lag is counted from the end of
 the queue at this moment, never from what a client told.
@@ -40,7 +40,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.limits import AS_IT_IS, THEIR_OWN, GroupRules, SetGroup
+from headrace_mq.protocol.limits import AS_IT_IS, THEIR_OWN, GroupRules, NoteChange, SetGroup
 from headrace_mq.store.message_store import RETENTIONS
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "describe_lag",
     "list_connections",
     "list_groups",
+    "note_change",
     "set_group",
 ]
 
@@ -127,6 +128,20 @@ def set_group(state: BrokerState, _connection: Connection, frame: Frame) -> tupl
     if rules.consume and not before.consume:
         state.long_poll.wake_group(request.group)
     return (encode(rules),)
+
+
+def note_change(_state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers once the guard has noted what an operator changes outside of the broker.
+
+    Raises:
+        InvalidArgument: it does not say what is changed, or the group's name is too long.
+    """
+    request = decode(NoteChange, frame.body)
+    if not request.what.strip():
+        raise InvalidArgument("say what is changed, such as 'projection pause balances'")
+    if request.group:
+        check_name("group", request.group)
+    return (encode(request),)
 
 
 def describe_lag(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:

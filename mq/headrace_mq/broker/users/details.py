@@ -16,7 +16,7 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import Body, CreateTopic, decode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import HandOverTo, SetBacklogLimit, SetGroup, SetQuota
+from headrace_mq.protocol.limits import HandOverTo, NoteChange, SetBacklogLimit, SetGroup, SetQuota
 from headrace_mq.protocol.releases import ReleaseMessages
 from headrace_mq.protocol.scheduled import CancelScheduled
 
@@ -36,6 +36,7 @@ DETAILED: Mapping[int, type[Body]] = MappingProxyType(
         RequestCode.SET_GROUP: SetGroup,
         RequestCode.RELEASE_MESSAGES: ReleaseMessages,
         RequestCode.HAND_OVER: HandOverTo,
+        RequestCode.NOTE_CHANGE: NoteChange,
     }
 )
 # What the resource says already.

@@ -47,6 +47,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "SET_GROUP": 66,
         "FOLLOW": 115,
         "HAND_OVER": 116,
+        "NOTE_CHANGE": 117,
         "SET_USER": 120,
         "SET_PASSWORD": 121,
         "LIST_USERS": 122,

@@ -38,7 +38,7 @@ from headrace_mq.protocol.bodies import (
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import GroupRules, SetGroup
+from headrace_mq.protocol.limits import GroupRules, NoteChange, SetGroup
 
 
 async def commit(client, group, *offsets, topic="t") -> None:
@@ -344,3 +344,11 @@ async def test_invalid_rules_for_a_group_are_refused(client, wrong) -> None:
     refused = await client.refusal(RequestCode.SET_GROUP, wrong)
     assert isinstance(refused, InvalidArgument)
     assert (await listed(client)).groups == []
+
+
+async def test_a_change_outside_of_the_broker_is_answered_as_it_was_noted(client) -> None:
+    asked = NoteChange("projection pause balances", "bank.projection.balances")
+    body = await client.ask(RequestCode.NOTE_CHANGE, asked)
+    assert decode(NoteChange, body) == asked
+    refused = await client.refusal(RequestCode.NOTE_CHANGE, NoteChange(" "))
+    assert "say what is changed" in str(refused)

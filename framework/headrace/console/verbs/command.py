@@ -1,0 +1,101 @@
+"""
+A command of the command line in a process of its own: for what takes long, and as much processor as it gets.
+
+    headrace projection rebuild balances   ─▶ a line for each phase ─▶ what it did, in words
+
+The console goes on answering meanwhile, and a rebuild that fails takes nothing along. Addresses and passwords go to it in
+its environment, where no list of processes shows them. Used by the verbs about projections.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.console.verbs.verb import Tell
+from headrace.errors import ProjectionError
+
+__all__ = ["CommandAnswer", "run_command"]
+
+# The exit status of a mistake, such as a rebuild that is under way already; others say how it ended.
+_MISTAKE: Final = 2
+# Of what it prints, so much is kept: a report of differences names the first of them.
+_SHOWN_LINES_MAX: Final = 60
+# How long a command that is ended may take to leave things as they should be.
+_END_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAnswer:
+    """How a command ended.
+
+    Attributes:
+        done: it did what it was to do: nothing differs, or a table went live.
+        lines: what it said.
+    """
+
+    done: bool
+    lines: tuple[str, ...]
+
+
+async def run_command(
+    words: Sequence[str], environment: Mapping[str, str], tell: Tell
+) -> CommandAnswer:
+    """Runs `headrace` with some words, to its end; ends it where the caller is cancelled.
+
+    Args:
+        words: such as `projection`, `verify`, `balances`.
+        environment: all of its variables.
+        tell: gets each line of its progress.
+
+    Raises:
+        ProjectionError: it could not begin or go on; the sentence is its own.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "headrace", *words,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        said, progress = await asyncio.gather(
+            _lines(process.stdout, lambda _: None), _lines(process.stderr, tell)
+        )
+        status = await process.wait()
+    finally:
+        await _end(process)
+    if status not in {0, 1} or (status and not said):
+        raise ProjectionError(_sentence(progress, status))
+    return CommandAnswer(done=status == 0, lines=tuple(said))
+
+
+async def _lines(stream: asyncio.StreamReader, tell: Tell) -> list[str]:
+    """Reads lines to the end; keeps the first ones, and tells each of them."""
+    kept: list[str] = []
+    async for line in stream:
+        text = line.decode("utf-8", "replace").rstrip()
+        tell(text)
+        kept.append(text)
+        # The last line of what went wrong is the sentence.
+        del kept[_SHOWN_LINES_MAX - 1 : -1]
+    return kept
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _END_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _sentence(progress: Sequence[str], status: int) -> str:
+    told = next((one for one in reversed(progress) if one.startswith("headrace: ")), "")
+    return told.removeprefix("headrace: ") or (
+        progress[-1] if progress else f"the command ended with status {status}"
+    )
