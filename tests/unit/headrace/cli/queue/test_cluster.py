@@ -78,10 +78,14 @@ def test_brokers_are_shown_with_what_they_reported(postgres_database: str) -> No
     asyncio.run(report(postgres_database, "h:1", "x", LogPlace("forever", 3, 5_000)))
     asyncio.run(report(postgres_database, "h:3", "z", LogPlace("forever", 2, 70), silent=True))
     shown = status("--record", postgres_database).output.splitlines()
-    assert [line.split() for line in shown if line.startswith(" h:")] == [
-        ["h:1", "yes", "0", "s", "ago", "3", "5,000"],
+    rows = [line.split() for line in shown if line.startswith(" h:")]
+    # How long ago depends on the speed of the machine.
+    first_s, third_s = int(rows[0].pop(2)), int(rows[2].pop(2))
+    assert first_s < 60 <= third_s
+    assert rows == [
+        ["h:1", "yes", "s", "ago", "3", "5,000"],
         ["h:2", "yes", "-", "-", "-"],
-        ["h:3", "no", "60", "s", "ago", "2", "70"],
+        ["h:3", "no", "s", "ago", "2", "70"],
     ]
     first, second = json.loads(status("--record", postgres_database, "--json").output)["replicas"]
     assert (first["name"], first["in_sync"], first["epoch"], first["bytes"]) == (
@@ -140,6 +144,7 @@ def test_a_promotion_says_what_is_lost_and_changes_nothing_until_that_is_accepte
     assert json.loads(before)["version"] == json.loads(after)["version"]
     # There is no broker here that would lead.
     monkeypatch.setattr(cluster, "SWITCH_S_MAX", 0.05)
+    asyncio.run(report(postgres_database, "h:3", "z", LogPlace("forever", 2, 70)))
     done = promote(postgres_database, "h:3", "--accept-loss")
     assert "h:3 is to lead from epoch 2 on, and does not yet" in str(done.exception)
     shown = json.loads(status("--record", postgres_database, "--json").output)
@@ -314,6 +319,7 @@ async def test_none_is_promoted_while_a_broker_in_sync_listens(postgres_database
     assert await record.read() == before
     # One that came back with an empty disk is not in sync, though it has the name.
     await report(postgres_database, name, "an empty disk")
+    await report(postgres_database, "h:3", "z")
     refused = await asyncio.to_thread(promote, postgres_database, "h:3")
     assert "make sure that none in sync runs any more" in str(refused.exception)
     server.close()
