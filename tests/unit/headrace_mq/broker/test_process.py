@@ -14,7 +14,10 @@ from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.metrics.listener import MetricsListener
+from headrace_mq.name_settings import NamesSettings
+from headrace_mq.protocol.names.routes import ALONE
 from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
+from headrace_mq.testing.embedded import name_server
 
 
 async def test_serve_is_ready_when_clients_can_connect_and_stops_on_sigterm(
@@ -148,3 +151,23 @@ async def test_serve_without_room_for_its_metrics_says_so_and_closes_its_broker(
             await serve(asked, ready=lambda _: None)
     async with Broker(settings()):
         pass
+
+
+async def test_a_broker_that_serves_is_registered_at_its_name_servers(settings) -> None:
+    async with name_server() as server:
+        names = NamesSettings(servers=server.address, name="single")
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.ensure_future(serve(settings(names=names), ready=ready.set_result))
+        address = await ready
+        while not (found := server.routes("default", "single").brokers):
+            await asyncio.sleep(0)
+        assert [(one.role, one.addresses) for one in found] == [(ALONE, [address])]
+        signal.raise_signal(signal.SIGTERM)
+        await serving
+        while server.routes("", "").brokers:
+            await asyncio.sleep(0)
+
+
+async def test_a_broker_with_a_wrong_address_of_name_servers_does_not_start(settings) -> None:
+    with pytest.raises(MessageQueueError, match="--nameservers"):
+        await serve(settings(names=NamesSettings(servers="nowhere")), ready=print)
