@@ -45,6 +45,7 @@ from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, Watc
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.replicas.record_watch import RecordWatch
+from headrace_mq.broker.replicas.repairs.scrub import Scrub
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.broker.replicas.reports import Reports
 from headrace_mq.broker.replicas.standby import Standby
@@ -170,6 +171,7 @@ class ReplicatedBroker:
                 self._guarded(self._watch.run(self._reports)), name="watch the record"
             ),
             asyncio.create_task(self._guarded(self._take_turns()), name="follow or lead"),
+            asyncio.create_task(self._guarded(Scrub(self._logs.repairs).run()), name="scrub"),
         ]
         _log.info("replica started", address=self.address, member=me.name, store=me.store_id)
 

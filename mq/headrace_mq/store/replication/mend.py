@@ -51,7 +51,7 @@ class Patch(NamedTuple):
 
 
 class ScrubPart(NamedTuple):
-    """A part of a segment to be read by a scrub, which opens the file itself.
+    """A part of a segment to be read by a scrub, which opens the file itself; none of a compacted one.
 
     `end` is where the part ends at the earliest; `limit` is where the segment's entries end.
     """
@@ -59,6 +59,7 @@ class ScrubPart(NamedTuple):
     log: str
     path: Path
     file_bytes: int
+    identity: int
     position: int
     end: int
     limit: int
@@ -81,6 +82,8 @@ class Mender:
     def damage_in(self, log: str, position: int, length: int) -> list[Damage]:
         """Returns what is damaged now among durable bytes; nothing where a log does not have the range any more.
 
+        Nothing of compacted segments either: entries of another broker's begin at other positions.
+
         Raises:
             OSError: the file cannot be read.
         """
@@ -89,7 +92,14 @@ class Mender:
         if not held.segments or position < held.segments[0].base or position >= end:
             return []
         segment, limit = self._place(held, position)
+        if segment.compacted is not None:
+            return []
         return list(damage_within(segment, log, position, min(end, limit), limit))
+
+    def is_compacted(self, log: str, position: int) -> bool:
+        """Whether a position is in a compacted segment, whose bytes another broker may not have."""
+        held = self._logs[log]
+        return bool(held.segments) and held.segment_at(position).compacted is not None
 
     def sound(self, log: str, position: int, length: int, bytes_max: int) -> bytes:
         """Returns the durable, sound, whole entries of a range for a peer; as many as fit, none if there are none.
@@ -219,13 +229,15 @@ class Mender:
             return None
         position = max(position, held.segments[0].base)
         segment, limit = self._place(held, position)
-        if position >= limit:
-            position = held.past_gap(position)
+        while segment.compacted is not None:
+            position = held.segment_end(held.segments.index(segment))
             if position >= held.synced:
                 return None
             segment, limit = self._place(held, position)
         end = min(position + bytes_max, limit)
-        return ScrubPart(log, segment.path, segment.file_bytes, position, end, limit)
+        return ScrubPart(
+            log, segment.path, segment.file_bytes, segment.identity, position, end, limit
+        )
 
     @staticmethod
     def _place(held: CommitLog, position: int) -> tuple[Segment, int]:
@@ -289,6 +301,8 @@ def read_part(files: Files, part: ScrubPart) -> tuple[list[Damage], int]:
     """
     segment = Segment.open(files, part.path, log=part.log, file_bytes=part.file_bytes)
     try:
+        if segment.identity != part.identity:
+            raise DataCorrupt(f"{part.path} is another file by now")
         found: list[Damage] = []
         walk = LogWalk(segment, part.limit, window_bytes=_WINDOW_BYTES)
         position = part.position

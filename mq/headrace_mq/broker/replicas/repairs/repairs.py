@@ -28,7 +28,7 @@ from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
 from headrace_mq.store.message_store import Damage, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile
-from headrace_mq.store.replication.mend import remove_indexes
+from headrace_mq.store.replication.mend import Mender, remove_indexes
 from headrace_mq.store.segment.segment import SyncFailed
 
 __all__ = ["ASK_MS", "RANGES_MAX", "REPAIR_BYTES_MAX", "WAIT_MS_MAX", "RepairFigures", "Repairs"]
@@ -147,7 +147,7 @@ class Repairs:
         store.wait_for_mending(self._met)
         for damage in store.damage:
             place = damage.log, damage.position
-            if damage.length <= 0 or place in self._reindexed:
+            if damage.length <= 0 or place in self._reindexed or store.mender.is_compacted(*place):
                 continue
             self._add(damage, unindexed=True)
             try:
@@ -179,6 +179,8 @@ class Repairs:
 
     def _met(self, damage: Damage) -> bool:
         """Whether a reader that met damage shall wait for sound bytes."""
+        if self._store is None or self._store.mender.is_compacted(damage.log, damage.position):
+            return False
         now_ms = self._clock.monotonic_ms()
         is_new = (damage.log, damage.position) not in self._wounds
         wound = self._add(damage)
@@ -215,6 +217,11 @@ class Repairs:
             if (damage.log, damage.position) not in self._wounds:
                 _log.error("the log is damaged; another broker is asked", **damage.facts())
                 self._add(damage)
+
+    @property
+    def mender(self) -> Mender | None:
+        """Of the store that is open; None while none is."""
+        return None if self._store is None else self._store.mender
 
     def renew(self) -> None:
         """Asks again for what the start left out, because a term begins: its peers may be others."""
