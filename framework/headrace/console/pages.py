@@ -59,6 +59,8 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/cluster": ConsolePage("cluster.html", "cluster status", "cluster"),
     "/projections": ConsolePage("projections.html", "projection list", "projections"),
     "/projection": ConsolePage("projection.html", "projection status", "projections"),
+    "/processes": ConsolePage("processes.html", "process list", "processes"),
+    "/process": ConsolePage("process.html", "process show", "processes"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }

@@ -41,6 +41,7 @@ from headrace.subjects.hidden import hide_personal
 
 __all__ = [
     "DONE",
+    "PARKED_NAME",
     "SKIPPED",
     "WAITS",
     "Instance",
@@ -69,7 +70,7 @@ WAITS: Final = "waits"
 SKIPPED: Final = "skipped"
 
 # The start of a process's name in the table `parked`.
-_PARKED_NAME: Final = "instances:"
+PARKED_NAME: Final = "instances:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,7 +436,7 @@ def instances_query() -> Select[Any]:
     return select(process_instances, parked.number.is_not(None).label("parked")).outerjoin_from(
         process_instances,
         parked_rows,
-        (parked.name == literal(_PARKED_NAME) + columns.process)
+        (parked.name == literal(PARKED_NAME) + columns.process)
         & (parked.generation == 0)
         & (parked.aggregate_id == columns.instance)
         & (parked.command_id == ""),
@@ -444,7 +445,7 @@ def instances_query() -> Select[Any]:
 
 def parked_instances(process: str) -> ParkedStore:
     """Returns the letters of a process's parked instances; a letter has the instance's key as its id."""
-    return ParkedStore(f"{_PARKED_NAME}{process}")
+    return ParkedStore(f"{PARKED_NAME}{process}")
 
 
 def failure_of(stream: EventStream, error: Exception) -> str:

@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, exists, or_, select
+from sqlalchemy import ColumnElement, Connection, exists, func, or_, select
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import InstanceNotFound
 from headrace.processes.instances import (
+    PARKED_NAME,
     WAITS,
     Instance,
     instance_of,
@@ -34,7 +35,15 @@ from headrace.stores.database.tables import (
     process_journal,
 )
 
-__all__ = ["OVERDUE_MS", "PendingCommand", "ProcessInstance", "Processes", "Stuck"]
+__all__ = [
+    "OVERDUE_MS",
+    "PendingCommand",
+    "ProcessCount",
+    "ProcessInstance",
+    "ProcessStep",
+    "Processes",
+    "Stuck",
+]
 
 # How long after a command is due its effect may take: delivery, handling, and an event that comes back.
 OVERDUE_MS: Final = 60_000
@@ -105,6 +114,40 @@ class ProcessInstance:
     stuck: tuple[Stuck, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessCount:
+    """How many instances of a process there are.
+
+    Attributes:
+        process: its name.
+        running: those that have not ended, parked ones included.
+        parked: of these, those whose handler fails.
+        ended: those that have ended and are not deleted yet.
+    """
+
+    process: str
+    running: int
+    parked: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStep:
+    """What an instance has seen: one line of its journal.
+
+    Attributes:
+        number: its place, from 1.
+        aggregate_id: whose command it was.
+        command_id: the command.
+        outcome: "done", "waits" or "skipped".
+    """
+
+    number: int
+    aggregate_id: str
+    command_id: str
+    outcome: str
+
+
 class Processes:
     """Reads the instances of the processes in one database; each call reads one snapshot.
 
@@ -158,6 +201,55 @@ class Processes:
         query = query.limit(min(limit, _INSTANCES_MAX))
         async with self._read_models.snapshot() as connection:
             return await connection.run_sync(self._read, query, now)
+
+    async def counts(self) -> list[ProcessCount]:
+        """Returns how many instances each process has, by name."""
+        columns, name = process_instances.c, parked_rows.c.name
+        number = func.count().label("number")
+        instances = select(columns.process, columns.ended, number).group_by(
+            columns.process, columns.ended
+        )
+        letters = (
+            select(name, number).where(name.startswith(PARKED_NAME, autoescape=True)).group_by(name)
+        )
+        async with self._read_models.snapshot() as connection:
+            found = (await connection.execute(instances)).all()
+            parked: dict[str, int] = {row[0]: row[1] for row in await connection.execute(letters)}
+        numbers = {(process, bool(ended)): count for process, ended, count in found}
+        return [
+            ProcessCount(
+                process=process,
+                running=numbers.get((process, False), 0),
+                parked=parked.get(f"{PARKED_NAME}{process}", 0),
+                ended=numbers.get((process, True), 0),
+            )
+            for process in sorted({process for process, _ in numbers})
+        ]
+
+    async def steps(
+        self, process: str, key: str, *, after: int = 0, limit: int = _INSTANCES_MAX
+    ) -> list[ProcessStep]:
+        """Returns what an instance has seen, in order.
+
+        Args:
+            process: its process's name.
+            key: its key.
+            after: the number of the last step on the page before.
+            limit: how many at most, up to 1,000.
+        """
+        journal = process_journal.c
+        query = (
+            select(journal.number, journal.aggregate_id, journal.command_id, journal.outcome)
+            .where(journal.process == process, journal.instance == key, journal.number > after)
+            .order_by(journal.number)
+            .limit(min(limit, _INSTANCES_MAX))
+        )
+        async with self._read_models.snapshot() as connection:
+            found = (await connection.execute(query)).all()
+        return [
+            ProcessStep(number=number, aggregate_id=aggregate, command_id=command, outcome=outcome)
+            for number, aggregate, command, outcome in found
+        ]
 
     async def get(self, process: str, key: str) -> ProcessInstance:
         """Returns an instance; raises `InstanceNotFound`."""

@@ -1,5 +1,5 @@
 """
-The verbs about an application: its aggregates, its projections, and what it has parked.
+The verbs about an application: its aggregates, its projections, its processes, and what it has parked.
 
     headrace console --app samples.bank:app   ─▶  aggregate list, projection status, …, parked list
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.app import App
 from headrace.console.verbs.aggregate import AggregateVerbs
+from headrace.console.verbs.process import ProcessVerbs
 from headrace.console.verbs.projection import ProjectionVerbs
 from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
@@ -57,6 +58,7 @@ class ApplicationVerbs:
         found = (
             *AggregateVerbs(self._app, self._settings.event_store).verbs,
             *ProjectionVerbs(self._app, self._settings, self._environment).verbs,
+            *ProcessVerbs(self._app, self._settings.read_models).verbs,
             Verb("parked list", self._parked, fields),
         )
         return {each.name: each for each in found}

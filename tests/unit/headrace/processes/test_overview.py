@@ -100,3 +100,19 @@ async def test_lists_leave_out_what_has_ended_and_come_in_pages(
     assert [one.key for one in await processes.all(ended=True, limit=2)] == ["a", "b"]
     assert [one.key for one in await processes.all(ended=True, after=("copies", "b"))] == ["c", "d"]
     assert await processes.all("others") == []
+
+
+async def test_instances_are_counted_by_process_and_their_steps_are_in_order(
+    make_process: Any, domain: Any, give: Any, processes: Processes
+) -> None:
+    for key, version in (("a", 1), ("a", 2), ("b", 1)):
+        await give(make_process(), domain.stream(key, version))
+    (count,) = await processes.counts()
+    assert (count.process, count.running, count.parked, count.ended) == ("copies", 2, 0, 0)
+    steps = await processes.steps("copies", "a")
+    assert [(one.number, one.aggregate_id, one.outcome) for one in steps] == [
+        (1, "a", "done"),
+        (2, "a", "done"),
+    ]
+    assert [one.number for one in await processes.steps("copies", "a", after=1, limit=5)] == [2]
+    assert await processes.steps("copies", "nothing") == []
