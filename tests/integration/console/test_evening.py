@@ -13,11 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from headrace import (
+    Aggregate,
+    AggregateId,
+    App,
+    Command,
+    CommandContext,
+    DomainEvent,
+    EventContext,
+    Projection,
+    applies,
+)
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.cluster import ClusterVerbs
 from headrace.figures.cluster import RecordPlace
+from headrace.settings import Settings
+from headrace.stores.database.schema import upgrade
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
@@ -100,10 +115,12 @@ async def address() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def an_operator(address: str, group: ClusterVerbs | None = None) -> AsyncIterator[Operator]:
+async def an_operator(
+    address: str, group: ClusterVerbs | None = None, application: ApplicationVerbs | None = None
+) -> AsyncIterator[Operator]:
     """Yields an operator at the overview of a console."""
     async with (
-        serving_console(address, ConsoleSettings(port=0), cluster=group) as served,
+        serving_console(address, ConsoleSettings(port=0), application, group) as served,
         playwright.async_playwright() as tools,
     ):
         chromium = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -188,6 +205,70 @@ async def test_a_group_goes_back_to_a_time(address: str) -> None:
         await operator.page.get_by_role("status").wait_for()
         async with AdminClient(address) as admin:
             assert (await admin.offsets("kitchen", ["orders"]))["orders", 0] == after.offset
+
+
+class Brewed(DomainEvent):
+    cups: int
+
+
+class Brew(Command):
+    pot: AggregateId
+    cups: int
+
+
+class Pot(Aggregate):
+    def initial_state(self) -> None:
+        self.cups = 0
+
+    @applies
+    def _brewed(self, event: Brewed) -> None:
+        self.cups += event.cups
+
+
+class Cups(BaseModel):
+    pot: str
+    cups: int
+
+
+def a_tea_room() -> tuple[App, Projection]:
+    """An application whose projection cannot apply the events of a large pot."""
+    room = App("tea")
+    cups = Projection("cups", row=Cups, key="pot")
+
+    @cups.fold
+    def brewed(_: Cups | None, event: Brewed, context: EventContext) -> Cups:
+        if event.cups > 10:
+            raise ValueError("no pot holds that many cups")
+        return Cups(pot=context.aggregate_id, cups=event.cups)
+
+    @room.handles
+    async def brew(command: Brew, context: CommandContext) -> None:
+        pot = Pot(command.pot)
+        pot.record(Brewed(cups=command.cups))
+        context.add(pot)
+
+    room.add(Pot, cups)
+    return room, cups
+
+
+async def test_why_a_projection_stands(address: str, tmp_path: Path) -> None:
+    room, cups = a_tea_room()
+    urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("event_store", "read_models")}
+    for url in urls.values():
+        await upgrade(url)
+    settings = Settings(broker=address, error_retries_max=0, **urls)
+    async with room.run(settings) as running:
+        await running.bus.execute(Brew(pot="red", cups=4), wait_for=[cups])
+        await running.bus.execute(Brew(pot="blue", cups=40))
+        async with asyncio.timeout(2 * WAIT_MS / 1_000):
+            while not await running.projection_letters(cups).all():
+                await asyncio.sleep(0)
+    async with an_operator(address, application=ApplicationVerbs(room, **urls)) as operator:
+        await operator.follow("Projections", exact=True)
+        await operator.follow("cups", exact=True)
+        await operator.sees("Aggregates that it has parked")
+        await operator.follow("1", exact=True)
+        await operator.sees("no pot holds that many cups")
 
 
 async def test_another_broker_takes_over(
