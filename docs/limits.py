@@ -19,6 +19,7 @@ PAGE: Final = Path(__file__).parent / "limits.md"
 SETTINGS: Final = [
     ("headrace.settings", "Settings", "an application"),
     ("headrace.console.settings", "ConsoleSettings", "the web console"),
+    ("headrace.alarms.settings", "AlarmSettings", "the watcher of alarms"),
     ("headrace_mq.settings", "BrokerSettings", "a broker"),
     ("headrace_mq.settings", "BudgetSettings", "what a broker's clients may take up of it"),
     ("headrace_mq.settings", "StoreSettings", "a broker's files"),

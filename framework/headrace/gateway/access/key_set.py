@@ -10,8 +10,6 @@ Used by `signed_tokens`; asks the issuer in a thread.
 """
 
 import asyncio
-import ssl
-import urllib.request
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -20,6 +18,7 @@ from jwt import PyJWK, PyJWTError
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
+from headrace._runtime.web.opener import opener
 from headrace.gateway.access.refusals import KeysAway, TokenRefused
 
 __all__ = ["KeySet", "fetch"]
@@ -131,14 +130,6 @@ class KeySet:
             self._loading = None
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: another address is one that you did not name."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Goes nowhere."""
-        return
-
-
 def fetch(url: str) -> bytes:
     """Returns what is at an address, which the settings have checked; blocks.
 
@@ -146,9 +137,7 @@ def fetch(url: str) -> bytes:
         OSError: it does not answer, or not with success.
         ValueError: it is too large.
     """
-    secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
-    opener = urllib.request.build_opener(secure, _Stay)
-    with opener.open(url, timeout=FETCH_MS_MAX / 1_000) as answer:
+    with opener().open(url, timeout=FETCH_MS_MAX / 1_000) as answer:
         body: bytes = answer.read(SET_BYTES_MAX + 1)
     if len(body) > SET_BYTES_MAX:
         raise ValueError(f"it has more than {SET_BYTES_MAX} bytes")

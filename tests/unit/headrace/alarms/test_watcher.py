@@ -1,0 +1,208 @@
+"""A watcher tells of each change, goes on after a restart, and is held up by no receiver."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from headrace.alarms.folder import AlarmFolder
+from headrace.alarms.outbox import AlarmMessage
+from headrace.alarms.promql.history import Figure
+from headrace.alarms.rules.table import RULES
+from headrace.alarms.settings import AlarmSettings
+from headrace.alarms.watcher import AlarmWatcher, send_test
+from headrace.errors import ExtraMissing, HeadraceError
+from headrace.testing.history import FakeClock
+
+
+class Taker:
+    """A receiver that keeps what it is sent, or fails."""
+
+    def __init__(self, name: str = "duty") -> None:
+        self.name = name
+        self.sent: list[tuple[str, str]] = []
+        self.error: Exception | None = None
+
+    def send(self, message: AlarmMessage) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent.append((message.state, message.alarm.rule))
+
+
+class Fixture:
+    """A watcher of one broker, on a clock that a test moves."""
+
+    def __init__(self, settings: AlarmSettings) -> None:
+        self.settings = settings
+        self.clock = FakeClock()
+        self.taker = Taker()
+        self.figures: list[Figure] | Exception = [Figure("headrace_broker_read_only", {}, 1.0)]
+        self.watcher = self.begun()
+
+    def begun(self, *receivers: Any) -> AlarmWatcher:
+        """A watcher, as a new process has it."""
+        return AlarmWatcher(
+            self.settings,
+            read=self._read,
+            receivers=receivers or [self.taker],
+            clock=self.clock,
+        )
+
+    def _read(self, _: object) -> list[Figure]:
+        if isinstance(self.figures, Exception):
+            raise self.figures
+        return self.figures
+
+    async def look(self, after_ms: int = 15_000) -> None:
+        self.clock.advance(after_ms)
+        await self.watcher.look()
+        await self.watcher.settle()
+
+
+@pytest.fixture
+def watched(settings) -> Fixture:
+    return Fixture(settings())
+
+
+def rule_names(watched: Fixture) -> list[str]:
+    return [one.rule for one in AlarmFolder(watched.settings.folder).state().alarms if one.fired_s]
+
+
+async def test_a_change_is_told_once_and_its_end_too(watched) -> None:
+    await watched.look()
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+    watched.figures = [Figure("headrace_broker_read_only", {}, 0.0)]
+    await watched.look()
+    assert watched.taker.sent[1:] == [("resolved", "HeadraceStoreReadOnly")]
+    assert rule_names(watched) == []
+
+
+async def test_an_alarm_that_goes_on_is_told_again(watched) -> None:
+    await watched.look()
+    await watched.look(watched.settings.repeat_ms)
+    assert [state for state, _ in watched.taker.sent] == ["firing", "firing"]
+
+
+async def test_a_broker_that_does_not_answer_is_an_alarm_after_a_minute(watched) -> None:
+    watched.figures = OSError("refused")
+    for _ in range(4):
+        await watched.look()
+    assert watched.taker.sent == []
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceBrokerDown")]
+    (target,) = AlarmFolder(watched.settings.folder).state().targets
+    assert (target.up, target.sentence) == (False, "refused")
+
+
+async def test_an_alarm_stays_while_its_broker_does_not_answer(watched) -> None:
+    await watched.look()
+    watched.figures = OSError("refused")
+    await watched.look()
+    assert rule_names(watched) == ["HeadraceStoreReadOnly"]
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+
+
+async def test_a_restart_tells_nothing_again_and_forgets_nothing(watched) -> None:
+    await watched.look()
+    watched.watcher = watched.begun()
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+    watched.figures = [Figure("headrace_broker_read_only", {}, 0.0)]
+    watched.watcher = watched.begun()
+    await watched.look()
+    assert watched.taker.sent[1:] == [("resolved", "HeadraceStoreReadOnly")]
+
+
+async def test_a_rule_about_an_hour_does_not_end_when_the_watcher_begins_again(watched) -> None:
+    refused = Figure("headrace_broker_logins_refused_total", {}, 0.0)
+    watched.figures = [refused]
+    await watched.look()
+    watched.figures = [refused._replace(value=500.0)]
+    await watched.look()
+    assert rule_names(watched) == ["HeadraceLoginsRefused"]
+    watched.watcher = watched.begun()
+    await watched.look()
+    assert rule_names(watched) == ["HeadraceLoginsRefused"]
+    await watched.look(700_000)
+    assert rule_names(watched) == []
+
+
+async def test_a_receiver_that_fails_is_tried_again(watched) -> None:
+    watched.taker.error = OSError("away")
+    await watched.look()
+    receivers = AlarmFolder(watched.settings.folder).state().receivers
+    assert (receivers["duty"].failures, receivers["duty"].sentence) == (1, "away")
+    watched.taker.error = None
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+
+
+async def test_a_receiver_that_hangs_holds_up_no_other(watched) -> None:
+    free = threading.Event()
+    slow, quick = Taker("slow"), Taker("quick")
+    slow.send = lambda _: free.wait(60)  # type: ignore[assignment]  # hangs until the test ends
+    watched.watcher = watched.begun(slow, quick)
+    try:
+        for _ in range(2):
+            watched.clock.advance(15_000)
+            await watched.watcher.look()
+        await watched.watcher._sending["quick"]
+        assert quick.sent == [("firing", "HeadraceStoreReadOnly")]
+    finally:
+        free.set()
+        await watched.watcher.settle()
+
+
+async def test_a_silenced_alarm_is_not_told(watched) -> None:
+    now_s = watched.clock.now().timestamp()
+    folder = AlarmFolder(watched.settings.folder)
+    made = folder.silence("HeadraceStoreReadOnly", for_s=60, why="x", by="ann", now_s=now_s)
+    await watched.look()
+    assert (watched.taker.sent, rule_names(watched)) == ([], ["HeadraceStoreReadOnly"])
+    folder.unsilence(made.id, now_s=now_s)
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+
+
+async def test_one_round_sends_no_more_than_its_limit_and_the_rest_follows(settings) -> None:
+    watched = Fixture(settings(messages_max=2))
+    watched.figures = [
+        Figure("headrace_broker_replica_in_sync", {"replica": str(n)}, 0.0) for n in range(3)
+    ]
+    await watched.look()
+    await watched.look(300_000)
+    assert len(watched.taker.sent) == 2
+    await watched.look()
+    assert len(watched.taker.sent) == 3
+
+
+async def test_series_without_room_are_logged(settings) -> None:
+    from structlog.testing import capture_logs
+
+    watched = Fixture(settings(series_max=1))
+    with capture_logs() as logs:
+        await watched.look()
+    assert [one["series"] for one in logs if "leave something out" in one["event"]] == [1]
+
+
+async def test_two_watchers_do_not_share_a_folder(watched) -> None:
+    with (
+        AlarmFolder(watched.settings.folder).watching(),
+        pytest.raises(HeadraceError, match="another process watches"),
+    ):
+        await watched.watcher.run()
+
+
+async def test_a_package_that_is_missing_ends_the_watcher(watched) -> None:
+    watched.figures = ExtraMissing("pip install it")
+    with pytest.raises(ExtraMissing):
+        await watched.watcher.run()
+
+
+async def test_a_test_reaches_all_receivers_and_says_which_failed() -> None:
+    good, bad = Taker("good"), Taker("bad")
+    bad.error = OSError("away")
+    answers = await send_test(RULES["HeadraceDamage"], [good, bad], 5.0)
+    assert answers == {"good": "", "bad": "away"}
+    assert good.sent == [("test", "HeadraceDamage")]
