@@ -45,7 +45,7 @@ class Console:
     Args:
         sessions: who has signed in; opened by the caller.
         settings: the limits.
-        more: verbs about an application, if it is known.
+        more: verbs about an application and alarms, if they are known.
     """
 
     def __init__(

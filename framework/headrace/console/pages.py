@@ -62,6 +62,11 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/processes": ConsolePage("processes.html", "process list", "processes"),
     "/process": ConsolePage("process.html", "process show", "processes"),
     "/parked": ConsolePage("parked.html", "parked list", "parked"),
+    "/producers": ConsolePage("producers.html", "producer list", "producers"),
+    "/users": ConsolePage("users.html", "user list", "users"),
+    "/rules": ConsolePage("rules.html", "acl list", "users"),
+    "/explain": ConsolePage("explain.html", "acl explain", "users"),
+    "/alarms": ConsolePage("alarms.html", "alarms list", "alarms"),
     "/audit": ConsolePage("audit.html", "audit list", "audit"),
 }
 # A form with a box for each of a thousand dead letters, and some fields more.
@@ -135,7 +140,9 @@ class ConsolePages:
         try:
             if not confirmed:
                 ahead = await verb.look_ahead(session.admin, given)
-                context = {"verb": verb, "ahead": ahead, "form": form, "back": back}
+                secret = {one.name for one in verb.fields if one.kind == "secret"}
+                shown = {name: each for name, each in form.items() if name not in secret}
+                context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}
                 return self.render(request, session, "confirm.html", "", context)
         except ValueError as error:
             raise Mistake(str(error)) from error
@@ -221,6 +228,8 @@ class ConsolePages:
                 "/messages",
                 *(path for path, one in PAGES.items() if one.verb in self._verbs),
             },
+            "with_users": session is not None and session.user,
+            "with_alarms": "alarms list" in self._verbs,
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "query": defaultdict(str, request.query_params),
         }

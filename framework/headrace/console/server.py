@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from headrace.console.console import Console
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.cluster import ClusterVerbs
 from headrace.errors import HeadraceError
@@ -28,6 +29,7 @@ async def serving_console(
     settings: ConsoleSettings | None = None,
     application: ApplicationVerbs | None = None,
     cluster: ClusterVerbs | None = None,
+    alarms: AlarmVerbs | None = None,
 ) -> AsyncIterator[Listening]:
     """Serves a console of a broker until the block ends.
 
@@ -36,6 +38,7 @@ async def serving_console(
         settings: where to listen, and every limit.
         application: what can be asked of an application besides; None: nothing.
         cluster: what can be asked of the group of brokers besides; None: nothing.
+        alarms: what can be asked of a watcher of alarms besides; None: nothing.
 
     Raises:
         SchemaOutOfDate: the application has no database, or one of another version.
@@ -49,6 +52,7 @@ async def serving_console(
         more = {
             **(application.verbs if application else {}),
             **(cluster.verbs if cluster else {}),
+            **(alarms.verbs if alarms else {}),
         }
         console = Console(sessions, settings, more)
         async with listening(console, settings.listening, stop=console.stop) as served:

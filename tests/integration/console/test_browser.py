@@ -3,12 +3,15 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.alarms.settings import AlarmSettings
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
@@ -32,7 +35,7 @@ pytestmark = [
 # Each kind of page, and the one that asks before a change is reached from a group's.
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/groups", "/group?group=kitchen", "/messages", "/messages?topic=orders",
-    "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/processes", "/projections", "/projection?name=balances", "/trace?id=orders:0:1", "/letters", "/dead?group=kitchen",
+    "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/processes", "/projections", "/projection?name=balances", "/trace?id=orders:0:1", "/producers", "/alarms", "/letters", "/dead?group=kitchen",
 )  # fmt: skip
 # A browser on a busy machine.
 WAIT_MS = 30_000
@@ -74,11 +77,13 @@ def application(urls: dict[str, str]) -> ApplicationVerbs:
 
 
 @pytest.fixture
-async def page(address: str, application: ApplicationVerbs) -> AsyncIterator[Any]:
+async def page(address: str, application: ApplicationVerbs, tmp_path: Path) -> AsyncIterator[Any]:
     """A page at the console's overview; what it complains about, and which hosts it asks, is looked at afterwards."""
     settings = ConsoleSettings(port=0, live_ms=200)
+    target = {"url": "http://127.0.0.1:1/metrics"}
+    alarms = AlarmVerbs(AlarmSettings.model_validate({"folder": tmp_path, "target": [target]}))
     async with (
-        serving_console(address, settings, application) as served,
+        serving_console(address, settings, application, alarms) as served,
         playwright.async_playwright() as tools,
     ):
         chromium = await tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -173,6 +178,19 @@ async def test_a_projection_is_paused_after_a_question(page: Any) -> None:
     await page.get_by_text("projection balances is paused").wait_for()
     await page.get_by_role("link", name="Back").click()
     await page.get_by_text("paused", exact=True).first.wait_for()
+
+
+async def test_an_alarm_is_silenced_from_its_page(page: Any) -> None:
+    await page.get_by_role("link", name="Alarms", exact=True).click()
+    form = page.locator("form[action='/do/alarms/silence']")
+    await form.get_by_label("Alarm").fill("HeadraceDamage")
+    await form.get_by_label("Reason").fill("a new disk comes")
+    await form.get_by_role("button").click()
+    await page.get_by_text("No message is sent about HeadraceDamage until").wait_for()
+    await page.get_by_role("button", name="Do it").click()
+    await page.get_by_role("status").wait_for()
+    await page.get_by_role("link", name="Alarms", exact=True).click()
+    await page.get_by_role("row").filter(has_text="a new disk comes").wait_for()
 
 
 async def test_a_page_is_painted_within_a_second(page: Any) -> None:

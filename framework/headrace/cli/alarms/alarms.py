@@ -5,12 +5,11 @@ import getpass
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.alarms.alarms_file import AlarmsFile, read_alarms_file
+from headrace.cli.alarms.alarms_file import AlarmsFile, MaybeAlarmsFile, read_alarms_file
 from headrace.cli.amounts import duration_ms
 from headrace.cli.options import LogFormat, LogLevel
 from headrace.cli.queue.administration import AsJson, print_json
@@ -28,15 +27,6 @@ commands = typer.Typer(
     no_args_is_help=True,
 )
 
-MaybeAlarmsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--alarms",
-        envvar="HEADRACE_ALARMS",
-        metavar="FILE",
-        help="Settings of alarms in TOML: with them you see which alarms fire.",
-    ),
-]
 Name = Annotated[str, typer.Argument(help="An alarm, such as HeadraceBrokerDown.")]
 
 

@@ -18,7 +18,7 @@ from headrace.cli.amounts import unit_of
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for pydantic
     from headrace.alarms.settings import AlarmSettings
 
-__all__ = ["AlarmsFile", "read_alarms_file"]
+__all__ = ["AlarmsFile", "MaybeAlarmsFile", "read_alarms_file"]
 
 AlarmsFile = Annotated[
     Path,
@@ -27,6 +27,16 @@ AlarmsFile = Annotated[
         envvar="HEADRACE_ALARMS",
         metavar="FILE",
         help="Settings of alarms in TOML: what is watched, and who gets messages.",
+    ),
+]
+
+MaybeAlarmsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--alarms",
+        envvar="HEADRACE_ALARMS",
+        metavar="FILE",
+        help="Settings of alarms in TOML: with them you see which alarms fire.",
     ),
 ]
 

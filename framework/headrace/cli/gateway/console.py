@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.alarms.alarms_file import MaybeAlarmsFile, read_alarms_file
 from headrace.cli.options import BrokerAddress, EventStoreUrl, LogFormat, LogLevel, ReadModelsUrl
 from headrace.cli.queue.cluster import Cluster, Group
 from headrace.figures.cluster import RecordPlace
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the server
     from headrace.console.settings import ConsoleSettings
+    from headrace.console.verbs.alarm import AlarmVerbs
     from headrace.console.verbs.application import ApplicationVerbs
     from headrace.console.verbs.cluster import ClusterVerbs
 
@@ -83,6 +85,7 @@ def console(
     record: Record = "",
     cluster: Cluster = "default",
     group: Group = "g1",
+    alarms: MaybeAlarmsFile = None,
     log_format: LogFormat = "console",
     log_level: LogLevel = "info",
 ) -> None:
@@ -105,7 +108,7 @@ def console(
         raise typer.BadParameter(error.errors()[0]["msg"]) from error
     application = _application(app_path, event_store, read_models) if app_path else None
     brokers = _brokers(RecordPlace(record, cluster, group)) if record else None
-    asyncio.run(_serve(broker, settings, application, brokers))
+    asyncio.run(_serve(broker, settings, application, brokers, _alarms(alarms)))
 
 
 def _application(path: str, event_store: str, read_models: str) -> "ApplicationVerbs":
@@ -126,11 +129,18 @@ def _brokers(place: RecordPlace) -> "ClusterVerbs":
     return ClusterVerbs(place)
 
 
+def _alarms(file: Path | None) -> "AlarmVerbs | None":
+    from headrace.console.verbs.alarm import AlarmVerbs
+
+    return None if file is None else AlarmVerbs(read_alarms_file(file))
+
+
 async def _serve(
     broker: str,
     settings: "ConsoleSettings",
     application: "ApplicationVerbs | None",
     brokers: "ClusterVerbs | None",
+    alarms: "AlarmVerbs | None",
 ) -> None:
     from headrace.console.server import serving_console
 
@@ -139,7 +149,7 @@ async def _serve(
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with serving_console(broker, settings, application, brokers) as served:
+    async with serving_console(broker, settings, application, brokers, alarms) as served:
         print(f"headrace console ready on {served.scheme}://{served.address}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
         failure = asyncio.create_task(served.failed(), name="http failure")

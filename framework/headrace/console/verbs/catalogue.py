@@ -1,5 +1,5 @@
 """
-All verbs about a broker by their names; those about an application are in `application`.
+All verbs about a broker by their names; those about an application are in `application`, those about alarms in `alarm`.
 
 Used by the pages and the API, which offer these and no others; a test compares them with the command line.
 """
@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headrace.console.problems import Mistake
+from headrace.console.verbs.access import ACCESS
 from headrace.console.verbs.broker import BROKER
 from headrace.console.verbs.group import GROUPS
 from headrace.console.verbs.message import MESSAGES
@@ -18,7 +19,7 @@ from headrace.console.verbs.verb import Verb
 __all__ = ["VERBS", "described", "verb_at"]
 
 VERBS: Final[Mapping[str, Verb]] = MappingProxyType(
-    {each.name: each for each in (*BROKER, *TOPICS, *GROUPS, *MESSAGES)}
+    {each.name: each for each in (*BROKER, *TOPICS, *GROUPS, *MESSAGES, *ACCESS)}
 )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from pydantic import SecretStr
+
 from headrace.console.problems import Mistake
 from headrace.figures.words import time_ms
 from headrace_mq.admin.client import AdminClient
@@ -18,7 +20,7 @@ __all__ = ["Consequence", "Given", "Tell", "Verb", "VerbField", "values_of"]
 
 Given = Mapping[str, Any]
 Tell = Callable[[str], None]
-Kind = Literal["text", "body", "number", "time", "flag", "numbers", "texts"]
+Kind = Literal["text", "body", "number", "time", "flag", "numbers", "texts", "secret"]
 _REQUIRED: Final = object()
 # A name of a topic or group is far shorter; a list of topics fits.
 _TEXT_CHARACTERS_MAX: Final = 1_000
@@ -55,6 +57,8 @@ class VerbField:
             if self.default is _REQUIRED:
                 raise Mistake(f"{self.name} is missing; write it")
             return self.default
+        if self.kind == "secret":
+            return SecretStr(str(value))
         parts = value if isinstance(value, list) else str(value).split(",")
         if self.kind == "numbers":
             return [self._number(each) for each in parts]
@@ -106,12 +110,14 @@ class Consequence:
         sentences: in words.
         columns, rows: a table of it.
         hindered: why it cannot be done now; empty: it can.
+        secrets: names of fields that are asked for with the question, so that no page repeats them.
     """
 
     sentences: Sequence[str]
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
     hindered: str = ""
+    secrets: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

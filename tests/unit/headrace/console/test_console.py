@@ -23,7 +23,11 @@ ADDRESSES = re.compile(
 def paths(topic: str) -> list[str]:
     """Every page, with a topic and a group that are there."""
     asked = {"/topic": f"?topic={topic}", "/group": "?group=kitchen", "/message": f"?id={topic}:0:0", "/trace": f"?id={topic}:0:0", "/dead": "?group=kitchen"}  # fmt: skip
-    own = [path for path, one in PAGES.items() if one.verb in VERBS and path != "/audit"]
+    own = [
+        path
+        for path, one in PAGES.items()
+        if one.verb in VERBS and one.tab not in {"audit", "users"}
+    ]
     return [path + asked.get(path, "") for path in own] + [
         "/letters", "/messages", f"/messages?topic={topic}", f"/messages?topic={topic}&key=k",
     ]  # fmt: skip

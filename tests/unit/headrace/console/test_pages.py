@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.alarms.settings import AlarmSettings
+from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.verb import Verb
 from headrace.settings import Settings
@@ -247,3 +249,50 @@ async def test_pages_of_an_application_are_there_with_an_application_alone(
     assert "The states are the same" in await shown.page("/difference", id="ann", **{"from": 1, "to": 1})  # fmt: skip
     missing = await shown.client.get("/aggregate", params={"id": "eve"})
     assert (missing.status_code, "there is no aggregate" in missing.text) == (404, True)
+
+
+async def test_a_user_is_added_with_a_password_that_no_page_repeats(guarded, console) -> None:
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    assert 'href="/users"' in await browser.page("/users")
+    fields = {"name": "bob", "roles": "clerks", "password": "a long secret"}
+    asked = await browser.send("user add", **fields)
+    assert 'type="password"' in asked.text
+    assert "a long secret" not in asked.text
+    done = await browser.send("user add", **fields, confirmed="1")
+    assert "user bob: done" in done.text
+    assert "a long secret" not in done.text
+    assert "clerks" in await browser.page("/users", search="bob")
+    page = await browser.page("/audit", by="root")
+    assert "bob" in page
+
+
+async def test_a_page_explains_why_something_is_denied(guarded, console) -> None:
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    rule = {"user": "ann", "action": "publish", "resource": "topic:orders"}
+    assert "ann may not publish topic:orders" in await browser.page("/explain", **rule)
+    await browser.send("acl allow", **rule, confirmed="1")
+    assert "ann may publish topic:orders" in await browser.page("/explain", **rule)
+    assert "topic:orders" in await browser.page("/rules", user="ann")
+
+
+async def test_users_are_no_page_where_the_broker_has_no_login(browser) -> None:
+    assert 'href="/users"' not in await browser.page("/producers")
+    answer = await browser.client.get("/users")
+    assert (answer.status_code, "no login" in answer.text) == (422, True)
+
+
+async def test_alarms_have_a_page_where_a_file_of_them_is_named(broker, console, tmp_path) -> None:
+    target = {"url": "http://127.0.0.1:1/metrics"}
+    settings = AlarmSettings.model_validate({"folder": tmp_path, "target": [target]})
+    browser = await console(broker, AlarmVerbs(settings).verbs)
+    assert "HeadraceBrokerDown" in await browser.page("/alarms")
+    silence = {"name": "HeadraceDamage", "for": "2h", "why": "<b>a new disk</b>"}
+    asked = await browser.send("alarms silence", **silence)
+    assert "No message is sent about HeadraceDamage until" in asked.text
+    await browser.send("alarms silence", **silence, confirmed="1")
+    page = await browser.page("/alarms")
+    assert "&lt;b&gt;a new disk" in page
+    assert 'href="/alarms"' in page
+    assert (await (await console(broker)).client.get("/alarms")).status_code == 404
