@@ -27,7 +27,7 @@ from headrace.cli.application import (
     subject,
     topic_copy,
 )
-from headrace.cli.doctor import doctor
+from headrace.cli.doctor import config, doctor
 from headrace.cli.gateway import console, token
 from headrace.cli.messages import message
 from headrace.cli.nameserver import nameserver
@@ -75,6 +75,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(token.commands, name="token")
     command_line.command("catalog")(catalog.catalog)
     command_line.command("doctor")(doctor.doctor)
+    command_line.add_typer(config.commands, name="config")
     command_line.command("top")(top.top)
     command_line.add_typer(alarms.commands, name="alarms")
     command_line.command("console")(console.console)

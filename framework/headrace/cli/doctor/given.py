@@ -8,16 +8,17 @@ A file with names outside its tables is of one command, the one that knows them.
 and the other side is looked at all the same. Used by the command; reads the file.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
+import msgspec
 import typer
 from pydantic import ValidationError
 
 from headrace.cli.application.run import LISTENS, listening, variables
 from headrace.cli.doctor.contradictions import DeploymentSettings
-from headrace.cli.doctor.findings import Finding, of_sentence
+from headrace.cli.doctor.findings import Finding, of_sentence, shown
 from headrace.cli.queue.broker_options import OPTIONS
 from headrace.cli.settings import gather, names_in, parts_given
 from headrace.gateway.settings import GatewaySettings
@@ -30,7 +31,7 @@ from headrace_mq.settings import (
     StoreSettings,
 )
 
-__all__ = ["GivenSettings", "read_settings"]
+__all__ = ["EffectiveSetting", "GivenSettings", "effective", "read_settings"]
 
 _BROKER: Final[Mapping[str, Any]] = {
     "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
@@ -51,6 +52,9 @@ _SWITCHES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), "true"),
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), "false"),
 }
+# What gave a setting, until it is named.
+_VARIABLE: Final = "variable"
+_OPTION: Final = "option"
 _ADVICE: Final = "correct it; docs/limits.md lists all settings"
 
 T = TypeVar("T")
@@ -73,6 +77,108 @@ class GivenSettings(NamedTuple):
     run: Settings
     data: Path | None
     findings: list[Finding]
+
+
+class EffectiveSetting(NamedTuple):
+    """A setting as it counts.
+
+    Attributes:
+        command: whose it is, `broker` or `run`.
+        name: with its part, such as `store.flush`.
+        value: without a password; None where it has none, or must be given.
+        source: `default`, or the file, the variable or the option that gave it.
+    """
+
+    command: str
+    name: str
+    value: Any
+    source: str
+
+
+def effective(
+    *, file: Path | None, environment: Mapping[str, str], pairs: Iterable[str]
+) -> list[EffectiveSetting]:
+    """Returns all settings of a broker and of an application with where each comes from.
+
+    Args:
+        file: in TOML, or None.
+        environment: of the process.
+        pairs: of `--set`.
+
+    Raises:
+        typer.BadParameter: one cannot be read; the sentence says which.
+    """
+    findings: list[Finding] = []
+    owner = _owner(file, findings)
+    if findings:
+        raise typer.BadParameter(findings[0].finding, param_hint="--config")
+    of_broker, of_application = _divided(pairs)
+    named = {row.variable: row.setting for row in OPTIONS if row.variable is not None}
+    return [
+        *_effective("broker", _BROKER, _Sources(
+            file if owner is None or owner is _BROKER else None, environment, of_broker, named, _of_broker
+        )),
+        *_effective("run", _APPLICATION, _Sources(
+            file if owner is None or owner is _APPLICATION else None, environment, of_application, variables(), _of_application
+        )),
+    ]  # fmt: skip
+
+
+class _Sources(NamedTuple):
+    """Where the settings of a command come from, the weakest first; `named` has the variables of its options."""
+
+    file: Path | None
+    environment: Mapping[str, str]
+    pairs: list[str]
+    named: Mapping[str, str]
+    of_options: Variables
+
+
+def _effective(command: str, kinds: Mapping[str, Any], its: _Sources) -> Iterator[EffectiveSetting]:
+    # The doctor has some of these as options of its own, and leaves their variables out.
+    more = {one: name for one, name in its.named.items() if name in {*_OPTIONS, _FOLDER}}
+    texts = [
+        *its.of_options(its.environment, its.file, its.pairs),
+        *_given_by(its.environment, more, kinds),
+    ]
+    layers = {
+        str(its.file): gather(kinds, file=its.file, environment={}, pairs=()),
+        _VARIABLE: gather(kinds, file=None, environment=its.environment, pairs=()),
+        "--set": gather(kinds, file=None, environment={}, pairs=its.pairs),
+        _OPTION: gather(kinds, file=None, environment={}, pairs=texts),
+    }
+    by_setting = {setting: variable for variable, setting in its.named.items()}
+    for part, kind in kinds.items():
+        for name, default in _defaults(kind, kinds.values()):
+            source = next((one for one in reversed(layers) if name in layers[one][part]), "default")
+            value = default if source == "default" else layers[source][part][name]
+            if source == _VARIABLE:
+                source = f"HEADRACE_{part}__{name}".upper()
+            elif source == _OPTION:
+                source = by_setting.get(f"{part}.{name}", LISTENS)
+            full = name if part == command else f"{part}.{name}"
+            yield EffectiveSetting(command, full, shown(_plain(value)), source)
+
+
+def _defaults(kind: Any, parts: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the settings of a class with their defaults; those that are parts of their own are left out."""
+    hints = get_type_hints(kind)
+    nested = set(parts)
+    fields = getattr(kind, "model_fields", None)
+    if fields is not None:
+        for name, field in fields.items():
+            default = field.get_default(call_default_factory=True)
+            yield name, None if field.is_required() else default
+        return
+    for each in msgspec.structs.fields(kind):
+        if not nested & {hints[each.name], *get_args(hints[each.name])}:
+            yield each.name, None if each.default is msgspec.NODEFAULT else each.default
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [str(each) for each in value] if isinstance(value, tuple) else value
 
 
 def read_settings(

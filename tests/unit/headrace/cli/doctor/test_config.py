@@ -1,0 +1,75 @@
+"""`headrace config show`: each setting with its value and where it comes from, and no password."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli import _command_line
+
+
+def shown(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(_command_line(), ["config", "show", *arguments], env=environment)
+
+
+def rows(*arguments: str, **environment: str) -> dict[tuple[str, str], tuple[object, str]]:
+    found = shown(*arguments, "--json", **environment)
+    assert found.exit_code == 0, found.output
+    return {(one["command"], one["name"]): (one["value"], one["source"]) for one in json.loads(found.stdout)}  # fmt: skip
+
+
+def test_a_setting_names_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "both.toml"
+    file.write_text(
+        "[broker]\nconnections_max = 77\n[store]\nflush = 'interval'\n[http]\npage_rows = 50\n"
+    )
+    found = rows(
+        "--config", str(file), "--set", "store.segment_bytes=2MiB",
+        HEADRACE_RUN__RESULT_TIMEOUT_MS="5s", HEADRACE_DATA="var/x",
+    )  # fmt: skip
+    assert found["broker", "connections_max"] == (77, str(file))
+    assert found["broker", "store.flush"] == ("interval", str(file))
+    assert found["broker", "store.segment_bytes"] == (2 << 20, "--set")
+    assert found["run", "result_timeout_ms"] == (5_000, "HEADRACE_RUN__RESULT_TIMEOUT_MS")
+    assert found["run", "http.page_rows"] == (50, str(file))
+    assert found["broker", "store.directory"] == ("var/x", "HEADRACE_DATA")
+    assert found["broker", "port"] == (9876, "default")
+
+
+def test_a_stronger_source_wins(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("connections_max = 1\n")
+    of = ("--config", str(file))
+    name = "broker", "connections_max"
+    environment = {"HEADRACE_BROKER__CONNECTIONS_MAX": "2"}
+    assert rows(*of)[name] == (1, str(file))
+    assert rows(*of, **environment)[name] == (2, "HEADRACE_BROKER__CONNECTIONS_MAX")
+    assert rows(*of, "--set", "connections_max=3", **environment)[name] == (3, "--set")
+
+
+def test_no_password_is_shown() -> None:
+    secret = {
+        "HEADRACE_EVENT_STORE": "postgresql://bank:hunter2@db/bank",
+        "HEADRACE_RUN__READ_MODELS": "postgresql://bank:hunter2@db/bank",
+        "HEADRACE_ARCHIVE__URL": "postgresql://bank:hunter2@db/archive",
+    }
+    for more in ((), ("--json",)):
+        found = shown(
+            "--given", "--set", "group.record=postgresql://a:hunter2@db/r", *more, **secret
+        )
+        assert found.exit_code == 0, found.output
+        assert "hunter2" not in found.output
+        assert "bank" in found.output
+
+
+def test_given_settings_alone_are_few() -> None:
+    found = rows("--given", "--set", "connections_max=5")
+    assert found["broker", "connections_max"] == (5, "--set")
+    assert all(source != "default" for _, source in found.values())
+
+
+@pytest.mark.parametrize("pair", ["nothing=1", "connections_max"])
+def test_a_mistake_is_a_sentence(pair: str) -> None:
+    found = shown("--set", pair)
+    assert (found.exit_code, "Traceback" in found.output) == (2, False)
