@@ -1,5 +1,7 @@
 """The catalogue of words has each text of the templates, and knows a browser's language."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import headrace.console
 from headrace.console.words import CATALOGUE, language_of, said
 
 TEMPLATES = Path(headrace.console.__file__).parent / "templates"
+LANGUAGES = TEMPLATES.with_name("languages")
 
 
 def texts(tree: nodes.Template) -> Iterator[str]:
@@ -70,3 +73,15 @@ def test_a_translation_has_the_same_values() -> None:
         assert sorted(part.partition("}")[0] for part in text.split("{")[1:]) == sorted(
             part.partition("}")[0] for part in translated.split("{")[1:]
         ), text
+
+
+@pytest.mark.parametrize("path", sorted(LANGUAGES.glob("*.json")), ids=lambda path: path.name)
+def test_a_file_of_a_language_has_each_text_once(path: Path) -> None:
+    keys = Counter[str]()
+    # A JSON reader keeps the last one of a key and says nothing.
+    json.loads(
+        path.read_text(encoding="utf-8"),
+        object_pairs_hook=lambda pairs: keys.update(key for key, _ in pairs),
+    )
+    assert len(keys) > 100
+    assert [key for key, count in keys.items() if count > 1] == []
