@@ -184,12 +184,14 @@ class ReplicatedBroker:
         """Returns what this broker knows of its group."""
         member, seen, term = self._member, self._member.seen, self._term
         names = () if seen is None else tuple(sorted(one.name for one in seen.in_sync))
+        repairs = self._logs.repairs.figures
         return GroupFigures(
             self._group.cluster, self._group.name, member.me.name, self.state is not None,
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
             self._watch.went_back, self._clock.monotonic_ms() - self._watch.heard_ms,
             () if term is None else term.figures(self._reports.names),
             0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
+            repairs.repaired, repairs.hopeless,
         )  # fmt: skip
 
     def renew_certificates(self) -> None:

@@ -405,7 +405,8 @@ class BrokerStatus(Body, frozen=True):
     was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged since
     the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an
     operator paused, `paused_groups` names the first 100 of them. `process` has one entry; a broker of a version
-    before that sends none.
+    before that sends none. In a group, `repaired` counts the damaged places that got sound bytes from another broker since
+    the start, `unrepaired` those for which no other broker had them.
     """
 
     now_ms: int
@@ -428,6 +429,8 @@ class BrokerStatus(Body, frozen=True):
     paused: int = 0
     paused_groups: list[str] = msgspec.field(default_factory=list)
     process: list[ProcessDescription] = msgspec.field(default_factory=list)
+    repaired: int = 0
+    unrepaired: int = 0
 
 
 class FindMessages(Body, frozen=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import METADATA
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
@@ -69,6 +70,9 @@ async def test_readers_get_every_message_of_a_leader_whose_file_rots(
     assert sorted(found) == BODIES
     assert await group.leader() is leader
     assert leader.log().count("was repaired") == 6
+    async with AdminClient(group.address) as admin:
+        status = await admin.status()
+    assert (status.repaired, status.unrepaired) == (6, 0)
     for member in group.members:
         await member.end()
     for name in "ab":

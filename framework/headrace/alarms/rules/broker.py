@@ -200,4 +200,9 @@ CLUSTER_RULES: Final = (
         "headrace_broker_record_silent_seconds > 30",
         "{{ $labels.instance }} has not reached the record of group {{ $labels.group }} for {{ $value }} s",
     ),
+    AlarmRule(
+        "HeadraceDamageNotRepaired", "critical", "5m",
+        "headrace_broker_unrepaired_places > 0",
+        "no other broker of group {{ $labels.group }} can repair {{ $value }} damaged places of {{ $labels.instance }}",
+    ),
 )  # fmt: skip

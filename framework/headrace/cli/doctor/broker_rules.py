@@ -208,6 +208,11 @@ def health(facts: BrokerFacts) -> Iterator[Finding]:
             "damage", f"{status.damaged:,} places of the logs were left out since the start",
             "`headrace broker show` names them, and docs/failures.md says what to do",
         )  # fmt: skip
+    if status.unrepaired:
+        yield warning(
+            "damage", f"no other broker has sound bytes for {status.unrepaired:,} damaged places",
+            "docs/alarms.md says what to do, at HeadraceDamageNotRepaired",
+        )  # fmt: skip
     if status.compaction.trouble:
         yield of_sentence(
             "warning", "compaction", status.compaction.trouble, "see the broker's log"

@@ -279,11 +279,21 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         more = status.paused - len(status.paused_groups)
         named = [*status.paused_groups, *([f"and {more:,} more"] if more > 0 else [])]
         rows.append(("groups paused by an operator", " ".join(named)))
+    rows += _damage_rows(status)
+    rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
+    print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))
+
+
+def _damage_rows(status: Any) -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = []
     if status.damaged:
         rows.append(("damaged places, left out", status.damaged))
         rows += [("damaged", one) for one in status.damage]
-    rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
-    print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))
+    if status.repaired:
+        rows.append(("damaged places, repaired", status.repaired))
+    if status.unrepaired:
+        rows.append(("damaged places, not repaired", status.unrepaired))
+    return rows
 
 
 def _process_rows(status: Any) -> list[tuple[str, object]]:

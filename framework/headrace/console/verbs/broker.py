@@ -85,6 +85,8 @@ def troubles(sample: TopSample) -> list[str]:
         told.append(
             f"{status.damaged:,} places of the logs are damaged: {'; '.join(status.damage[:3])}"
         )
+    if status.unrepaired:
+        told.append(f"No other broker has sound bytes for {status.unrepaired:,} damaged places")
     if status.paused:
         told.append(
             f"An operator paused {status.paused:,} groups: {', '.join(status.paused_groups[:10])}"

@@ -185,6 +185,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         size = sum(segment.bytes for segment in segments)
         first, end = (segments[0].base, segments[-1].end) if segments else (0, 0)
         logs.append(LogDescription(log, len(segments), size, first, end))
+    repairs = None if state.followers is None else state.followers.repairs
     status = BrokerStatus(
         now_ms=state.clock.now_ms(),
         topics=len(state.topics),
@@ -206,6 +207,8 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         paused=len(state.limits.paused),
         paused_groups=nsmallest(PAUSED_TOLD_MAX, state.limits.paused),
         process=[_process(state)],
+        repaired=0 if repairs is None else repairs.repaired,
+        unrepaired=0 if repairs is None else repairs.hopeless,
     )
     return (encode(status),)
 

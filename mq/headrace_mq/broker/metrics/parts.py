@@ -92,7 +92,7 @@ def _archive(state: BrokerState) -> Iterator[Sample]:
 
 
 def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
-    """Yields who leads, who is in sync, and how far the replicas lag behind."""
+    """Yields who leads, who is in sync, what was repaired, and how far the replicas lag behind."""
     where = (figures.cluster, figures.group)
     yield table.LEADS.sample(figures.leads, *where)
     yield table.LEADER_INFO.sample(1, *where, figures.me, figures.leader)
@@ -102,6 +102,8 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.WENT_BACK.sample(figures.went_back, *where)
     yield table.UNCLEAN.sample(figures.unclean, *where)
     yield table.RECORD_SILENT.sample(figures.record_silent_ms / 1_000, *where)
+    yield table.REPAIRED.sample(figures.repaired, *where)
+    yield table.UNREPAIRED.sample(figures.unrepaired, *where)
     for one in figures.replicas:
         yield table.REPLICA_IN_SYNC.sample(one.in_sync, *where, one.name)
         yield table.REPLICA_BYTES.sample(one.lag_bytes, *where, one.name)

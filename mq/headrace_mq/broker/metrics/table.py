@@ -334,6 +334,20 @@ RECORD_SILENT: Final = Metric(
     "How long ago the group's record answered this broker. While it does not answer, the group goes on, and elects no leader.",
     ("cluster", "group"),
 )
+REPAIRED: Final = Metric(
+    "headrace_broker_repaired_places_total",
+    "counter",
+    "places",
+    "Damaged places of this broker's logs that got sound bytes from another broker; only in a group.",
+    ("cluster", "group"),
+)
+UNREPAIRED: Final = Metric(
+    "headrace_broker_unrepaired_places",
+    "gauge",
+    "places",
+    "Damaged places of this broker's logs for which no other broker had sound bytes; only in a group.",
+    ("cluster", "group"),
+)
 REPLICA_IN_SYNC: Final = Metric(
     "headrace_broker_replica_in_sync",
     "gauge",

@@ -42,6 +42,8 @@ class GroupFigures(NamedTuple):
         replicas: those of this broker, if it leads.
         unclean: the epoch in which a broker was promoted with loss, until an operator settles that; 0: none.
         position: how many bytes its logs have.
+        repaired: damaged places of its logs that got sound bytes from another broker, since the process started.
+        unrepaired: damaged places for which no other broker had sound bytes.
     """
 
     cluster: str
@@ -57,3 +59,5 @@ class GroupFigures(NamedTuple):
     replicas: tuple[ReplicaFigures, ...]
     unclean: int = 0
     position: int = 0
+    repaired: int = 0
+    unrepaired: int = 0

@@ -27,6 +27,7 @@ from headrace_mq.broker.replicas.clean_ends import CleanEnds
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.figures import ReplicaFigures
 from headrace_mq.broker.replicas.log_parts import log_part
+from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.broker.replicas.reports import without_removed
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, StaleEpoch
@@ -134,6 +135,11 @@ class Followers:
         # Members outside the set that commits wait for, with the time until which they do.
         self._joining: dict[Identity, int] = {}
         self._clean_ends = CleanEnds(logs, member.me, clock)
+
+    @property
+    def repairs(self) -> RepairFigures:
+        """What became of damage on this broker's disk."""
+        return self._logs.repairs.figures
 
     @property
     def leads(self) -> bool:

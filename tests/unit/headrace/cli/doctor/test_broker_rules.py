@@ -144,6 +144,8 @@ def test_messages_kept_for_ever_grow_by_their_size_over_their_age(
         ({}, [("messages", "ok")]),
         ({"refuses": "the disk is full; make room"}, [("messages", "failed")]),
         ({"damaged": 3}, [("messages", "ok"), ("damage", "warning")]),
+        ({"repaired": 3}, [("messages", "ok")]),
+        ({"unrepaired": 1}, [("messages", "ok"), ("damage", "warning")]),
         ({"compaction": CompactionDescription(trouble="no memory")}, [("messages", "ok"), ("compaction", "warning")]),
         ({"archive": [ArchiveDescription("d", 0, 5, 0, "", "", 0)]}, [("messages", "ok"), ("archive", "ok")]),
         ({"archive": [ArchiveDescription("d", 0, 5, 9, "it lags", "", 0)]}, [("messages", "ok"), ("archive", "warning")]),

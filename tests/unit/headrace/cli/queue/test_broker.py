@@ -8,16 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import _command_line
+from headrace.cli.queue import broker as subject
 from headrace.cli.queue.broker import child_command
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
+from headrace_mq.protocol.administration import NO_TRAFFIC, BrokerStatus
 
 MESSAGES = 200
 
@@ -213,3 +216,29 @@ def test_a_broker_without_its_supervisor_does_not_start() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
     )
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("figures", "rows"),
+    [
+        ({}, []),
+        ({"repaired": 1_200}, ["damaged places, repaired 1,200"]),
+        (
+            {"damaged": 1, "damage": ["t/0 from offset 1"], "repaired": 2, "unrepaired": 1},
+            [
+                "damaged places, left out 1", "damaged t/0 from offset 1",
+                "damaged places, repaired 2", "damaged places, not repaired 1",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_broker_shows_what_is_damaged_and_what_was_repaired(
+    figures: dict[str, Any], rows: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = SimpleNamespace(broker="b:1", started_at_ms=0, epoch=1)
+    status = BrokerStatus(0, 1, 1, 0, 1, "", NO_TRAFFIC, NO_TRAFFIC, [], **figures)
+    monkeypatch.setattr(subject, "ask", lambda *_: (described, status))
+    shown = CliRunner().invoke(_command_line(), ["broker", "show"])
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.output.splitlines()]
+    assert [line for line in lines if line.startswith("damaged")] == rows

@@ -1,5 +1,6 @@
 """The overview's figures are those of the broker, and its troubles are sentences."""
 
+import msgspec
 import pytest
 
 from headrace.console.verbs.broker import figures, look, troubles
@@ -25,6 +26,15 @@ async def test_the_overview_has_the_figures_of_the_broker(run, admin) -> None:
 
 async def test_a_quiet_broker_has_no_trouble(admin) -> None:
     assert troubles(await look(admin)) == []
+
+
+async def test_places_that_no_other_broker_can_repair_are_a_trouble(admin) -> None:
+    sample = await look(admin)
+    assert sample.status is not None
+    status = msgspec.structs.replace(sample.status, repaired=4, unrepaired=2)
+    assert troubles(sample._replace(status=status)) == [
+        "No other broker has sound bytes for 2 damaged places"
+    ]
 
 
 def test_a_user_who_may_not_read_the_broker_sees_the_reason() -> None:

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from headrace_mq.broker.handlers import groups as subject
+from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.errors import GroupNotFound, InvalidArgument, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
@@ -287,6 +290,17 @@ async def test_the_status_has_what_the_process_takes_of_its_machine(client) -> N
     assert process.memory_bytes > 1 << 20
     assert 0 < process.disk_free_bytes <= process.disk_bytes
     assert process.refuse_percent == 90
+
+
+async def test_the_status_of_a_leader_has_what_was_repaired(client, broker, monkeypatch) -> None:
+    status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
+    assert (status.repaired, status.unrepaired) == (0, 0)
+    followers = SimpleNamespace(repairs=RepairFigures(repaired=5, waiting=3, hopeless=2))
+    with monkeypatch.context() as leading:
+        leading.setattr(broker._state, "followers", followers)
+        (body,) = subject.broker_status(broker._state, None, None)
+    status = decode(BrokerStatus, body)
+    assert (status.repaired, status.unrepaired) == (5, 2)
 
 
 async def set_group(client, group, **values) -> GroupRules:

@@ -85,8 +85,9 @@ async def test_a_certificate_has_an_end(start, tmp_path, authority, read) -> Non
 def test_a_group_of_brokers_has_figures(read) -> None:
     replicas = (ReplicaFigures("b:1", in_sync=True, lag_bytes=5, lag_ms=250),)
     figures = GroupFigures(
-        "c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, 1_500, replicas, 6
-    )
+        "c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, 1_500, replicas, 6,
+        repaired=3, unrepaired=2,
+    )  # fmt: skip
     found = read(replica_samples(figures))
     assert found["leads", "c", "g1"] == 1
     assert found["leader_info", "c", "g1", "a:1", "a:1"] == 1
@@ -95,6 +96,10 @@ def test_a_group_of_brokers_has_figures(read) -> None:
     assert found["record_went_back", "c", "g1"] == 0
     assert found["unclean_epoch", "c", "g1"] == 6
     assert found["record_silent_seconds", "c", "g1"] == 1.5
+    assert (found["repaired_places_total", "c", "g1"], found["unrepaired_places", "c", "g1"]) == (
+        3,
+        2,
+    )
     assert found["replica_in_sync", "c", "g1", "b:1"] == 1
     assert found["replica_lag_bytes", "c", "g1", "b:1"] == 5
     assert found["replica_lag_seconds", "c", "g1", "b:1"] == 0.25

@@ -101,7 +101,7 @@ async def test_a_leader_heals_from_its_replica_while_a_reader_waits(
     assert content(a) == sound
     assert read_now(a, 2) == [2]
     assert a.logs.store.damage == []
-    assert a.logs.repairs.figures == RepairFigures(1, 0, 0)
+    assert a.logs.repairs.figures == followers.repairs == RepairFigures(1, 0, 0)
 
 
 async def test_a_reader_goes_on_without_a_batch_that_no_broker_has(
