@@ -72,6 +72,7 @@ class ProjectionVerbs:
                 (
                     _NAME,
                     source,
+                    VerbField("engine", default="replay", choices=("replay", "spark")),
                     VerbField("switch", "flag", default=True),
                     VerbField("accept_differences", "flag", default=False),
                 ),
@@ -173,7 +174,7 @@ class ProjectionVerbs:
 
     async def _rebuild(self, admin: AdminClient, given: Given, tell: Tell = lambda _: None) -> Any:
         await self._note(admin, "rebuild", given)
-        words = ["rebuild", given["name"], "--engine", "replay", "--from", given["from"]]
+        words = ["rebuild", given["name"], "--engine", given["engine"], "--from", given["from"]]
         words += [] if given["switch"] else ["--no-switch"]
         words += ["--accept-differences"] if given["accept_differences"] else []
         return await self._command(admin, words, tell)
@@ -187,6 +188,10 @@ class ProjectionVerbs:
             f"That takes about {found.seconds:,.1f} s, and the time to write the rows.",
             f"Live is generation {found.generation} with {found.rows:,} rows; it stays live meanwhile.",
         ]
+        if given["engine"] == "spark":
+            told[1] = (
+                "Spark starts in some seconds, and folds them with all processors of the console's machine."
+            )
         if not given["switch"]:
             told.append(
                 "The new rows are kept next to them; `projection switch` puts them in place."

@@ -5,7 +5,7 @@ Owns the connection, the routes of topics and the replies; messages on their way
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -232,7 +232,7 @@ class Producer(AsyncBlock):
         assert self._oneway is not None
         return self._oneway.take(QueueRef(message.topic, route.choose(message)), message, size)
 
-    async def send_many(self, messages: Sequence[Message]) -> Sequence[SendResult]:
+    async def send_many(self, messages: Iterable[Message]) -> Sequence[SendResult]:
         """Sends messages, in order per queue, and returns their places in the same order.
 
         If one of them cannot be sent, none is. If batches fail, the first failure is raised;
@@ -242,10 +242,11 @@ class Producer(AsyncBlock):
             ValueError, TypeError, SendTimeout, TopicNotFound, BrokerError, Closed: as `send`.
         """
         self._open_buffer()
-        topics = {message.topic for message in messages}
-        if len(topics) != 1:
+        if not isinstance(messages, list | tuple):
+            messages = list(messages)
+        if len({message.topic for message in messages}) != 1:
             return await self._send_each(messages)
-        (topic,) = topics
+        topic = messages[0].topic
         return await self._send_part(topic, MessageColumns.of(messages), messages)
 
     async def send_columns(

@@ -9,7 +9,7 @@ Used by applications; wraps a `Producer`. Knows nothing of the wire.
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
@@ -91,7 +91,7 @@ class BlockingProducer:
         """
         return self._wait(self._producer.send(message))
 
-    def send_many(self, messages: Sequence[Message]) -> list[SendResult]:
+    def send_many(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends messages, in order per queue, and returns their places in the same order.
 
         Raises:

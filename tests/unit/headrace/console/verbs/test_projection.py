@@ -187,3 +187,21 @@ async def test_pages_of_projections_ask_before_a_change_and_do_it(
     )
     assert "catches up" in said.text
     assert 'class="tag warn">paused' in await browser.page("/projections")
+
+
+async def test_a_rebuild_with_spark_names_its_engine_to_the_command(
+    verbs, admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = await ahead(verbs, admin, "rebuild", name="balances", engine="spark")
+    assert "Spark starts in some seconds" in told.sentences[1]
+    given: list[list[str]] = []
+
+    async def command(words: list[str], *_: Any) -> str:
+        given.append(words)
+        return "done"
+
+    monkeypatch.setattr("headrace.console.verbs.projection.run_command", command)
+    await run(verbs, admin, "rebuild", name="balances", engine="spark")
+    assert given[0][:5] == ["projection", "rebuild", "balances", "--engine", "spark"]
+    with pytest.raises(Mistake, match="engine is one of replay, spark"):
+        await run(verbs, admin, "rebuild", name="balances", engine="pandas")

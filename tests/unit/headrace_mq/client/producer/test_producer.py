@@ -117,6 +117,13 @@ async def test_send_many_returns_the_places_in_the_given_order(
     assert await producer.send_many([]) == []
 
 
+async def test_send_many_sends_what_a_generator_makes(
+    producer: Producer,
+) -> None:
+    results = await producer.send_many(message(key=f"k{n}") for n in range(20))
+    assert len(results) == 20
+
+
 async def test_send_many_sends_nothing_when_one_message_cannot_be_sent(
     broker: Any, producer: Producer
 ) -> None:
