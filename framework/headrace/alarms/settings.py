@@ -27,8 +27,8 @@ class AlarmTarget(BaseModel):
 
     model_config = _FROZEN
 
-    # What it is: `headrace-broker` or `headrace-run`; rules ask for these names.
-    job: Literal["headrace-broker", "headrace-run"] = "headrace-broker"
+    # What it is: `headrace-broker`, `headrace-nameserver` or `headrace-run`; rules ask for these names.
+    job: Literal["headrace-broker", "headrace-nameserver", "headrace-run"] = "headrace-broker"
     # Where its metrics are: http://HOST:PORT/metrics.
     url: str
     # Believe the authorities in this PEM file, for https.

@@ -1,4 +1,4 @@
-"""Rules about a broker, its disk, its topics and groups, its clients; and about a group of brokers.
+"""Rules about a broker, its disk, its topics and groups, its clients; about a group of brokers; and about name servers.
 
 Used by `headrace.alarms.rules.table`; `docs/alarms.md` says what to do about each. Pure.
 """
@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.alarms.rules.rule import AlarmRule
 
-__all__ = ["BROKER_RULES", "CLUSTER_RULES"]
+__all__ = ["BROKER_RULES", "CLUSTER_RULES", "NAMESERVER_RULES"]
 
 BROKER_RULES: Final = (
     AlarmRule(
@@ -204,5 +204,13 @@ CLUSTER_RULES: Final = (
         "HeadraceDamageNotRepaired", "critical", "5m",
         "headrace_broker_unrepaired_places > 0",
         "no other broker of group {{ $labels.group }} can repair {{ $value }} damaged places of {{ $labels.instance }}",
+    ),
+)  # fmt: skip
+
+NAMESERVER_RULES: Final = (
+    AlarmRule(
+        "HeadraceNameServerDown", "warning", "1m",
+        'up{job="headrace-nameserver"} == 0',
+        "the name server at {{ $labels.instance }} does not answer",
     ),
 )  # fmt: skip

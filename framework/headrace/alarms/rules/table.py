@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headrace.alarms.rules.application import APPLICATION_RULES
-from headrace.alarms.rules.broker import BROKER_RULES, CLUSTER_RULES
+from headrace.alarms.rules.broker import BROKER_RULES, CLUSTER_RULES, NAMESERVER_RULES
 from headrace.alarms.rules.rule import PAGE, AlarmRule
 from headrace.errors import HeadraceError
 
@@ -24,6 +24,7 @@ GROUPS: Final[Mapping[str, tuple[AlarmRule, ...]]] = MappingProxyType(
     {
         "headrace-broker": BROKER_RULES,
         "headrace-cluster": CLUSTER_RULES,
+        "headrace-nameserver": NAMESERVER_RULES,
         "headrace-application": APPLICATION_RULES,
     }
 )
@@ -31,8 +32,9 @@ RULES: Final[Mapping[str, AlarmRule]] = MappingProxyType(
     {rule.name: rule for rules in GROUPS.values() for rule in rules}
 )
 _HEAD: Final = f"""\
-# Alerts for Prometheus: name this file under `rule_files`. The jobs are called headrace-broker and headrace-run, as in
-# docs/metrics.md; {PAGE} says what each alert means and what to do. `headrace alarms prometheus` writes this file.
+# Alerts for Prometheus: name this file under `rule_files`. The jobs are called headrace-broker, headrace-nameserver and
+# headrace-run, as in docs/metrics.md; {PAGE} says what each alert means and what to do. `headrace alarms prometheus`
+# writes this file.
 groups:"""
 _COLUMNS: Final = 120
 

@@ -62,7 +62,7 @@ def list_alarms(*, alarms: MaybeAlarmsFile = None, as_json: AsJson = False) -> N
 def watch(
     *, alarms: AlarmsFile, log_format: LogFormat = "console", log_level: LogLevel = "info"
 ) -> None:
-    """Watch brokers and services, and tell by webhook and mail of each alarm. Stop it with SIGTERM."""
+    """Watch brokers, name servers and applications, and tell by webhook and mail of each alarm. Stop it with SIGTERM."""
     from headrace.cli.logs import configure_logs
 
     configure_logs(log_format, log_level)

@@ -95,6 +95,20 @@ async def test_a_broker_that_does_not_answer_is_an_alarm_after_a_minute(watched)
     assert (target.up, target.sentence) == (False, "refused")
 
 
+async def test_a_name_server_that_does_not_answer_is_an_alarm_of_its_own(settings) -> None:
+    target = {"url": "http://127.0.0.1:9466/metrics", "job": "headrace-nameserver"}
+    watched = Fixture(settings(target=[target]))
+    watched.figures = OSError("refused")
+    for _ in range(4):
+        await watched.look()
+    assert watched.taker.sent == []
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceNameServerDown")]
+    watched.figures = []
+    await watched.look()
+    assert watched.taker.sent[1:] == [("resolved", "HeadraceNameServerDown")]
+
+
 async def test_an_alarm_stays_while_its_broker_does_not_answer(watched) -> None:
     await watched.look()
     watched.figures = OSError("refused")

@@ -29,6 +29,7 @@ STEP_S = 60
 STEPS = 130
 ASKED = (7_200, 7_530)
 LABELS = {one.name: one.labels for one in (*BROKER_METRICS, *APP_METRICS)}
+JOBS = ("headrace-broker", "headrace-nameserver", "headrace-run")
 BOUNDS = ("0.1", "0.5", "1", "+Inf")
 # Values near the bounds of the rules that name these metrics; of others 0 and 1 are.
 NEAR = {
@@ -55,6 +56,9 @@ def series(chance: random.Random) -> Iterator[dict[str, Any]]:
 def _labels(name: str, instance: str) -> Iterator[dict[str, str]]:
     job = "headrace-run" if name.startswith("headrace_app") else "headrace-broker"
     own = {"instance": instance, "job": job}
+    if name == "up":
+        yield from (own | {"job": each} for each in JOBS)
+        return
     bucket = name.removesuffix("_bucket")
     if bucket != name:
         yield from (own | {"le": bound} for bound in BOUNDS)
