@@ -16,8 +16,12 @@ if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for th
 
 __all__ = ["SWITCH_S_MAX", "RecordPlace", "group_shown", "kept", "later", "look", "replica_shown"]
 
-# How long another broker may take to lead, in seconds; the leader itself goes on after two.
-SWITCH_S_MAX: Final = 5
+# How long another broker may take to lead, in seconds: a second or so, and longer on a busy machine. The leader itself goes on
+# after two.
+SWITCH_S_MAX: Final = 15
+# The longest wait for the record's database, where a person asks: on a busy machine a connection may take longer than the
+# second that a leader has for it.
+RECORD_MS: Final = 5_000
 _LOOK_S: Final = 0.02
 
 
@@ -39,7 +43,7 @@ async def kept(place: RecordPlace) -> "AsyncIterator[RecordKeeper]":
     from headrace_mq.cluster.records.keeper import keeper_of
     from headrace_mq.errors import MessageQueueError
 
-    keeper = keeper_of(place.url, cluster=place.cluster, group=place.group)
+    keeper = keeper_of(place.url, cluster=place.cluster, group=place.group, timeout_ms=RECORD_MS)
     try:
         yield keeper
     except MessageQueueError as error:

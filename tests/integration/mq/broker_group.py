@@ -16,12 +16,33 @@ from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
-__all__ = ["PATIENT", "QUEUES", "TOPIC", "Group", "Member", "Senders"]
+__all__ = [
+    "PATIENT",
+    "PATIENT_S",
+    "QUEUES",
+    "TOPIC",
+    "Group",
+    "Member",
+    "Senders",
+    "a_moment",
+    "bodies_of",
+]
 
 TOPIC = "orders"
 QUEUES = 2
 # A producer that waits through a failover, and sends a message again until it is acknowledged.
-PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
+PATIENT = ProducerSettings(send_timeout_ms=150_000, reconnect_ms_min=20, reconnect_ms_max=100)
+
+# The longest wait for what takes a second on a quiet machine: a start, a failover, a copy. No property depends on it.
+PATIENT_S = 150
+_LOOK_S = 0.05
+
+
+async def a_moment() -> None:
+    """Leaves the processor to the brokers, which have to do what a test waits for."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(_LOOK_S, over.set)
+    await over.wait()
 
 
 class Member:
@@ -88,13 +109,13 @@ class Group:
     def __init__(self, members: list[Member], record: str) -> None:
         self.members = members
         self.address = ",".join(one.address for one in self.members)
-        self.record = keeper_of(record, cluster="default", group="g1")
+        self.record = keeper_of(record, cluster="default", group="g1", timeout_ms=30_000)
 
     async def in_sync(self) -> None:
         """Returns when all are in the set."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENT_S):
             while await self._in_sync() < len(self.members):
-                await asyncio.sleep(0)
+                await a_moment()
 
     async def _in_sync(self) -> int:
         try:
@@ -104,7 +125,7 @@ class Group:
 
     async def leader(self) -> Member:
         """The one that serves clients."""
-        async with AdminClient(self.address, timeout_ms=30_000) as admin:
+        async with AdminClient(self.address, timeout_ms=PATIENT_S * 1_000) as admin:
             described = await admin.describe()
         return next(one for one in self.members if one.address == described.broker)
 
@@ -112,7 +133,7 @@ class Group:
 async def bodies_of(address: str) -> list[bytes]:
     """Every message of the topic, in the order of each queue."""
     queues = [QueueRef(TOPIC, number) for number in range(QUEUES)]
-    async with AdminClient(address, timeout_ms=30_000) as admin:
+    async with AdminClient(address, timeout_ms=PATIENT_S * 1_000) as admin:
         ends = {one.queue_id: one.end for one in await admin.ranges([TOPIC])}
     found: list[bytes] = []
     settings = ConsumerSettings(start="earliest")
@@ -145,7 +166,7 @@ class Senders:
     async def more(self, count: int) -> None:
         """Returns when so many more are acknowledged."""
         goal = len(self.acknowledged) + count
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENT_S):
             while len(self.acknowledged) < goal:
                 self._news.clear()
                 news = asyncio.create_task(self._news.wait())
@@ -155,10 +176,10 @@ class Senders:
                         task.result()
 
     async def go_on_for(self, seconds: float) -> None:
-        """Returns after that time, in which there never were ten seconds without an acknowledgement."""
+        """Returns after that time, in which there never was half a minute without an acknowledgement."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await self.more(10)
 
     async def stand_still_for(self, seconds: float) -> None:

@@ -243,7 +243,7 @@ async def test_the_last_entries_stay_and_the_disk_has_a_bound() -> None:
             state.audit.note(client, "set_rule", "done", detail=str(number))
             if number % 100 == 0:
                 await state.store.durable()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while sum(one.bytes for one in state.store.segments("compact")) > 4 * (64 << 10):
                 await asyncio.sleep(0)
         queue, end = QueueRef(AUDIT_TOPIC, 0), 5_000
@@ -292,7 +292,7 @@ async def test_the_audit_of_a_group_outlives_its_leader(audited_group: Group) ->
     async with AdminClient(leader.address) as admin:
         await admin.create_topic("orders", 2)
         await admin.hand_over()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while (await audited_group.record.read()).leader == leader.address:
             await asyncio.sleep(0)
     await audited_group.in_sync()

@@ -266,7 +266,7 @@ class Group:
         appended = logs.store.append(batch, retention=COMPACT)
         assert appended.base_offset == end
         done = logs.store.durable()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while logs.ends()[COMPACT] == before:
                 await asyncio.sleep(0)
         return found, done

@@ -16,8 +16,18 @@ from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import ConsumerSettings
 from headrace_mq.store.check.inspection import check
-from tests.integration.mq.broker_group import PATIENT, QUEUES, TOPIC, Group, Member
+from tests.integration.mq.broker_group import (
+    PATIENT,
+    PATIENT_S,
+    QUEUES,
+    TOPIC,
+    Group,
+    Member,
+    a_moment,
+)
 
+# With a start and a failover on a busy machine; see `PATIENT_S`.
+pytestmark = pytest.mark.timeout(320)
 KEYS = [f"k{number}" for number in range(60)]
 OPTIONS = (
     "--compact-segment-size", "64KiB", "--compact-interval", "1ms", "--compact-lag", "0",
@@ -47,14 +57,14 @@ async def group(
 
 
 async def in_sync(group: Group, count: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENT_S):
         while await group._in_sync() != count:
-            await asyncio.sleep(0)
+            await a_moment()
 
 
 async def lead(group: Group, member: Member) -> None:
     """Lets a broker lead that is in sync."""
-    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+    async with AdminClient(group.address, timeout_ms=PATIENT_S * 1_000) as admin:
         while await group.leader() is not member:
             with suppress(InvalidArgument):  # it leads by now
                 await admin.hand_over(member.address)
@@ -83,16 +93,16 @@ class Prices:
 
     async def until_compacted(self) -> None:
         """Sends until the leader has compacted, with what it sends."""
-        async with AdminClient(self.group.address, timeout_ms=30_000) as admin:
+        async with AdminClient(self.group.address, timeout_ms=PATIENT_S * 1_000) as admin:
             before = (await admin.status()).compaction.runs
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENT_S):
                 while (await admin.status()).compaction.runs < before + 2:
                     await self.send(3)
 
     async def check(self) -> None:
         """Reads the topic from its beginning: the last message of each key is at its offset."""
         found: dict[str, tuple[int, int, bytes]] = {}
-        async with AdminClient(self.group.address, timeout_ms=30_000) as admin:
+        async with AdminClient(self.group.address, timeout_ms=PATIENT_S * 1_000) as admin:
             ends = {QueueRef(TOPIC, one.queue_id): one.end for one in await admin.ranges([TOPIC])}
         settings = ConsumerSettings(start="earliest")
         async with PullConsumer(self.group.address, settings=settings) as consumer:
@@ -111,7 +121,7 @@ async def test_the_last_message_of_each_key_survives_kills_of_brokers_that_compa
     group: Group, tmp_path: Path
 ) -> None:
     prices = Prices(group)
-    async with AdminClient(group.address, timeout_ms=30_000) as admin:
+    async with AdminClient(group.address, timeout_ms=PATIENT_S * 1_000) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES, retention="compact")
     await prices.until_compacted()
     # A replica is killed while it compacts its copy, whatever it does then.

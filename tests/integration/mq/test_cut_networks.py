@@ -19,6 +19,8 @@ from tests.etcd_server import EtcdServer
 from tests.integration.mq.broker_group import QUEUES, TOPIC, Group, Member, Senders
 from tests.integration.mq.networks import Networks, unavailable
 
+# With a start and a failover on a busy machine; see `PATIENT_S`.
+pytestmark = pytest.mark.timeout(320)
 NAMES = "abc"
 RECORD = "r"
 PORT = 9876
@@ -27,8 +29,9 @@ RECORD_PORT = 5432
 RECORDS = ["postgres_database", "etcd"]
 # Cuts of what a place sends, and of what it is sent.
 BOTH, SENT, RECEIVED = (True, True), (True, False), (False, True)
-# Four seconds on a quiet machine: a lease of three, and clients look for a leader four times a second.
-SECONDS_MAX = 15
+# Four seconds on a quiet machine: a lease of three, and clients look for a leader four times a second. Without that look
+# they would wait for a minute, until the system gives a connection up.
+SECONDS_MAX = 45
 # By then a replica would lead.
 LEASE_S = LEASE_MS / 1_000 + 1
 

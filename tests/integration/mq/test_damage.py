@@ -260,7 +260,7 @@ async def test_mutated_batches_harm_neither_the_broker_nor_an_honest_client(tmp_
         assert taken > 100
         last = await honest.send(Message(topic="hostile", body=b"honest"))
         consumer = Consumer(broker.address, group="g", topics=["hostile"], settings=EARLIEST)
-        async with consumer, asyncio.timeout(60):
+        async with consumer, asyncio.timeout(120):
             offset = -1
             while offset < last.offset:
                 records = await consumer.poll()

@@ -21,6 +21,8 @@ from tests.integration.mq.broker_group import (
     bodies_of,
 )
 
+# With a start and a failover on a busy machine; see `PATIENT_S`.
+pytestmark = pytest.mark.timeout(320)
 BODIES = [b"%03d " % number * 250 for number in range(60)]
 
 

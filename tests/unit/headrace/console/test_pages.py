@@ -223,7 +223,7 @@ async def test_a_resend_that_takes_long_goes_on_and_its_page_says_how_far_it_is(
     assert "data-again" in page
     again = await browser.send("message resend", group="kitchen", all="1", rate="1", confirmed="1")
     assert "goes on already" in again.text
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while "data-again" in (page := await browser.page("/change", number=1)):
             await asyncio.sleep(0)
     assert "group kitchen: 3 letters were sent again" in page

@@ -129,7 +129,7 @@ class Places:
             until_superseded(connection, lambda: [B, C], self.open_to, self.greet)  # type: ignore[arg-type]  # only what is used of it
         )
         waiting = asyncio.ensure_future(self.enough.wait())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await asyncio.wait([watching, waiting], return_when=asyncio.FIRST_COMPLETED)
         found = watching.result() if watching.done() else None
         for task in (watching, waiting):

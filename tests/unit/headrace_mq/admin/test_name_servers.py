@@ -17,11 +17,11 @@ async def test_each_name_server_is_asked(free_port: Callable[[], int]) -> None:
     away = f"127.0.0.1:{free_port()}"
     async with name_server() as one, name_server() as other:
         link = Link(one.address, client_id="broker", settings=LinkSettings((1, 5)))
-        await link.start(10_000)
+        await link.start(60_000)
         here = encode(Register("c", "g1", "a:1", LEADER, 1, ["a:1"]))
-        await link.request(RequestCode.REGISTER, here, timeout_ms=10_000)
+        await link.request(RequestCode.REGISTER, here, timeout_ms=60_000)
         servers = f"{one.address},{away},{other.address}"
-        found = await ask_name_servers(servers, timeout_ms=500)
+        found = await ask_name_servers(servers, timeout_ms=3_000)
         await link.aclose()
     assert list(found) == servers.split(",")
     first, absent, last = found.values()

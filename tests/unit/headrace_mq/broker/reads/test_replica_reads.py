@@ -385,7 +385,7 @@ async def test_a_reader_logs_in_at_a_replica_of_a_running_group(
                 return reader._replicas.connection() is not None
 
         # At first the leader may serve it: the replica has to hear how much is committed.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not await asyncio.to_thread(read):
                 pass
     finally:

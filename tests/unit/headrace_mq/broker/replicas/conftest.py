@@ -129,7 +129,7 @@ class Place:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Lets the loop run until something holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not holds():
                 await asyncio.sleep(0)
 

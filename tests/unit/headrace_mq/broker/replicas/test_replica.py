@@ -256,6 +256,7 @@ async def test_a_replica_compacts_its_own_copy_of_what_is_committed(
     assert not await b.compact(Bounds(b.member.readable(COMPACT), 0))
     followers.commit()
     await copy(followers, b, record)
+    await b.until(lambda: all(one.indexed for one in b.sealed()))
     b.replica._compact_at_ms = 0
     await b.step(followers)
     await b.until(b.replica._compacting.done)

@@ -23,7 +23,7 @@ def ranges_of(connection: BlockingConnection) -> QueueRangesAnswer:
 def test_without_a_broker_it_says_what_to_check(free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(ConnectionLost, match=f"no broker answers at {address} .*firewall"):
-        BlockingConnection(address, timeout_ms=1_000)
+        BlockingConnection(address, timeout_ms=10_000)
 
 
 async def test_of_several_addresses_the_first_that_answers_is_read(
@@ -34,7 +34,7 @@ async def test_of_several_addresses_the_first_that_answers_is_read(
         # Of the first two one is away, and one takes connections and says nothing.
         mute = f"127.0.0.1:{silent.getsockname()[1]}"
         places = f"127.0.0.1:{free_port()},{mute},{broker.address}"
-        connection = await asyncio.to_thread(lambda: BlockingConnection(places, timeout_ms=300))
+        connection = await asyncio.to_thread(lambda: BlockingConnection(places, timeout_ms=3_000))
     answer = await asyncio.to_thread(ranges_of, connection)
     assert answer.ranges == [QueueRange("t", 0, 0, 0)]
     connection.close()
@@ -46,7 +46,7 @@ async def test_an_answer_that_was_given_up_is_forgotten(broker: Any) -> None:
     broker.topics["t"] = 1
 
     def ask() -> int:
-        connection = BlockingConnection(broker.address, timeout_ms=5_000)
+        connection = BlockingConnection(broker.address, timeout_ms=20_000)
         given_up = connection.send(RequestCode.QUEUE_RANGES, QueueRanges(["t"]))
         connection.forget(given_up)
         found = len(ranges_of(connection).ranges)
@@ -60,14 +60,14 @@ def test_without_any_broker_all_addresses_are_named(free_port: Callable[[], int]
     one, other = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     told = rf"no broker answers at {one},{other} \({one}: .*refused; {other}: .*refused\)"
     with pytest.raises(ConnectionLost, match=told):
-        BlockingConnection(f"{one},{other}", timeout_ms=1_000)
+        BlockingConnection(f"{one},{other}", timeout_ms=10_000)
 
 
 def test_a_broker_that_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(RequestTimeout, match=f"no answer from {address} within 20 ms"):
-            BlockingConnection(address, timeout_ms=20)
+        with pytest.raises(RequestTimeout, match=f"no answer from {address} within 500 ms"):
+            BlockingConnection(address, timeout_ms=500)
 
 
 async def test_a_broker_is_found_by_name_servers_and_remembered_while_they_are_away(
@@ -78,7 +78,7 @@ async def test_a_broker_is_found_by_name_servers_and_remembered_while_they_are_a
         address = f"nameserver://127.0.0.1:{free_port()},{server.address}/c"
 
         def read() -> QueueRangesAnswer:
-            connection = BlockingConnection(address, timeout_ms=5_000)
+            connection = BlockingConnection(address, timeout_ms=20_000)
             try:
                 return ranges_of(connection)
             finally:
@@ -87,9 +87,9 @@ async def test_a_broker_is_found_by_name_servers_and_remembered_while_they_are_a
         with pytest.raises(ConnectionLost, match="knows no broker of cluster c"):
             await asyncio.to_thread(read)
         link = Link(server.address, client_id="broker", settings=LinkSettings((1, 5)))
-        await link.start(10_000)
+        await link.start(60_000)
         here = Register("c", "g1", broker.address, LEADER, 1, [broker.address])
-        await link.request(RequestCode.REGISTER, encode(here), timeout_ms=10_000)
+        await link.request(RequestCode.REGISTER, encode(here), timeout_ms=60_000)
         assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]
         await link.aclose()
     assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]

@@ -140,7 +140,7 @@ async def test_a_lone_broker_is_not_asked_again(broker: Any, other: Any) -> None
 
 async def test_a_group_without_a_leader_is_given_up_after_a_time(broker: Any, other: Any) -> None:
     broker.held = {RANGES}
-    with await aside(lambda: opened(broker, other, timeout_ms=300)) as reader:
+    with await aside(lambda: opened(broker, other, timeout_ms=3_000)) as reader:
         asked = asyncio.create_task(aside(lambda: reader.ranges(["t"])))
         await broker.next(RANGES)
         await broker.stop()

@@ -55,7 +55,7 @@ def read(reader: BlockingReader, start: int = 0, end: int = 9) -> list[bytes]:
 
 
 def opened(address: str) -> BlockingReader:
-    return BlockingReader(address, timeout_ms=5_000, read_from="replica")
+    return BlockingReader(address, timeout_ms=20_000, read_from="replica")
 
 
 def fetches(brokers: list[Any]) -> list[int]:
@@ -161,7 +161,9 @@ async def test_a_read_goes_on_while_the_leader_is_away(
     broker: Any, replicas: list[Any], group: str
 ) -> None:
     await broker.stop()
-    with await aside(lambda: BlockingReader(group, timeout_ms=200, read_from="replica")) as reader:
+    with await aside(
+        lambda: BlockingReader(group, timeout_ms=3_000, read_from="replica")
+    ) as reader:
         assert await aside(lambda: read(reader)) == ALL
         with pytest.raises(ConnectionLost):
             await aside(lambda: reader.ranges(["t"]))
