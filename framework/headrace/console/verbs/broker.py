@@ -1,18 +1,21 @@
 """
-The verbs about the broker as a whole: show, and the list of its audit; and figures of the overview.
+The verbs about the broker as a whole: show, connections, and the list of its audit; and figures of the overview.
 
 Used by `catalogue`, and by the overview with its live figures.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
 from headrace.figures.rates import TopRates, rates
 from headrace.figures.sample import TopSample, take_sample
 from headrace.figures.words import size
 from headrace_mq.access.audit import AuditEntry
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.errors import NotPermitted
 
 __all__ = ["BROKER", "figures", "look", "troubles"]
 
@@ -109,8 +112,22 @@ async def _show(admin: AdminClient, _: Given) -> Any:
         "figures": figures(found),
         "troubles": troubles(sample),
         "replicas": found.replicas,
+        "waiting": await _waiting(admin),
         "furthest": sorted(found.groups, key=lambda one: -(one.lag or 0))[:5],
     }
+
+
+async def _waiting(admin: AdminClient) -> dict[str, Any] | None:
+    """Messages that are not due yet, and transactions that are not decided; None: this user may not read that."""
+    with suppress(NotPermitted):
+        return {"scheduled": await admin.scheduled(), "transactions": await admin.transactions()}
+    return None
+
+
+async def _connections(admin: AdminClient, given: Given) -> Any:
+    found = sorted(await admin.connections(), key=lambda one: one.since_ms)
+    shown, place = paged(found, given)
+    return {"connections": shown, **place}
 
 
 async def _audit(admin: AdminClient, given: Given) -> Any:
@@ -132,6 +149,11 @@ async def _audit(admin: AdminClient, given: Given) -> Any:
 
 BROKER: Final = (
     Verb("broker show", _show),
+    Verb(
+        "broker connections",
+        _connections,
+        (VerbField("page", "number", 1), VerbField("rows", "number", PAGE_ROWS)),
+    ),
     Verb(
         "audit list",
         _audit,

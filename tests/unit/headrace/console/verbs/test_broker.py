@@ -51,3 +51,16 @@ async def test_a_paused_group_is_a_trouble(admin) -> None:
 async def test_a_broker_without_an_audit_says_how_to_get_one(run) -> None:
     with pytest.raises(InvalidArgument, match="keeps no audit"):
         await run("audit list", by="ann")
+
+
+async def test_each_connection_is_listed_and_what_the_broker_keeps_back(run, admin) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(admin.address) as producer:
+        due = Message(topic="orders", body=b"x")
+        await producer.schedule(due, delay_ms=3_600_000)
+        found = await run("broker connections")
+        assert found["total"] == 2
+        assert [one.address.split(":")[0] for one in found["connections"]] == ["127.0.0.1"] * 2
+        waiting = (await run("broker show"))["waiting"]
+        assert waiting["scheduled"].pending == 1
+        assert waiting["transactions"].undecided == 0
