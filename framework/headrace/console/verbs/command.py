@@ -4,7 +4,8 @@ A command of the command line in a process of its own: for what takes long, and 
     headrace projection rebuild balances   ─▶ a line for each phase ─▶ what it did, in words
 
 The console goes on answering meanwhile, and a rebuild that fails takes nothing along. Addresses and passwords go to it in
-its environment, where no list of processes shows them. Used by the verbs about projections.
+its environment, where no list of processes shows them. Used by the verbs about projections and about
+what is parked.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.console.verbs.verb import Tell
-from headrace.errors import ProjectionError
+from headrace.errors import HeadraceError
 
 __all__ = ["CommandAnswer", "run_command"]
 
@@ -50,7 +51,7 @@ async def run_command(
         tell: gets each line of its progress.
 
     Raises:
-        ProjectionError: it could not begin or go on; the sentence is its own.
+        HeadraceError: it could not begin or go on; the sentence is its own.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headrace", *words,
@@ -67,7 +68,7 @@ async def run_command(
     finally:
         await _end(process)
     if status not in {0, 1} or (status and not said):
-        raise ProjectionError(_sentence(progress, status))
+        raise HeadraceError(_sentence(progress, status))
     return CommandAnswer(done=status == 0, lines=tuple(said))
 
 

@@ -178,7 +178,7 @@ async def test_a_message_is_found_by_its_queue_and_offset(browser) -> None:
 async def test_the_page_of_an_application_is_there_where_one_is_named(broker, console) -> None:
     async def parked(_admin: object, _given: object) -> object:
         entry = {
-            "processor": "commands", "aggregate_id": "<b>", "command": "Deposit", "state": "parked", "waiting": 1,
+            "processor": "commands", "aggregate_id": "<b>", "command": "Deposit", "command_id": "c-1", "state": "parked", "waiting": 1,
             "parked_at": "2026-01-01T00:00:00", "attempts": 1, "error": "KeyError", "sentence": "<i>",
         }  # fmt: skip
         causes = [{"processor": "commands", "cause": "KeyError", "parked": 1}]

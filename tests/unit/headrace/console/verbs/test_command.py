@@ -8,7 +8,7 @@ import pytest
 
 from headrace.console.verbs import command
 from headrace.console.verbs.command import run_command
-from headrace.errors import ProjectionError
+from headrace.errors import HeadraceError
 
 
 @pytest.fixture
@@ -45,10 +45,10 @@ async def test_a_command_that_found_differences_is_no_failure(headrace: Path) ->
 
 async def test_a_command_that_failed_keeps_its_sentence(headrace: Path) -> None:
     write(headrace, "echo 'read …' >&2; echo 'headrace: another rebuild is under way' >&2; exit 2")
-    with pytest.raises(ProjectionError, match="another rebuild is under way"):
+    with pytest.raises(HeadraceError, match="another rebuild is under way"):
         await run_command(["x"], os.environ, lambda _: None)
     write(headrace, "exit 3")
-    with pytest.raises(ProjectionError, match="ended with status 3"):
+    with pytest.raises(HeadraceError, match="ended with status 3"):
         await run_command(["x"], os.environ, lambda _: None)
 
 
