@@ -114,7 +114,7 @@ class Conversation:
     async def _ask(self, link: Link, member: ClusterMember, patience: Patience) -> HandOver | None:
         if not link.is_up:
             raise ConnectionLost("the connection ended")
-        question = encode(self._replica.question(member))
+        question = encode(self._replica.question(member, link.frame_bytes_max))
         asked_ms = self._clock.monotonic_ms()
         # At once, because the loop may be about to wait for the disk.
         body = await link.request(RequestCode.FOLLOW, question, timeout_ms=LEASE_MS, at_once=True)

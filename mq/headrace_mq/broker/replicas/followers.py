@@ -184,6 +184,8 @@ class Followers:
         if [log.log for log in request.logs] != list(self._logs.by_name):
             raise MalformedRequest(f"a replica asks for the logs {', '.join(self._logs.by_name)}")
         member = Identity(request.member, request.store_id)
+        if request.epoch == self.epoch and self.leads:
+            self._logs.repairs.heard(request)
         self._count(member, request)
         if not self.leads:
             self._on_change()

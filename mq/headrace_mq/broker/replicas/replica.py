@@ -28,11 +28,14 @@ from headrace_mq.broker.replicas.bodies import (
 from headrace_mq.broker.replicas.compacted_copy import CompactedCopy
 from headrace_mq.broker.replicas.documents import remove_shortcuts, store_document
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
+from headrace_mq.broker.replicas.repairs.repairs import RANGES_MAX
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.errors import DataCorrupt, MessageQueueError, NotLeader, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import encode
+from headrace_mq.protocol.frame import FRAME_HEADER_BYTES
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.clean_end import QueueEnd
@@ -45,6 +48,8 @@ from headrace_mq.store.replication.restart import FirstSegment, restart_log
 
 __all__ = ["Replica"]
 
+# A range that a leader wants, besides its bytes: the name of a log, a position, and lengths.
+_SOUND_RANGE_BYTES = 64
 # A disk that needs longer for a flush of some megabytes has failed, or as good as.
 _SYNC_MS_MAX = 30_000
 
@@ -141,16 +146,25 @@ class Replica:
                 await asyncio.wait([self._compacting])
             self._logs.closed_at(store.raw.ends())
 
-    def question(self, member: ClusterMember) -> FollowRequest:
-        """Returns what to ask the leader; what it wants of this broker comes with it."""
+    def question(
+        self, member: ClusterMember, frame_bytes_max: int = FOLLOW_BYTES_MAX
+    ) -> FollowRequest:
+        """Returns what to ask the leader; what it wants of this broker comes with it.
+
+        Args:
+            member: of this broker.
+            frame_bytes_max: the largest frame that the leader takes.
+        """
         request, repairs = self.report(member), self._logs.repairs
         ends = {log.log: log.counted for log in request.logs}
-        wanted = repairs.wanted(f"the leader of epoch {member.epoch}", ends)
+        wanted = repairs.wanted(_leader_of(member.epoch), ends)
         if not (wanted or self._wanted or self._refused):
             return request
-        found, refused = repairs.supply(self._wanted), self._refused
+        request = msgspec.structs.replace(request, wanted=wanted, refused=self._refused)
+        taken = FRAME_HEADER_BYTES + len(encode(request)) + RANGES_MAX * _SOUND_RANGE_BYTES
+        found = repairs.supply(self._wanted, frame_bytes_max - taken)
         self._wanted, self._refused = [], []
-        return msgspec.structs.replace(request, wanted=wanted, found=found, refused=refused)
+        return msgspec.structs.replace(request, found=found)
 
     def report(self, member: ClusterMember) -> FollowRequest:
         """Returns what this broker has, for a frame that wants no answer."""
@@ -196,7 +210,7 @@ class Replica:
             else:
                 self._append(member, part, answer.epoch)
         self._wanted = answer.wanted
-        self._logs.repairs.take(answer.found)
+        self._logs.repairs.take(answer.found, _leader_of(answer.epoch))
         if self._logs.repairs.is_stale:
             # The start reads the repaired segments again, and takes in what it left out.
             await self.aclose()
@@ -340,6 +354,11 @@ class Replica:
         # What belongs to deleted topics stays, until this broker leads.
         compaction = self._logs.store.compaction.run({}, bounds=bounds)
         self._compacting = asyncio.create_task(compaction, name="compact")
+
+
+def _leader_of(epoch: int) -> str:
+    """Returns what repairs call a leader."""
+    return f"the leader of epoch {epoch}"
 
 
 def _ahead(store: MessageStore) -> int:

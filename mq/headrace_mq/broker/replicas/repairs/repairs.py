@@ -10,12 +10,13 @@ Used by `followers` and `replica`, through `StoreLogs`; the store's `Mender` che
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from headrace_mq._net.client_connection import ANSWER_BYTES_MAX
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import (
@@ -26,6 +27,7 @@ from headrace_mq.broker.replicas.bodies import (
 )
 from headrace_mq.errors import DataCorrupt, FormatTooNew
 from headrace_mq.message import QueueRef
+from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import Damage, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.replication.mend import Mender, remove_indexes
@@ -40,7 +42,7 @@ _log = get_logger(__name__)
 WAIT_MS_MAX = 2_000
 # A peer is asked again for a place after this: it may have the bytes by now, or its disk may be mended.
 ASK_MS = 10_000
-# Bytes in one question or answer, besides one larger batch: as many as a leader sends of a log.
+# Bytes in one question or answer, or else one larger batch: as many as a leader sends of a log.
 REPAIR_BYTES_MAX = 4 << 20
 # Places in one question. Each costs a read at the peer.
 RANGES_MAX = 16
@@ -75,7 +77,11 @@ class _Wound:
         damage: what is known of it.
         found_ms: when it was found.
         unindexed: whether the start left it out, so that only another start can take it in again.
+        hoped_ms: when each peer was first known to have its log up to here, or was first asked, whichever is later.
         asked_ms: when each peer was asked last.
+        empty: the peers that have no sound bytes for it.
+        queues: of readers that wait for it.
+        wakes: whether these readers come back at a set time.
         trouble: why the last bytes were not taken, so that it is said once.
     """
 
@@ -83,8 +89,25 @@ class _Wound:
         self.damage = damage
         self.found_ms = found_ms
         self.unindexed = unindexed
+        self.hoped_ms: dict[str, int] = {}
         self.asked_ms: dict[str, int] = {}
+        self.empty: set[str] = set()
+        self.queues = {damage.queue} if damage.queue is not None else set()
+        self.wakes = False
         self.trouble = ""
+
+    def until_ms(self, peers: Mapping[str, int]) -> int:
+        """Returns until when one of these peers may bring bytes; 0: all of them are known to have none.
+
+        Args:
+            peers: since when each of them is there.
+        """
+        since = [
+            max(self.found_ms, there_ms, self.hoped_ms.get(peer, 0))
+            for peer, there_ms in peers.items()
+            if peer not in self.empty
+        ]
+        return max(since) + WAIT_MS_MAX if since else 0
 
 
 class Repairs:
@@ -100,7 +123,9 @@ class Repairs:
         self._clock = clock or SystemClock()
         self._store: MessageStore | None = None
         self._wounds: dict[_Place, _Wound] = {}
-        self._heard_ms = -_HEARD_MS_MAX
+        # Since when each peer is there, and when it was heard last; and what it was asked for, and has not answered.
+        self._peers: dict[str, tuple[int, int]] = {}
+        self._open: dict[str, list[_Place]] = {}
         self._repaired = 0
         # Segments whose bytes are sound again, but whose indexes leave them out; and the places for which that was done,
         # because a start may leave out sound bytes as well.
@@ -133,9 +158,9 @@ class Repairs:
     def may_come(self) -> bool:
         """Whether a peer may soon have bytes for a place that the start left out."""
         now_ms = self._clock.monotonic_ms()
-        return self._is_heard(now_ms) and any(
-            wound.unindexed and now_ms - wound.found_ms < WAIT_MS_MAX
-            for wound in self._wounds.values()
+        peers = self._heard(now_ms)
+        return any(
+            wound.unindexed and now_ms < wound.until_ms(peers) for wound in self._wounds.values()
         )
 
     # The store.
@@ -149,11 +174,11 @@ class Repairs:
             place = damage.log, damage.position
             if damage.length <= 0 or place in self._reindexed or store.mender.is_compacted(*place):
                 continue
-            self._add(damage, unindexed=True)
+            wound = self._add(damage, unindexed=True)
             try:
                 if not store.mender.damage_in(*damage[:3]):
                     # An earlier process wrote sound bytes, but did not come to open the store again.
-                    self._mended(self._wounds[place], damage.position + damage.length)
+                    self._mended(wound, damage.position + damage.length)
             except (OSError, FormatTooNew):
                 continue
 
@@ -182,27 +207,46 @@ class Repairs:
         if self._store is None or self._store.mender.is_compacted(damage.log, damage.position):
             return False
         now_ms = self._clock.monotonic_ms()
-        is_new = (damage.log, damage.position) not in self._wounds
+        place = damage.log, damage.position
+        is_new = place not in self._wounds
         wound = self._add(damage)
-        if not self._is_heard(now_ms) or now_ms - wound.found_ms >= WAIT_MS_MAX:
+        left_ms = wound.until_ms(self._heard(now_ms)) - now_ms
+        if left_ms <= 0 or place not in self._wounds:  # too many are remembered already
             return False
         if is_new:
             _log.warning("a stored batch is damaged; another broker is asked", **damage.facts())
-            loop = asyncio.get_running_loop()
-            loop.call_later(WAIT_MS_MAX / 1_000, self._wake, damage)
+        if damage.queue is not None:
+            wound.queues.add(damage.queue)
+        if not wound.wakes:
+            wound.wakes = True
+            asyncio.get_running_loop().call_later(left_ms / 1_000, self._wake, wound)
         return True
 
-    def _is_heard(self, now_ms: int) -> bool:
-        return now_ms - self._heard_ms < _HEARD_MS_MAX
+    def _heard(self, now_ms: int) -> dict[str, int]:
+        """The peers that were heard a moment ago, and since when each of them is there."""
+        return {
+            peer: since_ms
+            for peer, (since_ms, heard_ms) in self._peers.items()
+            if now_ms - heard_ms < _HEARD_MS_MAX
+        }
 
-    def _wake(self, damage: Damage) -> None:
-        """Lets readers come back for what is damaged, to leave it out."""
-        if self._store is not None and (damage.log, damage.position) in self._wounds:
-            self._tell(damage)
+    def _note(self, peer: str) -> int:
+        """Notes that a peer is heard now; returns the time."""
+        now_ms = self._clock.monotonic_ms()
+        since_ms, heard_ms = self._peers.get(peer, (now_ms, now_ms))
+        if now_ms - heard_ms >= _HEARD_MS_MAX:
+            since_ms = now_ms
+        self._peers[peer] = since_ms, now_ms
+        return now_ms
 
-    def _tell(self, damage: Damage) -> None:
-        if self._store is not None and self._store.on_visible is not None and damage.queue:
-            self._store.on_visible([QueueRef(*damage.queue)])
+    def _wake(self, wound: _Wound) -> None:
+        """Lets readers come back for what is damaged: it came, or they leave it out."""
+        wound.wakes = False
+        self._tell(wound)
+
+    def _tell(self, wound: _Wound) -> None:
+        if self._store is not None and self._store.on_visible is not None and wound.queues:
+            self._store.on_visible([QueueRef(*queue) for queue in wound.queues])
 
     def suspect(self, log: str, position: int, length: int) -> None:
         """Looks at a range that may be damaged, and notes what is."""
@@ -229,7 +273,10 @@ class Repairs:
         for wound in self._wounds.values():
             if wound.unindexed:
                 wound.found_ms = now_ms
+            wound.hoped_ms.clear()
             wound.asked_ms.clear()
+            wound.empty.clear()
+        self._open.clear()
 
     # What a leader hears from a replica, and answers it.
 
@@ -237,12 +284,18 @@ class Repairs:
         """Takes a replica's sound bytes, and looks at what came damaged to it."""
         for one in request.refused:
             self.suspect(one.log, one.position, one.length)
-        self.take(request.found)
+        self.take(request.found, request.member)
+
+    def heard(self, request: FollowRequest) -> None:
+        """Notes that a replica is there, and that it may have what the start left out."""
+        now_ms, ends = self._note(request.member), _counted(request)
+        for (log, position), wound in self._wounds.items():
+            if wound.unindexed and position + wound.damage.length <= ends.get(log, 0):
+                wound.hoped_ms.setdefault(request.member, now_ms)
 
     def wants(self, request: FollowRequest) -> bool:
         """Whether the answer to a replica asks it for anything; that is, for what this leader has confirmed to it."""
-        self._heard_ms = now_ms = self._clock.monotonic_ms()
-        return any(True for _ in self._due(request.member, _counted(request), now_ms))
+        return bool(self._due(request.member, _counted(request), self._clock.monotonic_ms(), 1))
 
     def answered(self, request: FollowRequest, answer: FollowAnswer) -> FollowAnswer:
         """Returns an answer with what the replica wants, and with what this leader wants of it."""
@@ -261,46 +314,108 @@ class Repairs:
             peer: its name.
             ends: for each log the position up to which the peer is known to have the same bytes.
         """
-        found: list[DamagedRange] = []
-        self._heard_ms = now_ms = self._clock.monotonic_ms()
-        for wound in self._due(peer, ends, now_ms):
+        now_ms = self._note(peer)
+        due = self._due(peer, ends, now_ms, RANGES_MAX)
+        for wound in due:
+            if peer not in wound.asked_ms:
+                wound.hoped_ms[peer] = now_ms
             wound.asked_ms[peer] = now_ms
-            found.append(DamagedRange(*wound.damage[:3]))
-            if len(found) == RANGES_MAX:
-                break
-        return found
+        if due:
+            self._open[peer] = [(wound.damage.log, wound.damage.position) for wound in due]
+        return [DamagedRange(*wound.damage[:3]) for wound in due]
 
-    def _due(self, peer: str, ends: Mapping[str, int], now_ms: int) -> Iterable[_Wound]:
-        for (log, position), wound in self._wounds.items():
-            end = position + wound.damage.length
-            if end <= ends.get(log, 0) and now_ms - wound.asked_ms.get(peer, -ASK_MS) >= ASK_MS:
-                yield wound
+    def _due(self, peer: str, ends: Mapping[str, int], now_ms: int, most: int) -> list[_Wound]:
+        """Returns what to ask a peer for, and forgets what the log does not hold any more as it was written."""
+        due: list[_Wound] = []
+        gone: list[_Place] = []
+        for place, wound in self._wounds.items():
+            if now_ms - wound.asked_ms.get(peer, -ASK_MS) < ASK_MS:
+                continue
+            if self._is_gone(*place):
+                gone.append(place)
+            elif place[1] + wound.damage.length <= ends.get(place[0], 0):
+                due.append(wound)
+                if len(due) == most:
+                    break
+        for place in gone:
+            self._tell(self._wounds.pop(place))
+        return due
 
-    def supply(self, wanted: Sequence[DamagedRange]) -> list[SoundRange]:
-        """Returns what this broker has of the ranges that a peer wants."""
+    def _is_gone(self, log: str, position: int) -> bool:
+        """Whether a place was deleted or compacted."""
+        store = self._store
+        return store is not None and (
+            position < store.raw.begin(log) or store.mender.is_compacted(log, position)
+        )
+
+    def supply(
+        self, wanted: Sequence[DamagedRange], bytes_max: int = ANSWER_BYTES_MAX
+    ) -> list[SoundRange]:
+        """Returns what this broker has of the ranges that a peer wants, from the first one on, as many as fit.
+
+        The peer asks again soon for those that have no place in it.
+
+        Args:
+            wanted: by the peer.
+            bytes_max: what the peer takes; one batch may be larger than `REPAIR_BYTES_MAX`, but not than this.
+        """
         found: list[SoundRange] = []
-        room = REPAIR_BYTES_MAX
+        room = min(REPAIR_BYTES_MAX, bytes_max)
         for one in wanted[:RANGES_MAX]:
             data = b""
-            if self._store is not None and one.log in self._store.raw.ends() and room > 0:
+            if self._store is not None and one.log in self._store.raw.ends():
                 try:
-                    data = self._store.mender.sound(one.log, one.position, one.length, room)
+                    data = self._store.mender.sound(one.log, one.position, one.length, max(room, 0))
                 except OSError as error:
                     _log.error("a log cannot be read; check the disk", error=str(error))
                 if not data:  # it may be damaged here, too
                     self.suspect(one.log, one.position, one.length)
+            if found and len(data) > room:
+                break
+            if len(data) > bytes_max:
+                _log.error(
+                    "a batch is too large to repair another broker's copy; raise its frame_bytes_max",
+                    log=one.log, position=one.position, bytes=len(data), bytes_max=bytes_max,
+                )  # fmt: skip
+                data = b""
             room -= len(data)
             found.append(SoundRange(one.log, one.position, data))
         return found
 
-    def take(self, found: Sequence[SoundRange]) -> None:
-        """Puts sound bytes of a peer in the place of damaged ones; others change nothing."""
+    def take(self, found: Sequence[SoundRange], peer: str = "") -> None:
+        """Puts sound bytes of a peer in the place of damaged ones; others change nothing.
+
+        Args:
+            found: by the peer.
+            peer: its name. It is asked again soon for what it was asked for, and what it did not come to.
+        """
         for one in found:
             wound = self._wounds.get((one.log, one.position))
-            if wound is not None and one.data and self._store is not None:
-                self._repair(self._store, wound, one.data)
+            if wound is None or self._store is None:
+                continue
+            if not one.data or not self._repair(self._store, wound, one.data):
+                self._has_none(wound, peer)
+        if found:
+            answered = {(one.log, one.position) for one in found}
+            for place in self._open.pop(peer, ()):
+                if place not in answered and place in self._wounds:
+                    self._wounds[place].asked_ms.pop(peer, None)
 
-    def _repair(self, store: MessageStore, wound: _Wound, data: bytes) -> None:
+    def _has_none(self, wound: _Wound, peer: str) -> None:
+        """Notes that a peer has no sound bytes for a place; readers go on if none is left that may have some."""
+        is_new = peer not in wound.empty
+        wound.empty.add(peer)
+        if is_new and wound.damage.log == COMPACT and not wound.trouble:
+            _log.error(
+                "the log of compacted topics is damaged here, and another broker has no such bytes: it may have"
+                " compacted them; if this broker is a replica, stop it, empty its folder, and start it again",
+                peer=peer, **wound.damage.facts(),
+            )  # fmt: skip
+        if is_new and not wound.until_ms(self._heard(self._clock.monotonic_ms())):
+            self._tell(wound)
+
+    def _repair(self, store: MessageStore, wound: _Wound, data: bytes) -> bool:
+        """Writes a peer's bytes; returns whether they were of any use."""
         damage = wound.damage
         try:
             patch = store.mender.patch(damage, data, self._epochs.of(damage.log))
@@ -312,10 +427,11 @@ class Repairs:
                     "a damaged place cannot be repaired with the bytes of another broker; check the disk",
                     trouble=str(error), **damage.facts(),
                 )  # fmt: skip
-            return
+            return False
         self._repaired += 1
         _log.warning("a damaged place was repaired with another broker's bytes", **damage.facts())
         self._mended(wound, patch.end)
+        return True
 
     def _mended(self, wound: _Wound, end: int) -> None:
         """Notes that a place is sound up to a position."""
@@ -329,7 +445,7 @@ class Repairs:
         if wound.unindexed:
             self._reindexed.add((damage.log, damage.position))
             self._stale |= store.mender.segment_paths(damage.log, damage.position)
-        store.mended(damage.log, damage.position, end, [damage.queue] if damage.queue else [])
+        store.mended(damage.log, damage.position, end, [QueueRef(*one) for one in wound.queues])
 
 
 def _counted(request: FollowRequest) -> dict[str, int]:

@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import DamagedRange, FollowAnswer, SoundRange
+from headrace_mq.broker.replicas.repairs import repairs as repairs_module
 from headrace_mq.broker.replicas.repairs.repairs import ASK_MS, WAIT_MS_MAX, RepairFigures
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records
-from headrace_mq.protocol.bodies import decode
+from headrace_mq.protocol.bodies import decode, encode
+from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
 
 QUEUE = QueueRef("orders", 0)
@@ -52,7 +56,13 @@ def entries(place: Any) -> list[Any]:
 
 def flip(place: Any, position: int, count: int = 1) -> None:
     """Rots bytes of the only segment's file."""
-    (segment,) = place.logs.store.segments(LOG)
+    assert len(place.logs.store.segments(LOG)) == 1
+    rot_first(place, position, count)
+
+
+def rot_first(place: Any, position: int, count: int = 1) -> None:
+    """Rots bytes of the first segment's file."""
+    segment = place.logs.store.segments(LOG)[0]
     path = Path(place.settings.directory, LOG, segment.name)
     with path.open("r+b") as file:
         file.seek(SEGMENT_HEADER_BYTES + position)
@@ -303,3 +313,171 @@ async def test_a_leader_asks_for_another_start_once_in_a_while(
     assert repairs.asks_for_another_start()
     assert not repairs.asks_for_another_start()
     repairs._stale.clear()
+
+
+async def test_a_question_with_repairs_fits_into_the_leaders_frame(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    followers = await pair(places, record, count=8)
+    sound = content(a)
+    damaged = [entries(a)[number] for number in range(0, 8, 2)]
+    for one in damaged:
+        flip(a, one.position + 700)
+        a.logs.repairs.suspect(LOG, one.position, one.length)
+    assert a.logs.repairs.figures.waiting == 4
+    await b.step(followers)  # the leader says what it wants
+    limit = 2 * damaged[0].length + 1_500
+    for left in (2, 0):
+        question = b.replica.question(b.member, limit)
+        assert len(encode(question)) <= limit
+        assert len(question.found) == 2, "as many as fit, from the first one on"
+        asked = Frame(RequestCode.FOLLOW, 1, 0, 1, memoryview(encode(question)))
+        followers.follow(b.caller, asked)
+        assert a.logs.repairs.figures.waiting == left
+        await b.replica.take(b.member, decode(FollowAnswer, b.caller.answer_body))
+    assert content(a) == sound
+
+
+async def test_a_batch_that_fits_into_no_question_does_not_hold_up_the_others(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    await pair(places, record)
+    big = entries(b)[1]
+    small = DamagedRange(LOG, big.position + big.length, 32)  # a group mark
+    wanted = [DamagedRange(LOG, big.position, big.length), small]
+    found = b.logs.repairs.supply(wanted, big.length - 1)
+    assert [len(one.data) for one in found] == [0, 32]
+    assert a.logs.repairs.supply([], 100) == []
+
+
+async def test_a_leader_waits_for_a_replica_that_comes_late(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    followers = await pair(places, record)
+    repairs = a.logs.repairs
+    flip(a, entries(a)[2].position + 700)
+    repairs.suspect(LOG, 0, 1 << 20)
+    next(iter(repairs._wounds.values())).unindexed = True  # as a start finds it
+    repairs.renew()  # the term begins
+    repairs._clock.ms += 5 * WAIT_MS_MAX
+    assert not repairs.may_come
+    b.ask(followers)
+    assert decode(FollowAnswer, b.caller.answer_body).wanted
+    assert repairs.may_come, "its bytes are on their way"
+    repairs._clock.ms += WAIT_MS_MAX
+    b.ask(followers)
+    assert not repairs.may_come
+
+
+async def test_a_leader_waits_for_a_replica_that_needs_long_to_catch_up(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    await pair(places, record)
+    repairs = a.logs.repairs
+    flip(a, entries(a)[2].position + 700)
+    repairs.suspect(LOG, 0, 1 << 20)
+    next(iter(repairs._wounds.values())).unindexed = True
+    repairs.renew()
+    report = b.replica.report(b.member)
+    behind = [replace(log, counted=0) for log in report.logs]
+    for _ in range(10):
+        repairs._clock.ms += WAIT_MS_MAX // 2
+        repairs.heard(replace(report, logs=behind))
+    assert not repairs.may_come
+    repairs.heard(report)
+    assert repairs.may_come
+    # Asked, it says that it has none.
+    assert repairs.wanted(report.member, {LOG: 1 << 20})
+    place = entries(a)[2].position
+    repairs.take([SoundRange(LOG, place, b"")], report.member)
+    assert not repairs.may_come
+
+
+async def test_a_reader_of_a_place_above_what_is_remembered_goes_on_at_once(
+    places: list[Any], record: MemoryRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = places[0]
+    await pair(places, record)
+    monkeypatch.setattr(repairs_module, "PLACES_MAX", 1)
+    for number in (1, 2):
+        flip(a, entries(a)[number].position + 700)
+    assert read_now(a, 1) is None
+    assert read_now(a, 2) == [3]
+
+
+async def test_a_store_opens_with_more_damage_than_is_remembered(
+    places: list[Any], record: MemoryRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = places[1]
+    await pair(places, record)
+    damaged = [entries(b)[number].position for number in (1, 3)]
+    await b.replica.aclose()
+    b.replica.open()
+    for position in damaged:
+        flip(b, position + 700)
+    await b.replica.aclose()
+    without_indexes(b)
+    b.replica.open()
+    assert offsets(b) == [0, 2, 4, 5]
+    # Sound bytes were written, and the process died.
+    for position in damaged:
+        flip(b, position + 700)
+    monkeypatch.setattr(repairs_module, "PLACES_MAX", 0)
+    b.logs.repairs.opened(b.logs.store)
+    assert b.logs.repairs.is_stale
+
+
+async def test_a_reader_of_damage_that_was_known_before_is_woken(
+    places: list[Any], record: MemoryRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = places[0]
+    await pair(places, record)
+    told: list[Any] = []
+    a.logs.store.on_visible = told.extend
+    monkeypatch.setattr(repairs_module, "WAIT_MS_MAX", 1)
+    flip(a, entries(a)[2].position + 700)
+    a.logs.repairs.suspect(LOG, 0, 1 << 20)
+    assert read_now(a, 2) is None
+    await a.until(lambda: told == [QUEUE])
+    assert read_now(a, 2) is None, "the time is not over: it is woken again"
+    a.logs.repairs._clock.ms += 1
+    told.clear()
+    await a.until(lambda: told == [QUEUE])
+    assert read_now(a, 2) == [3]
+
+
+async def test_a_reader_goes_on_as_soon_as_each_broker_has_said_that_it_has_none(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    followers = await pair(places, record)
+    told: list[Any] = []
+    a.logs.store.on_visible = told.extend
+    for place in places:
+        flip(place, entries(a)[2].position + 700)
+    assert read_now(a, 2) is None
+    await b.step(followers)
+    assert told == []
+    await b.step(followers)
+    assert told == [QUEUE]
+    assert read_now(a, 2) == [3]
+
+
+async def test_damage_of_deleted_segments_is_forgotten(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    followers = await pair(places, record, count=40)
+    first, *_ = entries(a)
+    rot_first(a, first.position + 700)
+    rot_first(b, first.position + 700)
+    a.logs.repairs.suspect(LOG, first.position, first.length)
+    assert a.logs.repairs.figures.waiting == 1
+    followers.commit()
+    assert a.logs.store.delete_segments(LOG, a.logs.store.segments(LOG)[1].base)
+    await b.step(followers)
+    assert a.logs.repairs.figures == RepairFigures(0, 0, 0)
