@@ -23,6 +23,13 @@ from tests.integration.mq.broker_group import (
 
 # With a start and a failover on a busy machine; see `PATIENT_S`.
 pytestmark = pytest.mark.timeout(320)
+# As `headrace`, but readers wait for a repair for as long as a busy machine takes.
+PROGRAM = """
+from headrace.cli import main
+from headrace_mq.broker.replicas.repairs import repairs
+vars(repairs).update(WAIT_MS_MAX=60_000, _HEARD_MS_MAX=60_000)
+main()
+"""
 BODIES = [b"%03d " % number * 250 for number in range(60)]
 
 
@@ -31,7 +38,10 @@ async def group(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> AsyncIterator[Group]:
     members = [
-        Member(tmp_path / name, f"127.0.0.1:{free_port()}", postgres_database) for name in "ab"
+        Member(
+            tmp_path / name, f"127.0.0.1:{free_port()}", postgres_database, program=("-c", PROGRAM)
+        )
+        for name in "ab"
     ]
     made = Group(members, postgres_database)
     async with AsyncExitStack() as stack:

@@ -90,13 +90,13 @@ async def test_a_client_goes_on_while_no_name_server_answers(
 async def test_a_client_says_why_an_address_of_name_servers_leads_nowhere(
     free_port: Callable[[], int],
 ) -> None:
-    async def look(address: str, timeout_ms: int = 2_000) -> None:
+    async def look(address: str, timeout_ms: int = 60_000) -> None:
         async with AdminClient(address, timeout_ms=timeout_ms) as admin:
             await admin.describe()
 
     async with name_server() as server, broker() as place:
         with pytest.raises(ConnectionLost, match="knows no broker of cluster c; check the name"):
-            await look(f"nameserver://{server.address}/c")
+            await look(f"nameserver://{server.address}/c", 3_000)  # it looks for all of this time
         async with registered(server, place), registered(server, "127.0.0.1:1", "g2"):
             with pytest.raises(InvalidArgument, match="groups g1, g2: name one"):
                 await look(f"nameserver://{server.address}/c")
@@ -104,4 +104,4 @@ async def test_a_client_says_why_an_address_of_name_servers_leads_nowhere(
         with pytest.raises(InvalidArgument, match="this is a broker, and no name server"):
             await look(f"nameserver://{place}/c")
     with pytest.raises(ConnectionLost, match="no broker answers at nameserver://"):
-        await look(f"nameserver://127.0.0.1:{free_port()}/c")
+        await look(f"nameserver://127.0.0.1:{free_port()}/c", 200)

@@ -16,6 +16,8 @@ from tests.integration.mq.broker_group import PATIENT_S, QUEUES, TOPIC, Group, M
 
 # With a start and a failover on a busy machine; see `PATIENT_S`.
 pytestmark = pytest.mark.timeout(320)
+# A reader that has everything looks again after this.
+_PAUSE_S = 0.02
 _GONE = (ConnectionLost, NotLeader, RequestTimeout)
 
 
@@ -45,6 +47,7 @@ class Follower:
         self._address = address
         self.found: dict[int, list[bytes]] = {number: [] for number in range(QUEUES)}
         self._stop = threading.Event()
+        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
         # What it must have at the end.
         self._goal = 0
         self._task = asyncio.create_task(asyncio.to_thread(self._run))
@@ -59,6 +62,7 @@ class Follower:
                 continue
 
     def _read(self, reader: BlockingReader) -> None:
+        before = self.count
         for one in reader.ranges([TOPIC]):
             own = self.found[one.queue_id]
             assert one.end >= len(own)
@@ -67,6 +71,9 @@ class Follower:
             ):
                 assert header.base_offset + first == len(own)
                 own += columns.bodies[first:last]
+                self._loop.call_soon_threadsafe(self._news.set)
+        if self.count == before:
+            self._stop.wait(_PAUSE_S)
 
     @property
     def count(self) -> int:
@@ -76,9 +83,13 @@ class Follower:
         """Returns when it has so many messages."""
         async with asyncio.timeout(PATIENT_S):
             while self.count < count:
+                self._news.clear()
+                if self.count < count:
+                    news = asyncio.create_task(self._news.wait())
+                    await asyncio.wait([news, self._task], return_when=asyncio.FIRST_COMPLETED)
+                    news.cancel()
                 if self._task.done():
                     self._task.result()
-                await asyncio.sleep(0)
 
     async def end(self, goal: int) -> None:
         self._goal = goal

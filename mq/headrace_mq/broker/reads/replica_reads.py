@@ -213,6 +213,8 @@ class ReplicaReads:
                 continue
             if state.code == ResponseCode.OK:
                 found = store.read_now(queue, one.offset, bytes_max - used)
+                # The read itself may have met the damage.
+                _require_whole(store, self._log_of(queue.topic))
                 size = sum(map(len, found or ()))
                 coming |= found is None
                 # At least one batch came, which may be larger than what is left.
@@ -247,6 +249,10 @@ class ReplicaReads:
             return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence)
         return None if offset >= end else FetchedQueue(*queue, first, end)
 
+    def _log_of(self, topic: str) -> str:
+        assert self._topics is not None
+        return self._topics.topics[topic].retention
+
     def _load_users(self) -> None:
         if self._book is not None and not self._has_users:
             self._book.load()
@@ -258,6 +264,18 @@ class ReplicaReads:
             self._topics = None
         elif name == "users.json":
             self._has_users = False
+
+
+def _require_whole(store: MessageStore, log: str) -> None:
+    """Raises NotLeader where readers of a log would miss messages, because this broker's copy of it is damaged."""
+    left_out = [one for one in store.damage if one.log == log and one.length > 0]
+    if not left_out:
+        return
+    first = store.segments(log)[0].base
+    if any(one.position + one.length > first for one in left_out):
+        raise NotLeader(
+            f"the {log} log of this replica is damaged, and not repaired yet; read from another broker of its group"
+        )
 
 
 def _check(request: Fetch) -> None:

@@ -321,8 +321,13 @@ class BlockingReader:
                 if following < end:
                     waiting = _fetch(connection, queue, following, bytes_max)
                 for header, batch in batches:
-                    if header.next_offset <= at or header.base_offset >= end:
+                    if header.next_offset <= at:
                         continue
+                    # A batch behind `end` tells as well that messages in front of it are missing.
+                    if (held_from := min(end, header.base_offset - removed_before(batch))) > at:
+                        _note_gap(connection, queue, at, held_from)
+                    if header.base_offset >= end:
+                        break
                     skipped = wanted is not None and not wanted(header)
                     try:
                         parts = [] if skipped else _parts(queue, header, batch, (at, end))
@@ -335,8 +340,6 @@ class BlockingReader:
                             messages=header.next_offset - max(at, header.base_offset),
                             reason=str(error),
                         )  # fmt: skip
-                    if header.base_offset - removed_before(batch) > at:
-                        _note_gap(connection, queue, at, header.base_offset)
                     for part in parts:
                         told = part[0].base_offset + part[3]
                         yield part

@@ -42,6 +42,7 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from tests.unit.headrace_mq.broker.replicas.conftest import Place
+from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import entries, flip
 from tests.unit.headrace_mq.broker.test_replicated_broker import PATIENT, Group, LoggedIn
 
 QUEUE = QueueRef("orders", 0)
@@ -286,6 +287,26 @@ async def test_a_replica_says_which_queues_it_cannot_serve(served: Served) -> No
     await served.copy()
     (state,), _ = served.answered(fetch(0))
     assert state.code == ResponseCode.QUEUE_FROZEN
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+async def test_a_replica_whose_log_is_damaged_serves_no_reads_of_it_until_it_is_repaired(
+    served: Served, missing: int
+) -> None:
+    for number in range(1, 4):
+        served.leader.append(number)
+        await served.leader.until(lambda number=number: served.leader.end() == number)
+    await served.copy()
+    served.ask(hello())
+    assert served.answered(fetch())[1] == 3
+    damaged = entries(served.place)[missing]
+    flip(served.place, damaged.position + 700)
+    # Its reader cannot wait, so it leaves the batch out from now on.
+    assert len(served.place.logs.store.read(QUEUE, missing, 1)) == (missing < 2)
+    for offset in {0, 1, 2} - {missing}:
+        assert "is damaged, and not repaired yet" in served.refused(fetch(offset))
+    await served.copy(2)
+    assert served.answered(fetch())[1] == 3
 
 
 async def test_an_answer_to_a_read_is_small_because_the_leader_waits_meanwhile(

@@ -131,6 +131,17 @@ async def test_a_replica_that_cannot_serve_an_offset_is_no_error(
     assert broker.count(FETCH) > 0
 
 
+@pytest.mark.parametrize("end", [4, 5, 6])
+async def test_the_last_messages_of_a_range_that_a_replica_lacks_come_from_the_leader(
+    broker: Any, replicas: list[Any], group: str, end: int
+) -> None:
+    for one in replicas:
+        del one.batches[QUEUE][1]
+    with await aside(lambda: opened(group)) as reader:
+        assert await aside(lambda: read(reader, 0, end)) == ALL[:end]
+    assert broker.count(FETCH) > 0
+
+
 async def test_a_lost_replica_is_replaced_by_the_other_one(
     broker: Any, replicas: list[Any], group: str
 ) -> None:
