@@ -35,10 +35,10 @@ from headrace_mq._net.address import BrokerAddress
 if TYPE_CHECKING:
     from headrace.app import App
 
-__all__ = ["ExaminedGroup", "Limits", "examine"]
+__all__ = ["PART_S", "ExaminedGroup", "Limits", "examine", "said_of"]
 
 # One part may take so long; what takes longer does not answer.
-_PART_S: Final = 30
+PART_S: Final = 30
 _KAFKA_MS: Final = 5_000
 # What the settings of an application have databases for.
 _DATABASES: Final = {"event_store": "event store", "read_models": "read models"}
@@ -300,10 +300,10 @@ class _Examination:
         self, what: str, url: str, archive: bool
     ) -> application_rules.DatabaseFacts:
         try:
-            async with asyncio.timeout(_PART_S):
+            async with asyncio.timeout(PART_S):
                 return await application_look.look_at_database(what, url, archive=archive)
         except Exception as error:  # noqa: BLE001 - any error means that the database cannot be used
-            return application_rules.DatabaseFacts(what, _sentence(error))
+            return application_rules.DatabaseFacts(what, said_of(error))
 
     async def application(self, app: "App") -> list[Finding]:
         """Compares the application with the broker, and looks at what it has parked and projected."""
@@ -341,10 +341,10 @@ class _Examination:
     async def _part(self, name: str, looking: Awaitable[T], found: list[Finding]) -> T | None:
         """Returns what a look found; None, with a finding, where it cannot be done."""
         try:
-            async with asyncio.timeout(_PART_S):
+            async with asyncio.timeout(PART_S):
                 return await looking
         except Exception as error:  # noqa: BLE001 - any error means that the part cannot be used
-            found.append(of_sentence("failed", name, _sentence(error), "check that it runs"))
+            found.append(of_sentence("failed", name, said_of(error), "check that it runs"))
             return None
 
 
@@ -353,7 +353,8 @@ async def _true(asked: Awaitable[Any]) -> bool:
     return True
 
 
-def _sentence(error: Exception) -> str:
+def said_of(error: Exception) -> str:
+    """Returns the sentence of an error of one part of a deployment."""
     if isinstance(error, TimeoutError) and not str(error):
-        return f"it does not answer within {_PART_S} s; check that it runs"
+        return f"it does not answer within {PART_S} s; check that it runs"
     return sentence_of(error) or f"{type(error).__name__}: {error}"

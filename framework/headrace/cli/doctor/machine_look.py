@@ -21,6 +21,7 @@ from headrace.cli.doctor.machine_rules import CertificateFacts, FileFacts, Machi
 from headrace_mq._net.expiry import certificates_in, validity_of
 
 __all__ = [
+    "installed",
     "look_at_certificate",
     "look_at_folder",
     "look_at_machine",
@@ -38,16 +39,17 @@ _OTHERS: Final = 0o077
 
 def look_at_machine() -> MachineFacts:
     """Returns the versions of Python, Headrace, Spark and Java on this machine."""
-    spark = _installed("pyspark")
+    spark = installed("pyspark")
     return MachineFacts(
         (sys.version_info.major, sys.version_info.minor),
-        _installed("headrace"),
+        installed("headrace"),
         spark,
         _java() if spark else "",
     )
 
 
-def _installed(package: str) -> str:
+def installed(package: str) -> str:
+    """Returns the version of a package; empty: it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -172,7 +172,7 @@ async def test_files_that_take_too_long_are_a_finding(
 ) -> None:
     ends = threading.Event()
     monkeypatch.setattr(machine_look, "look_at_folder", lambda *_: ends.wait())
-    monkeypatch.setattr(examination, "_PART_S", 1)
+    monkeypatch.setattr(examination, "PART_S", 1)
     try:
         found = await examined(address, data=tmp_path)
     finally:

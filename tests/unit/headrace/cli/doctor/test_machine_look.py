@@ -45,7 +45,7 @@ def test_java_that_is_not_there_says_nothing(
 
 
 def test_without_spark_no_java_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "_installed", lambda package: "" if package == "pyspark" else "1")
+    monkeypatch.setattr(subject, "installed", lambda package: "" if package == "pyspark" else "1")
     monkeypatch.setattr(subject, "_java", lambda: pytest.fail("it was started"))
     assert subject.look_at_machine()[1:] == ("1", "", "")
 
