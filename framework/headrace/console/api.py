@@ -15,7 +15,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.console.problems import Mistake
 from headrace.console.safety import TOKEN_HEADER, Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
@@ -24,7 +23,6 @@ from headrace.console.verbs.verb import Verb, values_of
 from headrace.figures.words import named
 from headrace.gateway.problems import Problem
 from headrace.gateway.request import json_object
-from headrace_mq.errors import MessageQueueError
 
 __all__ = ["Api"]
 
@@ -85,7 +83,8 @@ class Api:
         dry_run = fields.pop("dry_run", False)
         given = values_of(verb, fields)
         if dry_run is True and verb.look_ahead is not None:
-            return _json(await verb.look_ahead(session.admin, given))
+            async with self._sessions.asking(session):
+                return _json(await verb.look_ahead(session.admin, given))
         return await self._run(session, verb, given)
 
     async def _session(self, request: Request) -> Session:
@@ -95,12 +94,8 @@ class Api:
         return session
 
     async def _run(self, session: Session, verb: Verb, given: Mapping[str, Any]) -> Response:
-        try:
+        async with self._sessions.asking(session):
             return _json(await verb.run(session.admin, given))
-        except ValueError as error:
-            raise Mistake(str(error)) from error
-        except MessageQueueError as error:
-            raise await self._sessions.failed(session, error) from error
 
 
 def _json(value: Any) -> Response:

@@ -138,19 +138,17 @@ class ConsolePages:
         # A body may be empty; an empty box of another kind was not filled in.
         bodies = {one.name for one in verb.fields if one.kind == "body"} & form.keys()
         given = values_of(verb, _filled(form) | {name: form[name] for name in bodies})
-        try:
-            if not confirmed:
+        if not confirmed:
+            async with self._sessions.asking(session):
                 ahead = await verb.look_ahead(session.admin, given)
-                secret = {one.name for one in verb.fields if one.kind == "secret"}
-                shown = {name: each for name, each in form.items() if name not in secret}
-                context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}
-                return self.render(request, session, "confirm.html", "", context)
-        except ValueError as error:
-            raise Mistake(str(error)) from error
+            secret = {one.name for one in verb.fields if one.kind == "secret"}
+            shown = {name: each for name, each in form.items() if name not in secret}
+            context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}
+            return self.render(request, session, "confirm.html", "", context)
         begun = self._changes.start(session, verb, given, back)
         if not await begun.ends_within(self._settings.change_wait_ms):
             return RedirectResponse(f"/change?number={begun.number}", 303)
-        return self._ended(request, session, begun)
+        return await self._ended(request, session, begun)
 
     async def going_on(self, request: Request) -> Response:
         """Says how far a change is, or what was done."""
@@ -160,20 +158,22 @@ class ConsolePages:
         number = VerbField("number", "number").read(request.query_params.get("number"))
         change = self._changes.find(session, number)
         if not change.under_way:
-            return self._ended(request, session, change)
-        context = {"change": change, "seconds": self._changes.seconds(change)}
+            return await self._ended(request, session, change)
+        context = {
+            "change": change,
+            "so_far": self._sessions.plain(change.so_far),
+            "seconds": self._changes.seconds(change),
+        }
         return self.render(request, session, "change.html", "", context)
 
     def stop(self) -> None:
         """Ends what goes on."""
         self._changes.stop()
 
-    def _ended(self, request: Request, session: Session, change: BegunChange) -> Response:
-        try:
+    async def _ended(self, request: Request, session: Session, change: BegunChange) -> Response:
+        async with self._sessions.asking(session):
             answer = change.result()
-        except ValueError as error:
-            raise Mistake(str(error)) from error
-        told = change.verb.done(change.given, answer)
+        told = self._sessions.plain(change.verb.done(change.given, answer))
         context = {"verb": change.verb, "told": told, "back": change.back}
         return self.render(request, session, "done.html", "", context)
 
@@ -264,12 +264,8 @@ class ConsolePages:
             own = {each.name for each in self._verbs[verb].fields}
             query = {n: each for n, each in _filled(request.query_params).items() if n in own}
             given = values_of(self._verbs[verb], query | dict(asked))
-            try:
+            async with self._sessions.asking(session):
                 answer = await self._verbs[verb].run(session.admin, given)
-            except ValueError as error:
-                raise Mistake(str(error)) from error
-            except MessageQueueError as error:
-                raise await self._sessions.failed(session, error) from error
         if verb == "message show" and answer["message"] is not None:
             message = answer["message"]
             message["shown"] = pretty(message["body"], base64.b64decode(message["body_base64"]))

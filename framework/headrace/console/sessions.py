@@ -17,15 +17,18 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from headrace._runtime.private_files import open_new
+from headrace.console.problems import Mistake
 from headrace.console.settings import ConsoleSettings
+from headrace.errors import HeadraceError
 from headrace_mq._net.address import BrokerAddress, ClientLogin
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.errors import ConnectionLost, LoginFailed, RequestTimeout
+from headrace_mq.errors import ConnectionLost, LoginFailed, MessageQueueError, RequestTimeout
 
 __all__ = ["Session", "Sessions"]
 
@@ -36,6 +39,10 @@ _ID_BYTES: Final = 32
 # As the broker takes.
 _PASSWORD_BYTES_MAX: Final = 1_024
 _PER_S: Final = 1_000
+# An address of a broker or of name servers, with its options.
+_ADDRESS: Final = re.compile(
+    r"\b(?:nameserver(?:\+tls)?|tcp|tls)://[^\s?]+\?\S*?(?=[\s:;,\"'`)]|$)"
+)
 
 
 class Session:
@@ -172,12 +179,26 @@ class Sessions:
         if (session := self._open.pop(name, None)) is not None:
             await session.aclose()
 
+    @asynccontextmanager
+    async def asking(self, session: Session) -> AsyncIterator[None]:
+        """Maps what a verb of a session raises in the block: to its sentence without the file of the password.
+
+        Raises:
+            Mistake: a value did not fit.
+            LoginFailed: the broker lets the user in no more; the session has ended.
+            MessageQueueError, HeadraceError: as the verb raised it.
+        """
+        try:
+            yield
+        except ValueError as error:
+            raise Mistake(self.plain(str(error))) from error
+        except (MessageQueueError, HeadraceError) as error:
+            raise await self.failed(session, error) from error
+
     async def failed(self, session: Session, error: Exception) -> Exception:
         """Returns an error as the browser shall read it; ends a session whose user the broker lets in no more."""
         trouble = session.admin.trouble
-        if not isinstance(error, RequestTimeout):
-            return error
-        if not isinstance(trouble, LoginFailed):
+        if not isinstance(error, RequestTimeout) or not isinstance(trouble, LoginFailed):
             return self._plain(error)
         if session is self._shared:
             self._shared, self._asks = None, None
@@ -186,10 +207,13 @@ class Sessions:
         return trouble
 
     def _plain(self, error: Exception) -> Exception:
-        """The same error, with the broker's place instead of its address, which names the file of the password."""
-        return type(error)(
-            re.sub(r"\b(?:tcp|tls)://[^\s?]+\?\S*?(?=[\s:;,]|$)", self.place, str(error))
-        )
+        told = str(error)
+        plain = self.plain(told)
+        return error if plain == told else type(error)(plain)
+
+    def plain(self, text: str) -> str:
+        """Returns a text with the broker's place instead of its address, which names the file of the password."""
+        return _ADDRESS.sub(self.place, text)
 
     def _client(self, address: BrokerAddress) -> AdminClient:
         return AdminClient(str(address), timeout_ms=self._settings.timeout_ms)

@@ -39,7 +39,8 @@ AppPath = Annotated[
     typer.Option(
         "--app",
         envvar="HEADRACE_APP",
-        help="Show what this application has parked, too: MODULE:ATTRIBUTE.",
+        help="Show this application's aggregates, projections, processes and what it has parked, too:"
+        " MODULE:ATTRIBUTE.",
     ),
 ]
 Record = Annotated[

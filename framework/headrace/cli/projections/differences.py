@@ -118,7 +118,9 @@ def _details(report: "RebuildReport") -> Iterator[str]:
         # What is no column has a space: one side has no row.
         yield f"  {count:,} {'have' if ' ' in column else 'differ in'} {column}"
         for key, live, rebuilt in report.samples.get(column, ()):
-            yield f"    {key}: {_changed(live, rebuilt, of=column)}"
+            # A row has one line, also where its key has line breaks.
+            name = str(key) if str(key).isprintable() else repr(key)
+            yield f"    {name}: {_changed(live, rebuilt, of=column)}"
 
 
 def _changed(live: Any, rebuilt: Any, *, of: str) -> str:

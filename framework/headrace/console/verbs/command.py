@@ -10,7 +10,7 @@ what is parked.
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,9 @@ __all__ = ["CommandAnswer", "run_command"]
 _MISTAKE: Final = 2
 # Of what it prints, so much is kept: a report of differences names the first of them.
 _SHOWN_LINES_MAX: Final = 60
+# Of one line so much is kept: more helps no reader.
+_LINE_BYTES_MAX: Final = 4_096
+_PIECE_BYTES: Final = 65_536
 # How long a command that is ended may take to leave things as they should be.
 _END_S: Final = 10.0
 
@@ -41,7 +44,11 @@ class CommandAnswer:
 
 
 async def run_command(
-    words: Sequence[str], environment: Mapping[str, str], tell: Tell
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    tell: Tell,
+    *,
+    keeps: Callable[[str], bool] = lambda _: True,
 ) -> CommandAnswer:
     """Runs `headrace` with some words, to its end; ends it where the caller is cancelled.
 
@@ -49,6 +56,7 @@ async def run_command(
         words: such as `projection`, `verify`, `balances`.
         environment: all of its variables.
         tell: gets each line of its progress.
+        keeps: whether a line of what it did is kept.
 
     Raises:
         HeadraceError: it could not begin or go on; the sentence is its own.
@@ -62,7 +70,7 @@ async def run_command(
     assert process.stderr is not None
     try:
         said, progress = await asyncio.gather(
-            _lines(process.stdout, lambda _: None), _lines(process.stderr, tell)
+            _lines(process.stdout, lambda _: None, keeps), _lines(process.stderr, tell)
         )
         status = await process.wait()
     finally:
@@ -72,15 +80,30 @@ async def run_command(
     return CommandAnswer(done=status == 0, lines=tuple(said))
 
 
-async def _lines(stream: asyncio.StreamReader, tell: Tell) -> list[str]:
-    """Reads lines to the end; keeps the first ones, and tells each of them."""
+async def _lines(
+    stream: asyncio.StreamReader, tell: Tell, keeps: Callable[[str], bool] = lambda _: True
+) -> list[str]:
+    """Reads lines to the end; keeps the first ones, cuts long ones, and tells each of them."""
     kept: list[str] = []
-    async for line in stream:
-        text = line.decode("utf-8", "replace").rstrip()
+    begun = bytearray()
+
+    def end_line() -> None:
+        text = begun.decode("utf-8", "replace").rstrip()
+        begun.clear()
         tell(text)
-        kept.append(text)
-        # The last line of what went wrong is the sentence.
-        del kept[_SHOWN_LINES_MAX - 1 : -1]
+        if keeps(text):
+            kept.append(text)
+            # The last line of what went wrong is the sentence.
+            del kept[_SHOWN_LINES_MAX - 1 : -1]
+
+    while piece := await stream.read(_PIECE_BYTES):
+        first, *others = piece.split(b"\n")
+        begun += first[: _LINE_BYTES_MAX - len(begun)]
+        for part in others:
+            end_line()
+            begun += part[:_LINE_BYTES_MAX]
+    if begun:
+        end_line()
     return kept
 
 

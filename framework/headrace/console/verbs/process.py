@@ -110,6 +110,7 @@ class ProcessVerbs:
         }
 
     async def _prune(self, admin: AdminClient, given: Given) -> int:
+        await admin.status()
         name = self._process(given).name
         await admin.note_change(
             f"process prune {name} before {_moment(given):%Y-%m-%dT%H:%M:%SZ}",

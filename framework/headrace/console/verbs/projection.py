@@ -4,8 +4,9 @@ The verbs about an application's projections: list, status, pause, resume, verif
     what is quick     is done here, in one transaction of the database of read models
     what takes long   is the command line's own process, which says how far it is
 
-Each change is noted in the broker's audit before it is done, under the user who asked, who needs `update` of the projection's
-consumer group: databases know no users. Used by `application`.
+Each change is noted in the broker's audit before it is done, under the user who asked, who needs to read the cluster and
+`update` of the projection's consumer group: databases know no users. Values of rows are left out of reports. Used by
+`application`.
 """
 
 import dataclasses
@@ -37,6 +38,8 @@ __all__ = ["ProjectionVerbs"]
 _NAME: Final = VerbField("name")
 # How long the broker may take until lags are given up.
 _WITHIN_MS: Final = 5_000
+# How a report begins a line that names a row and its values.
+_ROW: Final = "    "
 _ROLLBACK: Final = "`projection rollback` puts the table from before back in place."
 
 
@@ -169,6 +172,7 @@ class ProjectionVerbs:
                 f"The {rows:,} live rows of {given['name']} are compared with what the event store makes of its events.",
                 "The rows are built again next to the live ones, and dropped afterwards; the live rows stay as they are.",
                 "It takes the disk and one processor for as long as a rebuild does.",
+                "The report counts what differs; `headrace projection verify` on the command line shows the values.",
             )
         )  # fmt: skip
 
@@ -313,7 +317,8 @@ class ProjectionVerbs:
             await work(models, projection.name)
 
     async def _note(self, admin: AdminClient, word: str, given: Given, more: str = "") -> None:
-        """Notes a change in the audit; refused to those who may not update the projection's group."""
+        """Notes a change in the audit; refused to those who may not read the cluster or update the projection's group."""
+        await admin.status()
         projection = self._app.projection(given["name"])
         group = projection_group(self._app.name, projection.name, projection.version)
         await admin.note_change(f"projection {word} {projection.name}{more}", group=group)
@@ -327,7 +332,7 @@ class ProjectionVerbs:
             "HEADRACE_EVENT_STORE": self._settings.event_store,
             "HEADRACE_READ_MODELS": self._settings.read_models,
         }
-        return await run_command(["projection", *words], environment, tell)
+        return await run_command(["projection", *words], environment, tell, keeps=_without_values)
 
     @asynccontextmanager
     async def _models(self) -> AsyncIterator[ReadModels]:
@@ -363,3 +368,8 @@ def _gone_back(given: Given, answer: Any) -> str:
 
 def _told(_: Given, answer: CommandAnswer) -> str:
     return "\n".join(answer.lines)
+
+
+def _without_values(line: str) -> bool:
+    """Whether a line of a report has no values of rows: the report names rows below their column."""
+    return not line.startswith(_ROW)

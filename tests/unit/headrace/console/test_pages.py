@@ -1,7 +1,9 @@
 """Pages as a person meets them: signing in, a question before each change, and what it says afterwards."""
 
 import asyncio
+from typing import Any
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -10,8 +12,9 @@ from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.verb import Verb
 from headrace.settings import Settings
-from headrace_mq import Message, Producer
+from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
+from headrace_mq.errors import LoginFailed, RequestTimeout
 from samples.bank import app
 from samples.bank.accounts import OpenAccount
 
@@ -123,6 +126,54 @@ async def test_signing_in_needs_the_token_of_its_form(guarded, console) -> None:
     browser = await console(guarded)
     fields = {"user": "root", "password": "secret of root", "token": "0"}
     assert (await browser.client.post("/sign-in", data=fields)).status_code == 403
+
+
+async def refused_at(browser: Any, path: str, *, confirmed: str = "") -> httpx.Response:
+    """Asks for a change, on a page or as a program."""
+    token = await browser.token()
+    if path.startswith("/api"):
+        fields = {"topic": "x", "dry_run": not confirmed}
+        answer = await browser.client.post(path, json=fields, headers={"X-Headrace-Token": token})
+    else:
+        fields = {"topic": "x", "confirmed": confirmed, "token": token}
+        answer = await browser.client.post(path, data=fields, follow_redirects=True)
+    found: httpx.Response = answer
+    return found
+
+
+@pytest.mark.parametrize("path", ["/do/topic/create", "/api/topic/create"])
+@pytest.mark.parametrize("confirmed", ["", "1"])
+async def test_no_way_of_a_change_names_the_file_of_a_password(
+    guarded, console, monkeypatch, path: str, confirmed: str
+) -> None:
+    async def away(admin: AdminClient, *_: Any, **__: Any) -> None:
+        raise RequestTimeout(f"no answer from {admin.address}")
+
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    for name in ("create_topic", "topic", "topics"):
+        monkeypatch.setattr(AdminClient, name, away)
+    answer = await refused_at(browser, path, confirmed=confirmed)
+    assert answer.status_code == 503
+    assert f"no answer from {guarded}" in answer.text
+    assert "password_file" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/do/topic/create", "/api/topic/create"])
+@pytest.mark.parametrize("confirmed", ["", "1"])
+async def test_each_way_of_a_change_ends_the_session_of_a_user_who_is_let_in_no_more(
+    guarded, console, monkeypatch, path: str, confirmed: str
+) -> None:
+    async def away(*_: Any, **__: Any) -> None:
+        raise RequestTimeout("no answer")
+
+    browser = await console(guarded)
+    await browser.sign_in("root", "secret of root")
+    for name in ("create_topic", "topic", "topics"):
+        monkeypatch.setattr(AdminClient, name, away)
+    monkeypatch.setattr(AdminClient, "trouble", LoginFailed("user 'root' is disabled"))
+    await refused_at(browser, path, confirmed=confirmed)
+    assert (await browser.client.get("/api/topic/list")).status_code == 401
 
 
 async def test_a_permission_that_is_missing_is_a_sentence(guarded, console) -> None:

@@ -2,8 +2,10 @@
 
 import pytest
 
+from headrace.console.problems import Mistake
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.errors import HeadraceError
 from headrace_mq._net.address import BrokerAddress
 from headrace_mq.errors import ConnectionLost, LoginFailed, RequestTimeout
 
@@ -118,6 +120,28 @@ async def test_a_sentence_does_not_name_the_file_of_a_password(guarded: str) -> 
             session, RequestTimeout(f"no answer from {address} within 5 ms")
         )
         assert str(shown) == f"no answer from {guarded} within 5 ms"
+
+
+async def test_no_kind_of_error_names_the_file_of_a_password(guarded: str) -> None:
+    async with sessions("nameserver://ns1:9875/default") as opened:
+        file = "/dev/shm/headrace-console-1-x/abc"
+        for scheme in ("nameserver", "nameserver+tls", "tcp", "tls"):
+            address = f"{scheme}://ns1:9875/default?user=ann&password_file={file}"
+            assert file not in opened.plain(f"cannot reach {address}: refused")
+            assert opened.plain(f"cannot reach {address}: refused").endswith(": refused")
+    async with sessions(guarded) as opened:
+        session = await opened.find(await opened.open("ann", "secret of ann"))
+        assert session is not None
+        address = session.admin._link.address
+        for error in (RequestTimeout, ConnectionLost, HeadraceError):
+            with pytest.raises(error) as raised:
+                async with opened.asking(session):
+                    raise error(f"no answer from {address}")
+            assert str(raised.value) == f"no answer from {guarded}"
+        with pytest.raises(Mistake) as mistaken:
+            async with opened.asking(session):
+                raise ValueError(address)
+        assert "password_file" not in str(mistaken.value)
 
 
 async def test_no_more_people_sign_in_than_the_limit_allows(guarded: str) -> None:

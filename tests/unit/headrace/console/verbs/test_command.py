@@ -58,6 +58,23 @@ async def test_a_command_with_much_to_say_is_cut(headrace: Path) -> None:
     assert (len(found.lines), found.lines[0], found.lines[-1]) == (60, "1", "5000")
 
 
+async def test_a_long_line_is_cut_and_ends_nothing(headrace: Path) -> None:
+    write(
+        headrace,
+        "head -c 70000 /dev/zero | tr '\\0' x; echo; printf 'a b\nend'; head -c 70000 /dev/zero >&2",
+    )
+    told: list[str] = []
+    found = await run_command(["x"], os.environ, told.append)
+    assert found.lines == ("x" * 4_096, "a b", "end")
+    assert [len(one) for one in told] == [4_096]
+
+
+async def test_a_command_keeps_the_lines_that_are_wanted(headrace: Path) -> None:
+    write(headrace, "seq 1 100")
+    found = await run_command(["x"], os.environ, lambda _: None, keeps=lambda one: "7" in one)
+    assert found.lines[:3] == ("7", "17", "27")
+
+
 async def test_a_command_ends_with_the_change_that_it_does(headrace: Path) -> None:
     write(headrace, "echo $$ >&2; exec sleep 1000")
     begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import text
 
 from headrace.console.problems import Mistake
+from headrace.console.verbs import projection
 from headrace.console.verbs.application import ApplicationVerbs
+from headrace.console.verbs.command import CommandAnswer
 from headrace.console.verbs.verb import Consequence, values_of
 from headrace.errors import ProjectionNotFound
 from headrace.settings import Settings
@@ -165,6 +167,37 @@ async def test_a_user_who_may_not_update_the_group_changes_no_projection(verbs, 
     assert await scalar(urls["read_models"], "SELECT count(*) FROM projections WHERE paused_at IS NOT NULL") == 0  # fmt: skip
 
 
+class Unreading:
+    """A connection of a user who may change groups, and may not read the cluster."""
+
+    async def status(self) -> None:
+        raise NotPermitted("user 'cara' may not read cluster")
+
+    async def note_change(self, what: str, *, group: str) -> None:
+        raise AssertionError(f"{what} was noted")
+
+
+async def test_a_user_who_may_not_read_the_cluster_changes_no_projection(verbs) -> None:
+    for word in ("pause", "resume", "verify", "rebuild", "switch", "rollback", "drop"):
+        more = {"generation": "1"} if word == "drop" else {}
+        with pytest.raises(NotPermitted, match="may not read cluster"):
+            await run(verbs, Unreading(), word, name="balances", **more)
+        with pytest.raises(NotPermitted, match="may not read cluster"):
+            await ahead(verbs, Unreading(), word, name="balances", **more)
+
+
+async def test_a_report_of_differences_has_no_values_of_rows(verbs, admin, monkeypatch) -> None:
+    said = "2 differ\n  1 differ in owner\n    ann: live 'a secret name', rebuilt 'ann'\n  1 have no row"
+
+    async def run_command(*_: Any, keeps: Any) -> CommandAnswer:
+        return CommandAnswer(done=False, lines=tuple(filter(keeps, said.splitlines())))
+
+    monkeypatch.setattr(projection, "run_command", run_command)
+    for word in ("verify", "rebuild"):
+        answer = await run(verbs, admin, word, name="balances")
+        assert answer.lines == ("2 differ", "  1 differ in owner", "  1 have no row")
+
+
 async def test_pages_of_projections_ask_before_a_change_and_do_it(
     verbs, admin, urls, console
 ) -> None:
@@ -196,7 +229,7 @@ async def test_a_rebuild_with_spark_names_its_engine_to_the_command(
     assert "Spark starts in some seconds" in told.sentences[1]
     given: list[list[str]] = []
 
-    async def command(words: list[str], *_: Any) -> str:
+    async def command(words: list[str], *_: Any, **__: Any) -> str:
         given.append(words)
         return "done"
 
