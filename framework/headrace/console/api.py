@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.console.changes import BegunChanges
 from headrace.console.safety import TOKEN_HEADER, Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
@@ -38,6 +39,7 @@ class Api:
         safety: cookies and tokens.
         settings: the limits.
         verbs: what can be asked and done.
+        changes: those that go on.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class Api:
         safety: Safety,
         settings: ConsoleSettings,
         verbs: Mapping[str, Verb],
+        changes: BegunChanges,
     ) -> None:
         self._sessions = sessions
         self._safety = safety
         self._settings = settings
         self._verbs = verbs
+        self._changes = changes
 
     async def verbs(self, _: Request) -> Response:
         """Answers with all verbs and their fields."""
@@ -95,7 +99,10 @@ class Api:
 
     async def _run(self, session: Session, verb: Verb, given: Mapping[str, Any]) -> Response:
         async with self._sessions.asking(session):
-            return _json(await verb.run(session.admin, given))
+            if verb.slow is None:
+                return _json(await verb.run(session.admin, given))
+            # As on a page: two at once would do it twice.
+            return _json(await self._changes.start(session, verb, given, "").end())
 
 
 def _json(value: Any) -> Response:

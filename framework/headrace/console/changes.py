@@ -4,8 +4,8 @@ Changes that take longer than a browser waits: they go on by themselves, and a p
     POST /do/message/resend, confirmed ─▶ BegunChange ─┬─ done within change_wait_ms: the page says what was done
                                                   └─ else: /change?number=7 says how far it is, every second
 
-Used by `pages`. A change runs as its user, with the user's connection to the broker: when the session ends, the change
-ends, too. What it did stays done, and the same change goes on from there.
+Used by `pages` and `api`; `console` owns them. A change runs as its user, with the user's connection to the broker: when
+the session ends, the change ends, too. What it did stays done, and the same change goes on from there.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ __all__ = ["BegunChange", "BegunChanges"]
 
 # Changes that have ended and that a page can still tell of.
 _KEPT_MAX: Final = 100
+# Forms that were sent, the last ones: a page that is loaded again sends its form again.
+_FORMS_MAX: Final = 10_000
 
 
 class BegunChange:
@@ -46,6 +48,7 @@ class BegunChange:
         self.begun_s = begun_s
         self.so_far = ""
         self._task = asyncio.create_task(self._run(), name=f"change {number}: {verb.name}")
+        session.hold(self._task)
 
     @property
     def under_way(self) -> bool:
@@ -57,11 +60,20 @@ class BegunChange:
         await asyncio.wait({self._task}, timeout=wait_ms / 1_000)
         return self._task.done()
 
+    async def end(self) -> Any:
+        """Waits for its end, and returns or raises as `result`; a caller that is cancelled ends it."""
+        try:
+            await asyncio.wait({self._task})
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return self.result()
+
     def result(self) -> Any:
         """Returns what the verb answered, or raises what it raised; it has ended."""
         if self._task.cancelled():
             raise Mistake(
-                "the console stopped before it was done; do it again, it goes on from there"
+                "you signed out or the console stopped before it was done; do it again, it goes on from there"
             )
         return self._task.result()
 
@@ -95,14 +107,28 @@ class BegunChanges:
         self._under_way_max = under_way_max
         self._clock = clock
         self._all: dict[int, BegunChange] = {}
+        self._forms: dict[str, int] = {}
         self._number = 0
 
-    def start(self, session: Session, verb: Verb, given: Given, back: str) -> BegunChange:
+    def start(
+        self, session: Session, verb: Verb, given: Given, back: str, *, once: str = ""
+    ) -> BegunChange:
         """Begins a change.
 
+        Args:
+            session: whose it is.
+            verb: what is done.
+            given: with what.
+            back: the page that it was asked for on.
+            once: of the form that asked about it, which counts once; empty: it came from no form.
+
         Raises:
-            Mistake: the same one goes on already, or too many do.
+            Mistake: the same one goes on already, its form was sent already, or too many go on.
         """
+        if once and once in self._forms:
+            raise Mistake(
+                f"this form was sent already, and its change runs once; see /change?number={self._forms[once]}"
+            )
         going = [one for one in self._all.values() if one.under_way]
         if any(one.is_like(verb, given) for one in going if verb.slow is not None):
             raise Mistake(f"{verb.name} goes on already for this; wait until it is done")
@@ -111,6 +137,10 @@ class BegunChanges:
         self._number += 1
         made = BegunChange(self._number, session, verb, given, back, self._clock())
         self._all[self._number] = made
+        if once:
+            self._forms[once] = self._number
+            if len(self._forms) > _FORMS_MAX:
+                del self._forms[next(iter(self._forms))]
         ended = [number for number, one in self._all.items() if not one.under_way]
         for number in ended[: max(0, len(ended) - _KEPT_MAX)]:
             del self._all[number]

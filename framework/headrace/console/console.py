@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from headrace.console.api import Api
+from headrace.console.changes import BegunChanges
 from headrace.console.live import Live
 from headrace.console.pages import PAGES, ConsolePages
 from headrace.console.problems import KNOWN, problem_of
@@ -56,8 +57,9 @@ class Console:
     ) -> None:
         safety = Safety()
         verbs = {**VERBS, **(more or {})}
-        self._pages = ConsolePages(sessions, safety, settings, verbs)
-        self._api = Api(sessions, safety, settings, verbs)
+        self._changes = BegunChanges(settings.changes_max)
+        self._pages = ConsolePages(sessions, safety, settings, verbs, self._changes)
+        self._api = Api(sessions, safety, settings, verbs, self._changes)
         self._live = Live(sessions, safety, settings)
         self._hosts = {each.lower() for each in (*_HOSTS, settings.host, *settings.hosts)}
         pages, api = self._pages, self._api
@@ -86,7 +88,7 @@ class Console:
     def stop(self) -> None:
         """Ends what would stay open."""
         self._live.stop()
-        self._pages.stop()
+        self._changes.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""

@@ -10,6 +10,7 @@ Used by `console`, which has the routes; uses the verbs and the templates.
 """
 
 import base64
+import secrets
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -72,6 +73,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
 }
 # A form with a box for each of a thousand dead letters, and some fields more.
 _FIELDS_MAX: Final = 1_100
+_ONCE_BYTES: Final = 16
 
 
 class ConsolePages:
@@ -82,6 +84,7 @@ class ConsolePages:
         safety: cookies and tokens.
         settings: the limits.
         verbs: what can be asked and done.
+        changes: those that go on.
     """
 
     def __init__(
@@ -90,12 +93,13 @@ class ConsolePages:
         safety: Safety,
         settings: ConsoleSettings,
         verbs: Mapping[str, Verb],
+        changes: BegunChanges,
     ) -> None:
         self._sessions = sessions
         self._safety = safety
         self._settings = settings
         self._verbs = verbs
-        self._changes = BegunChanges(settings.changes_max)
+        self._changes = changes
 
     async def show(self, request: Request) -> Response:
         """Answers a GET of one of `PAGES`."""
@@ -132,20 +136,25 @@ class ConsolePages:
         form = await self._form(request)
         self._safety.check(request, form.pop("token", ""))
         confirmed, back = form.pop("confirmed", ""), _local(form.pop("back", "/"))
+        once = form.pop("once", "")
         verb = verb_at(self._verbs, request.path_params["noun"], request.path_params["verb"])
         if verb.look_ahead is None:
             raise Mistake(f"{verb.name} changes nothing; use /api/{verb.path}")
-        # A body may be empty; an empty box of another kind was not filled in.
+        # Forms send lines with CRLF. A body may be empty; an empty box of another kind was not filled in.
         bodies = {one.name for one in verb.fields if one.kind == "body"} & form.keys()
-        given = values_of(verb, _filled(form) | {name: form[name] for name in bodies})
+        given = values_of(
+            verb, _filled(form) | {name: form[name].replace("\r\n", "\n") for name in bodies}
+        )
         if not confirmed:
             async with self._sessions.asking(session):
                 ahead = await verb.look_ahead(session.admin, given)
             secret = {one.name for one in verb.fields if one.kind == "secret"}
             shown = {name: each for name, each in form.items() if name not in secret}
+            # A double click, or a page that is loaded again, sends the form twice.
+            shown["once"] = secrets.token_urlsafe(_ONCE_BYTES)
             context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}
             return self.render(request, session, "confirm.html", "", context)
-        begun = self._changes.start(session, verb, given, back)
+        begun = self._changes.start(session, verb, given, back, once=once)
         if not await begun.ends_within(self._settings.change_wait_ms):
             return RedirectResponse(f"/change?number={begun.number}", 303)
         return await self._ended(request, session, begun)
@@ -165,10 +174,6 @@ class ConsolePages:
             "seconds": self._changes.seconds(change),
         }
         return self.render(request, session, "change.html", "", context)
-
-    def stop(self) -> None:
-        """Ends what goes on."""
-        self._changes.stop()
 
     async def _ended(self, request: Request, session: Session, change: BegunChange) -> Response:
         async with self._sessions.asking(session):

@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from headrace._runtime.private_files import open_new
 from headrace.console.problems import Mistake
@@ -58,9 +58,22 @@ class Session:
         self.admin = admin
         self.begun_s = self.seen_s = now_s
         self._password = password
+        self._changes: set[asyncio.Task[Any]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change of it goes on."""
+        return bool(self._changes)
+
+    def hold(self, change: "asyncio.Task[Any]") -> None:
+        """Ends a change with the session, where it goes on so long."""
+        self._changes.add(change)
+        change.add_done_callback(self._changes.discard)
 
     async def aclose(self) -> None:
-        """Ends the connection, and forgets the password."""
+        """Ends its changes and the connection, and forgets the password."""
+        for change in self._changes:
+            change.cancel()
         if self._password is not None:
             self._password.unlink(missing_ok=True)
         await self.admin.aclose()
@@ -221,6 +234,8 @@ class Sessions:
     async def _sweep(self) -> None:
         now, settings = self._clock(), self._settings
         for name, session in list(self._open.items()):
+            if session.busy:
+                session.seen_s = now
             idle, old = now - session.seen_s, now - session.begun_s
             if idle * _PER_S > settings.idle_ms or old * _PER_S > settings.session_ms:
                 await self.end(name)

@@ -180,11 +180,26 @@ async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
             told = (
                 f"Letter {given['id'][0]} of group {group} is sent again with another body, of {size:,} bytes.",
                 "Its key, its tag and its headers stay. The letter itself stays as it is, and counts as sent again.",
+                *await _changed_lines(admin, given),
             )
     return Consequence(
         (*told, "The group handles each as a new message; one whose cause is still there becomes a dead letter again."),
         hindered="it has none that were not sent again" if given["all"] and not letters else "",
     )  # fmt: skip
+
+
+async def _changed_lines(admin: AdminClient, given: Given) -> Sequence[str]:
+    """Says where the lines of a letter ended otherwise: a form has LF alone."""
+    (number, *_) = given["id"]
+    found = await admin.dead_letters(given["group"], start=number, limit=1)
+    if (
+        any(one.id == number and b"\r\n" in one.record.body for one in found)
+        and "\r\n" not in given["body"]
+    ):
+        return (
+            "The letter's lines end with CRLF, and those of the new body with LF; a program can send CRLF.",
+        )
+    return ()
 
 
 def _check_choice(given: Given) -> None:

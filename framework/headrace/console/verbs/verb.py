@@ -25,7 +25,9 @@ _REQUIRED: Final = object()
 # A name of a topic or group is far shorter; a list of topics fits.
 _TEXT_CHARACTERS_MAX: Final = 1_000
 _TRUE, _FALSE = {"1", "true", "on", "yes"}, {"", "0", "false", "off", "no"}
-# As many as the largest offset has; a longer text would be costly to turn into a number.
+# Brokers and databases have 64 bits for a number.
+_NUMBER_MAX: Final = 2**63 - 1
+# As many as that has; a longer text would be costly to turn into a number.
 _DIGITS_MAX: Final = 19
 
 
@@ -52,7 +54,7 @@ class VerbField:
             Mistake: it does not fit.
         """
         if self.kind == "body" and isinstance(value, str):
-            return value.replace("\r\n", "\n")  # forms send lines so
+            return value
         if value is None or value == "" or value == []:
             if self.default is _REQUIRED:
                 raise Mistake(f"{self.name} is missing; write it")
@@ -93,7 +95,9 @@ class VerbField:
             or len(digits) > _DIGITS_MAX
         ):
             raise Mistake(f"{self.name} is a whole number, not {text[:40]!r}")
-        return int(text)
+        if abs(number := int(text)) > _NUMBER_MAX:
+            raise Mistake(f"{self.name} is a whole number up to {_NUMBER_MAX:,}, not {text!r}")
+        return number
 
     def _flag(self, value: Any) -> bool:
         word = str(value).lower()

@@ -1,6 +1,9 @@
 """The same verbs for programs."""
 
+import asyncio
 from typing import Any
+
+from headrace.console.verbs.verb import Consequence, Verb, VerbField
 
 
 async def post(browser: Any, path: str, **fields: Any) -> Any:
@@ -46,3 +49,33 @@ async def test_an_error_of_the_broker_is_a_problem(browser) -> None:
     answer = await browser.client.get("/api/group/show", params={"group": "nowhere"})
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_program_does_not_run_a_slow_change_twice_at_once(broker, console) -> None:
+    begun, go_on, made = asyncio.Event(), asyncio.Event(), []
+
+    async def run(_admin: Any, given: Any, _tell: Any = None) -> Any:
+        begun.set()
+        await go_on.wait()
+        made.append(given["pot"])
+        return {"tea": given["pot"]}
+
+    async def ahead(_admin: Any, _given: Any) -> Consequence:
+        return Consequence(("Tea is made.",))
+
+    verb = Verb("tea make", run, (VerbField("pot"),), ahead, slow=run)
+    browser = await console(broker, {"tea make": verb})
+    first = asyncio.create_task(post(browser, "tea/make", pot="red"))
+    await begun.wait()
+    second = await post(browser, "tea/make", pot="red")
+    form = await browser.send("tea make", pot="red", confirmed="1")
+    for refused in (second, form):
+        assert (refused.status_code, "goes on already" in refused.text) == (422, True)
+    go_on.set()
+    assert (await first).json() == {"tea": "red"}
+    assert made == ["red"]
+
+
+async def test_a_number_that_no_database_has_is_a_sentence(browser) -> None:
+    answer = await browser.client.get("/api/message/dead", params={"group": "x", "from": 2**63})
+    assert (answer.status_code, "whole number up to" in answer.json()["detail"]) == (422, True)

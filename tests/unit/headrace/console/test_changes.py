@@ -98,3 +98,19 @@ async def test_the_last_hundred_changes_are_remembered() -> None:
     with pytest.raises(Mistake):
         changes.find(SESSION, 1)
     assert changes.find(SESSION, 110).result() == "tea in 109"
+
+
+async def test_a_change_ends_with_its_session_and_with_the_program_that_waits() -> None:
+    changes, slow = BegunChanges(9), Slow()
+    session = Session("ann", AdminClient("127.0.0.1:1"), None, 0)
+    made = changes.start(session, slow.verb, {"pot": "red"}, "/")
+    await session.aclose()
+    with pytest.raises(Mistake, match="you signed out"):
+        await made.end()
+    other = changes.start(SESSION, slow.verb, {"pot": "blue"}, "/")
+    waits = asyncio.create_task(other.end())
+    await asyncio.sleep(0)
+    waits.cancel()
+    await asyncio.wait({waits})
+    assert await other.ends_within(10_000)
+    assert not SESSION.busy

@@ -1,6 +1,7 @@
 """Pages as a person meets them: signing in, a question before each change, and what it says afterwards."""
 
 import asyncio
+import re
 from typing import Any
 
 import httpx
@@ -33,6 +34,34 @@ async def test_a_change_is_asked_about_and_then_done(browser, admin, broker) -> 
     done = await browser.send("group reset", group="kitchen", to="latest", value="", confirmed="1")
     assert "0 messages are delivered again, 3 are skipped" in done.text
     assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 0
+
+
+async def test_a_form_that_is_sent_twice_does_its_change_once(browser, admin, broker) -> None:
+    await admin.create_topic("orders", 1)
+    message = {"topic": "orders", "body": "pay"}
+    for number in (1, 2):
+        asked = await browser.send("message send", **message)
+        once = re.search(r'name="once" value="([^"]+)"', asked.text)
+        assert once
+        fields = {**message, "once": once[1], "confirmed": "1"}
+        assert "is stored" in (await browser.send("message send", **fields)).text
+        again = await browser.send("message send", **fields)
+        assert (again.status_code, "was sent already" in again.text) == (422, True)
+        assert f"/change?number={number}" in again.text
+        assert "is stored" in await browser.page("/change", number=number)
+        assert (await admin.ranges(["orders"]))[0].end == number
+
+
+async def test_lines_of_a_form_are_stored_with_lf_and_those_of_a_program_as_they_came(
+    browser, admin
+) -> None:
+    await admin.create_topic("orders", 1)
+    message = {"topic": "orders", "body": "two\r\nlines"}
+    await browser.send("message send", **message, confirmed="1")
+    headers = {"X-Headrace-Token": await browser.token()}
+    await browser.client.post("/api/message/send", json=message, headers=headers)
+    bodies = [(await admin.message(f"orders:0:{offset}")).body for offset in (0, 1)]
+    assert bodies == [b"two\nlines", b"two\r\nlines"]
 
 
 async def test_a_change_that_cannot_be_done_has_no_button(browser, admin) -> None:

@@ -1,5 +1,7 @@
 """Sessions begin with a password that the broker takes, and end by themselves."""
 
+import asyncio
+
 import pytest
 
 from headrace.console.problems import Mistake
@@ -68,6 +70,39 @@ async def test_a_session_ends_when_it_is_idle_or_old(guarded: str) -> None:
         name = await opened.open("root", "secret of root")
         clock.now = 27
         assert await opened.find(name) is None
+
+
+async def test_a_session_with_a_change_under_way_is_not_idle_and_ends_it(guarded: str) -> None:
+    clock = Clock()
+    async with sessions(guarded, clock, idle_ms=10_000, session_ms=50_000) as opened:
+        name = await opened.open("ann", "secret of ann")
+        session = await opened.find(name)
+        assert session is not None
+        change = asyncio.create_task(asyncio.Event().wait())
+        session.hold(change)
+        clock.now = 30
+        assert await opened.still(session)
+        await opened.end(name)
+        await asyncio.wait({change})
+        assert change.cancelled()
+        assert not session.busy
+
+
+async def test_a_session_is_idle_from_the_end_of_its_change_on(guarded: str) -> None:
+    clock = Clock()
+    async with sessions(guarded, clock, idle_ms=10_000) as opened:
+        session = await opened.find(await opened.open("ann", "secret of ann"))
+        assert session is not None
+        change = asyncio.create_task(asyncio.sleep(0))
+        session.hold(change)
+        clock.now = 30
+        assert await opened.still(session)
+        await change
+        await asyncio.sleep(0)
+        clock.now = 39
+        assert await opened.still(session)
+        clock.now = 41
+        assert not await opened.still(session)
 
 
 async def test_a_session_that_has_ended_leaves_no_password(guarded: str) -> None:

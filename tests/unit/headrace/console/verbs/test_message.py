@@ -86,14 +86,29 @@ async def test_a_letter_is_sent_again_with_another_body(run, ahead, letters) -> 
     with pytest.raises(Mistake, match="for one letter"):
         await ahead("message resend", group="kitchen", id="0,1", body="x")
     told = await ahead("message resend", group="kitchen", id="1", body="two\r\nlines")
-    assert "another body, of 9 bytes" in told.sentences[0]
+    assert "another body, of 10 bytes" in told.sentences[0]
     (sent,) = await run("message resend", group="kitchen", id="1", body="two\r\nlines")
     shown = (await run("message show", id=sent["sent_as"]))["message"]
-    assert (shown["body"], shown["key"]) == ("two\nlines", "ann")
+    assert (shown["body"], shown["key"]) == ("two\r\nlines", "ann")
     # The letter itself stays, and counts as sent again.
     found = await run("message dead", group="kitchen")
     assert found["letters"][1]["message"]["body"] == "1"
     assert found["letters"][1]["resent_at_ms"] is not None
+
+
+async def test_a_letter_whose_lines_ended_with_crlf_is_not_changed_without_a_word(
+    ahead, admin
+) -> None:
+    await admin.create_topic("%DLQ%kitchen", 1)
+    async with Producer(admin.address) as producer:
+        letter = Message(
+            topic="%DLQ%kitchen", body=b"two\r\nlines", headers={ORIGIN_HEADER: ORIGIN}
+        )
+        await producer.send(letter)
+    (number,) = [one.id for one in await admin.dead_letters("kitchen")]
+    for body, said in (("two\nlines!", True), ("two\r\nlines!", False)):
+        told = await ahead("message resend", group="kitchen", id=str(number), body=body)
+        assert ("end with CRLF" in told.sentences[2]) is said
 
 
 async def test_an_empty_body_is_a_body(run, letters) -> None:

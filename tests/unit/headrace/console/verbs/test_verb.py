@@ -16,6 +16,7 @@ async def nothing(_admin: Any, _given: Any) -> None: ...
     [
         (VerbField("n", "number"), "-7", -7),
         (VerbField("n", "number"), 7, 7),
+        (VerbField("n", "number"), 2**63 - 1, 2**63 - 1),
         (VerbField("n", "numbers"), "1,2", [1, 2]),
         (VerbField("n", "numbers"), [1, 2], [1, 2]),
         (VerbField("n", "texts"), "a, b", ["a", "b"]),
@@ -36,6 +37,8 @@ def test_a_value_is_read_in_its_type(field: VerbField, value: Any, read: Any) ->
         (VerbField("n"), "", "n is missing"),
         (VerbField("n", "number"), "x", "whole number"),
         (VerbField("n", "number"), "9" * 20, "whole number"),
+        (VerbField("n", "number"), 2**63, "up to 9,223,372,036,854,775,807"),
+        (VerbField("n", "numbers"), [1, -(2**63)], "up to 9,223,372,036,854,775,807"),
         (VerbField("n", "number"), True, "whole number"),
         (VerbField("n", "flag"), "maybe", "true or false"),
         (VerbField("n", "time"), "noon", "is no time"),
