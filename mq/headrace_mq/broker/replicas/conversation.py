@@ -19,7 +19,7 @@ from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import FollowAnswer
-from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver
@@ -124,7 +124,11 @@ class Conversation:
         if answer.epoch == member.epoch:
             self._replica.heard_ms = asked_ms
         await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
-        self._trouble = ""
+        if self._replica.is_held_off:
+            # The leader has more, so it would answer at once each time.
+            await self._pause(FOLLOW_WAIT_MS_MAX)
+        else:
+            self._trouble = ""
         return HandOver(answer.epoch, answer.leaves) if answer.lead else None
 
     def _say_durable(self, link: Link, member: ClusterMember) -> None:

@@ -90,7 +90,7 @@ class Replica:
         self._shown: dict[str, int] = {}
         # The changes of documents that were taken over, and the epoch that counts them.
         self._documents = (0, 0)
-        self._copy = CompactedCopy(settings, logs, files)
+        self._copy = CompactedCopy(settings, logs, files, clock)
         self._compacting: asyncio.Task[bool] | None = None
         self._compact_at_ms = 0
         # What the leader wants of this broker, and what came damaged from it.
@@ -108,6 +108,11 @@ class Replica:
         if self._store is None:
             raise NotLeader("this replica opens its log again; ask another broker of its group")
         return self._store
+
+    @property
+    def is_held_off(self) -> bool:
+        """Whether a segment of the leader came damaged, so that this replica waits before it asks for more."""
+        return self._copy.is_held_off
 
     def shows_committed(self, member: ClusterMember) -> bool:
         """Whether all that readers of the store see is committed, as far as this member knows."""
@@ -203,6 +208,8 @@ class Replica:
                 await self._rewind(member, part, answer.epoch)
             elif part.piece:
                 await self._install(member, part, answer.epoch)
+            elif part.covers:
+                continue  # of a segment that came damaged: nothing for now
             elif part.restarted:
                 await self._restart(member, part, answer.epoch)
             elif part.parted:
@@ -334,7 +341,11 @@ class Replica:
         """Takes a piece of a compacted segment, and puts the segment in place once it is whole."""
         if not member.on_copy(epoch, part.log, part.position):
             return
-        whole = await asyncio.to_thread(self._copy.take, part, epoch)
+        try:
+            whole = await asyncio.to_thread(self._copy.take, part, epoch)
+        except DataCorrupt:
+            self._refused = [DamagedRange(part.log, part.base, part.covers - part.base)]
+            raise
         if whole is None:
             return
         await self.aclose()

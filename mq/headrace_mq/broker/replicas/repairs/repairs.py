@@ -282,8 +282,19 @@ class Repairs:
 
     def hear(self, request: FollowRequest) -> None:
         """Takes a replica's sound bytes, and looks at what came damaged to it."""
+        store = self._store
         for one in request.refused:
             self.suspect(one.log, one.position, one.length)
+            if (
+                store is not None
+                and one.log in store.raw.ends()
+                and store.mender.is_compacted(one.log, one.position)
+            ):
+                _log.error(
+                    "a replica got a compacted segment of this broker damaged, and cannot copy it; check this broker's"
+                    " disk, and let another broker in sync lead",
+                    replica=request.member, log=one.log, position=one.position,
+                )  # fmt: skip
         self.take(request.found, request.member)
 
     def heard(self, request: FollowRequest) -> None:

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import LogEnd, LogPart
+from headrace_mq.broker.replicas.compacted_copy import REFUSED_MS_MIN
 from headrace_mq.broker.replicas.log_parts import log_part
 from headrace_mq.cluster.frames import Follow, Send
 from headrace_mq.errors import DataCorrupt
@@ -58,14 +59,41 @@ async def test_pieces_of_another_file_or_epoch_begin_again(copying: tuple[Any, A
     assert next_piece().at == 0
 
 
-async def test_a_damaged_segment_is_copied_again(copying: tuple[Any, Any, Any]) -> None:
+class HandClock:
+    ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+async def test_a_damaged_segment_is_copied_again_later(copying: tuple[Any, Any, Any]) -> None:
     copy, next_piece, epoch = copying
+    copy._clock = HandClock()
     while (piece := next_piece()).at + PIECE_BYTES < piece.file_bytes:
         copy.take(piece, epoch)
     damaged = replace(piece, piece=piece.piece[:-1] + b"?")
     with pytest.raises(DataCorrupt, match="cannot be used"):
         copy.take(damaged, epoch)
+    assert copy.is_held_off
+    assert next_piece().piece == b"", "nothing comes for now"
+    copy._clock.ms += REFUSED_MS_MIN
+    assert not copy.is_held_off
+    while (piece := next_piece()).at + PIECE_BYTES < piece.file_bytes:
+        copy.take(piece, epoch)
+    with pytest.raises(DataCorrupt, match="cannot be used"):
+        copy.take(replace(piece, piece=piece.piece[:-1] + b"?"), epoch)
+    copy._clock.ms += REFUSED_MS_MIN
+    assert next_piece().piece == b"", "the second time it waits longer"
+    # Another file of the leader is another matter.
+    copy._refused = copy._refused._replace(identity=1)
     assert next_piece().at == 0
+    while (whole := copy.take(next_piece(), epoch)) is None:
+        pass
+    assert whole.is_whole
+    assert not copy.is_held_off
 
 
 async def test_logs_that_are_not_compacted_are_asked_for_by_their_ends(

@@ -1,6 +1,7 @@
 """A replica has the leader's bytes, cuts what the leader never had, and forgets what the leader deleted."""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,3 +298,40 @@ async def compacted_alone(a: Any, followers: Any) -> None:
     a.member._committed[COMPACT] = end
     await a.until(lambda: all(one.indexed for one in a.sealed()))
     assert await a.compact(Bounds(end, 0))
+
+
+def rot(path: Path, at: int) -> None:
+    """Changes a byte of a file."""
+    rotten = bytearray(path.read_bytes())
+    rotten[at] ^= 0x55
+    path.write_bytes(rotten)
+
+
+async def test_a_replica_holds_off_a_segment_that_is_damaged_at_its_leader_and_says_so(
+    places: list[Any], record: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = places
+    followers = await a.lead(record)
+    await a.put(*"abacadae")
+    followers.commit()
+    await a.until(lambda: all(one.indexed for one in a.sealed()))
+    assert await a.compact(followers.bounds(1_000))
+    name = next(one.name for one in a.logs.store.segments(COMPACT) if one.compacted)
+    rot(Path(a.settings.directory, COMPACT, name), 20_000)
+    b.member.on_record(await record.read())
+    trouble = ""
+    for _ in range(20):
+        try:
+            await b.step(followers)
+        except DataCorrupt as error:
+            trouble = str(error)
+            break
+    assert "cannot be used" in trouble
+    assert b.replica.is_held_off
+    answer = await b.step(followers)
+    assert not any(part.piece for part in answer.logs), "it does not come again and again"
+    assert "a replica got a compacted segment of this broker damaged" in caplog.text
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    await b.step(followers)
+    assert b.logs.ends()["forever"] == a.logs.ends()["forever"], "its other logs follow"
