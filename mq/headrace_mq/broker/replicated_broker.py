@@ -31,11 +31,14 @@ from headrace_mq.broker.files.kept_group import (
     refuse_another_group,
     seen_of,
 )
+from headrace_mq.broker.journal.damage import until_sound
 from headrace_mq.broker.metadata import (
     archive_file,
     broker_file,
     group_file,
+    schedule_file,
     settings_in,
+    transactions_file,
     users_file,
 )
 from headrace_mq.broker.reads.replica_reads import ReplicaReads
@@ -59,7 +62,10 @@ from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
-from headrace_mq.errors import InvalidArgument, MessageQueueError
+from headrace_mq.errors import DataCorrupt, InvalidArgument, MessageQueueError
+from headrace_mq.message import QueueRef
+from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
+from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EpochFile
 
@@ -354,6 +360,22 @@ class ReplicatedBroker:
             if self._clock.monotonic_ms() > late_ms and (why := term.leadership.hindrance):
                 late_ms = sys.maxsize
                 _log.error("this broker leads its group, and does not serve yet", reason=why)
+        # Now the replicas have what is damaged here.
+        await until_sound(
+            self._replica.store, self._journal_starts(), lambda: term.leads and not self._stopping
+        )
+
+    def _journal_starts(self) -> dict[QueueRef, int]:
+        """Returns where the next start begins to read each journal; 0: from its beginning."""
+        starts = {SCHEDULE_QUEUE: 0, TRANSACTION_QUEUE: 0}
+        for queue, file in (
+            (SCHEDULE_QUEUE, schedule_file(self._directory)),
+            (TRANSACTION_QUEUE, transactions_file(self._directory)),
+        ):
+            with suppress(DataCorrupt):  # the start tells of it
+                kept = file.read()
+                starts[queue] = 0 if kept is None else kept.read_to
+        return starts
 
     def _door(self) -> ReplicaDoor | None:
         """Returns who lets replicas in until clients are served; None: there is no login."""
