@@ -85,6 +85,8 @@ class AlarmBoard:
         found: Mapping[str, Vector],
         *,
         silent: Collection[str] = (),
+        partial: Collection[str] = (),
+        unknown: Collection[str] = (),
         reaching: Collection[str] = (),
     ) -> None:
         """Takes in what holds now.
@@ -93,6 +95,8 @@ class AlarmBoard:
             now_s: the time, in seconds since 1970.
             found: the series for which each rule holds, by its name.
             silent: instances that do not answer; their alarms stay as they were.
+            partial: rules that read a process that does not answer; their alarms without `instance` stay.
+            unknown: rules that could not be evaluated; all of their alarms stay.
             reaching: rules that look further back than this process does; alarms of an earlier process stay.
         """
         self.left_out = 0
@@ -103,8 +107,13 @@ class AlarmBoard:
                     holding.add(self._hold(self._rules[name], dict(labels), value, now_s))
         for key in self._alarms.keys() - holding:
             one = self._alarms[key]
-            unknown = one.labels.get("instance") in silent
-            if not unknown and not (key in self._earlier and one.rule in reaching):
+            instance = one.labels.get("instance")
+            stays = (
+                one.rule in unknown
+                or (one.rule in partial if instance is None else instance in silent)
+                or (key in self._earlier and one.rule in reaching)
+            )
+            if not stays:
                 del self._alarms[key]
         self._earlier &= self._alarms.keys()
 

@@ -10,6 +10,7 @@ user of the process can read them. Used by the watcher, the command line and the
 
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -204,13 +205,20 @@ class AlarmFolder:
         with self._locked("silences.lock", _LOCK_S) as taken:
             if not taken:
                 raise HeadraceError("another command changes the silences; try again")
-            yield
+            try:
+                yield
+            except OSError as error:
+                raise self._refused(error) from error
 
     @contextmanager
     def _locked(self, name: str, wait_s: float) -> Iterator[bool]:
-        make_folder(self._path)
-        file = os.open(self._path / name, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
+            make_folder(self._path)
+            file = os.open(self._path / name, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        except OSError as error:
+            raise self._refused(error) from error
+        try:
+            self._give(file, self._path / "watch.lock")
             end = time.monotonic() + wait_s
             while not (taken := take_file_lock(file)) and time.monotonic() < end:
                 time.sleep(0.01)
@@ -234,8 +242,38 @@ class AlarmFolder:
         path = self._path / name
         part = path.with_suffix(f".{os.getpid()}.part")
         part.unlink(missing_ok=True)
-        with open_new(part, "xb") as file:
-            file.write(msgspec.json.encode(value))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            with open_new(part, "xb") as file:
+                self._give(file.fileno(), path)
+                file.write(msgspec.json.encode(value))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _give(self, file: int, path: Path) -> None:
+        """Gives a file to the user of the watcher, with the mode that it had: so it can read what root wrote.
+
+        Raises:
+            HeadraceError: another user than that one, or root, writes.
+        """
+        if os.name != "posix":
+            return
+        known = next((one for one in (path, self._path / "watch.lock") if one.exists()), None)
+        its, own = (known or self._path).stat(), os.geteuid()
+        try:
+            if known == path:
+                os.fchmod(file, stat.S_IMODE(its.st_mode))
+            if its.st_uid == own or (known is None and own):
+                return
+            os.fchown(file, its.st_uid, its.st_gid)
+        except OSError as error:
+            raise HeadraceError(
+                f"{path} belongs to another user (number {its.st_uid}), who could not read it any"
+                " more; run this as that user, or as root"
+            ) from error
+
+    def _refused(self, error: OSError) -> HeadraceError:
+        do = "; run this as the user of the watcher" if isinstance(error, PermissionError) else ""
+        return HeadraceError(f"{self._path} cannot be changed: {error.strerror or error}{do}")

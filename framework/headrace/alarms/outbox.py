@@ -35,11 +35,13 @@ class Heard(msgspec.Struct, frozen=True):
         alarm: as it was told.
         at_s: when, in seconds since 1970.
         gone_s: since when it is gone; 0: it fires.
+        silenced: whether a person asked for quiet about it since then; the end of that is news.
     """
 
     alarm: RaisedAlarm
     at_s: float
     gone_s: float = 0.0
+    silenced: bool = False
 
 
 class AlarmOutbox:
@@ -80,12 +82,13 @@ class AlarmOutbox:
         Args:
             now_s: the time.
             firing: all alarms that fire, the worst first.
-            silenced: whether a person asked for quiet about one; it is sent once that ends.
+            silenced: whether a person asked for quiet about one; once that ends, it is sent if it still fires.
         """
         alarms = {one.key: one for one in firing}
         for key, held in list(self.heard.items()):
             if key in alarms:
-                self.heard[key] = msgspec.structs.replace(held, gone_s=0.0)
+                quiet = held.silenced or silenced(alarms[key])
+                self.heard[key] = msgspec.structs.replace(held, gone_s=0.0, silenced=quiet)
             elif not held.gone_s:
                 self.heard[key] = msgspec.structs.replace(held, gone_s=now_s)
             elif now_s - held.gone_s > FORGOTTEN_S:
@@ -116,7 +119,7 @@ class AlarmOutbox:
     ) -> Iterator[AlarmMessage]:
         for key, one in alarms.items():
             held = self.heard.get(key)
-            news = held is None or now_s - held.at_s >= self._repeat_s
+            news = held is None or held.silenced or now_s - held.at_s >= self._repeat_s
             if news and not silenced(one):
                 yield AlarmMessage("firing", one)
 

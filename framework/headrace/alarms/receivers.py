@@ -17,14 +17,13 @@ from email.message import EmailMessage
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from headrace._runtime.web.opener import opener
 from headrace.alarms.outbox import AlarmMessage
 from headrace.alarms.rules.table import rule_of
-from headrace.alarms.settings import AlarmSettings, MailSettings, WebhookSettings
+from headrace.alarms.settings import AlarmSettings, MailSettings, WebhookSettings, require_http
 from headrace.errors import HeadraceError
 
 __all__ = ["FAILURES", "MailReceiver", "Receiver", "WebhookReceiver", "contents", "receivers_of"]
@@ -94,9 +93,10 @@ class WebhookReceiver:
         url = self._settings.url
         if self._settings.url_file is not None:
             url = _secret(self._settings.url_file)
-        if urlsplit(url).scheme not in {"http", "https"} or any(map(str.isspace, url)):
-            # It may hold a secret, so it is not shown.
-            raise HeadraceError(f"the address of webhook {self.name} is not one of http or https")
+        try:
+            require_http(url)
+        except ValueError as error:
+            raise HeadraceError(f"webhook {self.name}: {error}") from None
         headers = {"Content-Type": "application/json", "User-Agent": "headrace-alarms"}
         if self._settings.token_file is not None:
             headers["Authorization"] = f"Bearer {_secret(self._settings.token_file)}"

@@ -10,16 +10,30 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["AlarmSettings", "AlarmTarget", "MailSettings", "WebhookSettings"]
+__all__ = ["AlarmSettings", "AlarmTarget", "MailSettings", "WebhookSettings", "require_http"]
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-def _require_http(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"{url!r} is no address; write http://HOST:PORT/PATH or https://…")
+def require_http(url: str) -> None:
+    """Lets an address of HTTP through; what is wrong is said without the address, which may hold a secret.
+
+    Raises:
+        ValueError: it is none, or has a user or a password in it.
+    """
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # its text may show a part of the address
+        known = False
+    if known and "@" in parts.netloc:
+        raise ValueError(
+            "this address has a user or a password in it, which logs and lists would show; leave"
+            " out all up to the @, and use token_file of a webhook"
+        )
+    if not known or any(map(str.isspace, url)):
+        raise ValueError("this is no address; write http://HOST:PORT/PATH or https://…")
 
 
 class AlarmTarget(BaseModel):
@@ -36,13 +50,13 @@ class AlarmTarget(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> "AlarmTarget":
-        _require_http(self.url)
+        require_http(self.url)
         return self
 
     @property
     def instance(self) -> str:
         """What alarms call it: host and port."""
-        return urlsplit(self.url).netloc.rpartition("@")[2]
+        return urlsplit(self.url).netloc
 
 
 class WebhookSettings(BaseModel):
@@ -66,7 +80,7 @@ class WebhookSettings(BaseModel):
         if bool(self.url) == (self.url_file is not None):
             raise ValueError(f"webhook {self.name!r}: name either url or url_file")
         if self.url:
-            _require_http(self.url)
+            require_http(self.url)
             parts = urlsplit(self.url)
             if self.token_file and parts.scheme != "https" and parts.hostname not in _LOOPBACK:
                 raise ValueError(f"webhook {self.name!r}: a token needs https, or a local address")

@@ -9,14 +9,17 @@ A receiver that hangs holds up neither the others nor the next look. Used by `he
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace._runtime.log import get_logger
+from headrace._runtime.web.opener import failure
 from headrace.alarms.board import AlarmBoard, RaisedAlarm
-from headrace.alarms.folder import AlarmFolder, ReceiverState, TargetState, WatcherState
+from headrace.alarms.calls import BoundedCalls
+from headrace.alarms.folder import AlarmFolder, ReceiverState, Silence, TargetState, WatcherState
 from headrace.alarms.outbox import AlarmMessage, AlarmOutbox
-from headrace.alarms.promql.evaluate import Expression
+from headrace.alarms.promql.evaluate import Expression, Vector
 from headrace.alarms.promql.history import Figure, FigureHistory
 from headrace.alarms.receivers import FAILURES, Receiver, receivers_of
 from headrace.alarms.rules.rule import AlarmRule
@@ -24,11 +27,16 @@ from headrace.alarms.rules.summary import filled
 from headrace.alarms.rules.table import RULES
 from headrace.alarms.settings import AlarmSettings, AlarmTarget
 from headrace.alarms.targets import ask_targets, read_target
+from headrace.errors import ExtraMissing, HeadraceError
 
 __all__ = ["AlarmWatcher", "send_test"]
 
 log = get_logger(__name__)
 
+# A mail is several questions and answers: a message may take this many times `timeout_ms`.
+_TIMEOUTS_MAX: Final = 6
+# A person waits for the result of a test.
+_TEST_S_MAX: Final = 60.0
 _TEST_LABELS: Final = {"instance": "test", "group": "test", "topic": "test", "replica": "test"}
 
 
@@ -77,6 +85,9 @@ class AlarmWatcher:
             )
             for one in self._receivers
         }
+        self._jobs = {name: rule.jobs for name, rule in rules.items()}
+        self._calls = BoundedCalls()
+        self._silences: list[Silence] = []
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._targets: tuple[TargetState, ...] = ()
         self._begun_s = 0.0
@@ -86,11 +97,17 @@ class AlarmWatcher:
 
         Raises:
             HeadraceError: another process watches with the same folder.
+            ExtraMissing: the package that reads figures is not installed.
         """
         with self._folder.watching():
             try:
                 while True:
-                    await self.look()
+                    try:
+                        await self.look()
+                    except ExtraMissing:
+                        raise
+                    except Exception:  # a bug must not end what would tell of other things
+                        log.exception("a look at the alarms failed; the next one follows")
                     await asyncio.sleep(self._settings.every_ms / 1_000)
             finally:
                 for task in self._sending.values():
@@ -99,7 +116,8 @@ class AlarmWatcher:
 
     async def look(self) -> None:
         """Reads all figures once, and begins to send what is due."""
-        answers = await ask_targets(self._settings.target, self._read)
+        timeout_s = self._settings.timeout_ms / 1_000
+        answers = await ask_targets(self._settings.target, self._read, self._calls, timeout_s)
         now_s = self._now_s()
         self._begun_s = self._begun_s or now_s
         left_out = 0
@@ -111,10 +129,15 @@ class AlarmWatcher:
             TargetState(target.job, target.instance, figures is not None, sentence)
             for target, figures, sentence in answers
         )
+        found = self._found(now_s)
+        silent = [one for one in self._targets if not one.up]
+        away = {one.job for one in silent}
         self._board.update(
             now_s,
-            {name: rule.at(self._history, now_s) for name, rule in self._rules.items()},
-            silent={one.instance for one in self._targets if not one.up},
+            found,
+            silent={one.instance for one in silent},
+            partial={name for name, jobs in self._jobs.items() if jobs & away},
+            unknown=self._rules.keys() - found.keys(),
             reaching={
                 name for name, reach in self._reach_s.items() if reach > now_s - self._begun_s
             },
@@ -128,8 +151,23 @@ class AlarmWatcher:
         """Waits until all messages that are under way were taken or failed."""
         await asyncio.gather(*self._sending.values())
 
+    def _found(self, now_s: float) -> dict[str, Vector]:
+        """The series for which each rule holds; a rule that fails is left out."""
+        found = {}
+        for name, rule in self._rules.items():
+            try:
+                found[name] = rule.at(self._history, now_s)
+            except Exception:  # a bug of one rule must not end the others
+                log.exception("a rule could not be evaluated", rule=name)
+        return found
+
     def _begin_to_send(self, now_s: float) -> None:
-        silences = self._folder.silences(now_s)
+        try:
+            self._silences = self._folder.silences(now_s)
+        except HeadraceError as error:
+            # Those that were read last go on: neither noise nor an end of all alarms helps.
+            log.warning("silences cannot be read", reason=str(error))
+        silences = [one for one in self._silences if one.until_s > now_s]
         firing = self._board.firing
 
         def silenced(alarm: RaisedAlarm) -> bool:
@@ -145,12 +183,12 @@ class AlarmWatcher:
 
     async def _send(self, receiver: Receiver, messages: Sequence[AlarmMessage]) -> None:
         outbox = self._outboxes[receiver.name]
+        bound_s = _TIMEOUTS_MAX * self._settings.timeout_ms / 1_000
         for message in messages:
-            try:
-                await asyncio.to_thread(receiver.send, message)
-            except FAILURES as error:
-                outbox.failed(_said(error), self._now_s())
-                log.warning("an alarm was not taken", receiver=receiver.name, reason=_said(error), failures=outbox.failures)  # fmt: skip
+            reason = await _sent(self._calls, receiver, message, bound_s)
+            if reason:
+                outbox.failed(reason, self._now_s())
+                log.warning("an alarm was not taken", receiver=receiver.name, reason=reason, failures=outbox.failures)  # fmt: skip
                 break
             outbox.took(message, self._now_s())
             log.info("an alarm was sent", receiver=receiver.name, alarm=message.alarm.key, state=message.state)  # fmt: skip
@@ -176,7 +214,7 @@ class AlarmWatcher:
         )
         try:
             self._folder.keep(state)
-        except OSError as error:
+        except (OSError, HeadraceError) as error:
             # A full disk must not end what would tell of it.
             log.warning("the state of alarms cannot be written", reason=str(error))
 
@@ -199,17 +237,24 @@ async def send_test(rule: AlarmRule, receivers: Sequence[Receiver], now_s: float
     alarm = RaisedAlarm(rule.name, rule.severity, {"instance": "test"}, 0.0, summary, now_s, now_s)
     message = AlarmMessage("test", alarm)
 
-    async def sent(receiver: Receiver) -> str:
-        try:
-            await asyncio.to_thread(receiver.send, message)
-        except FAILURES as error:
-            return _said(error)
-        return ""
-
-    answers = await asyncio.gather(*(sent(each) for each in receivers))
+    calls = BoundedCalls()
+    answers = await asyncio.gather(
+        *(_sent(calls, each, message, _TEST_S_MAX) for each in receivers)
+    )
     return {one.name: answer for one, answer in zip(receivers, answers, strict=True)}
 
 
-def _said(error: BaseException) -> str:
-    # An error of HTTP may hold the address, which may hold a secret; its text alone does not.
-    return str(error) or type(error).__name__
+async def _sent(
+    calls: BoundedCalls, receiver: Receiver, message: AlarmMessage, bound_s: float
+) -> str:
+    """Sends a message; returns why it was not taken, or nothing."""
+    try:
+        await calls.call(
+            f"send to {receiver.name}", partial(receiver.send, message), bound_s=bound_s
+        )
+    except FAILURES as error:
+        return failure(error)
+    except Exception:  # a bug with one receiver must not end the watcher
+        log.exception("a message could not be sent", receiver=receiver.name)
+        return "it could not be sent; the log says why"
+    return ""

@@ -6,10 +6,11 @@ Used by what fetches keys of tokens, figures of processes, and by what sends ala
 
 import ssl
 import urllib.request
+from http.client import InvalidURL
 from pathlib import Path
 from typing import Any
 
-__all__ = ["opener"]
+__all__ = ["failure", "opener"]
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -31,3 +32,10 @@ def opener(ca: Path | None = None) -> urllib.request.OpenerDirector:
     """
     context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _Stay)
+
+
+def failure(error: BaseException) -> str:
+    """Returns what an error says, for logs; one about the address itself does not show it: it may hold a secret."""
+    if isinstance(error, InvalidURL):
+        return "the address is not valid"
+    return str(error) or type(error).__name__

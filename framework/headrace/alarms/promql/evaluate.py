@@ -118,7 +118,9 @@ class _Evaluation:
         buckets: dict[Labels, list[tuple[float, float]]] = defaultdict(list)
         for labels, value in self._vector(node.arguments[1]).items():
             rest = tuple(pair for pair in labels if pair[0] != "le")
-            buckets[rest].append((float(dict(labels)["le"]), value))
+            bound = _bound(dict(labels).get("le", ""))
+            if bound is not None:
+                buckets[rest].append((bound, value))
         return {labels: quantile(share, sorted(held)) for labels, held in buckets.items()}
 
     def _ranged(self, node: Call) -> Vector:
@@ -187,6 +189,15 @@ def _computed(sign: str, a: float, b: float) -> float:
             return a / b
         return float("nan") if not a else float("inf") * (1 if a > 0 else -1)
     raise ValueError(f"{sign} of two numbers is not known here")
+
+
+def _bound(text: str) -> float | None:
+    """The upper end of a bucket; None: what has a wrong one is no bucket."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return None if found != found else found
 
 
 def _matches(labels: Labels, matchers: tuple[Matcher, ...]) -> bool:

@@ -6,6 +6,7 @@ What a rule is. PURE.
 Used by the tables of rules.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from headrace.alarms.promql.parse import duration_s
@@ -17,6 +18,13 @@ Severity = Literal["critical", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 # Where each rule has a section that says what it means and what to do.
 PAGE: Final = "docs/alarms.md"
+# What the expressions of a rule about a job name.
+_JOBS: Final[Mapping[str, str]] = {
+    "headrace_broker_": "headrace-broker",
+    'job="headrace-broker"': "headrace-broker",
+    "headrace_app_": "headrace-run",
+    'job="headrace-run"': "headrace-run",
+}
 
 
 class AlarmRule(NamedTuple):
@@ -40,6 +48,12 @@ class AlarmRule(NamedTuple):
     def lasting_s(self) -> float:
         """How long the expression must hold, in seconds."""
         return duration_s(self.lasting)
+
+    @property
+    def jobs(self) -> frozenset[str]:
+        """The jobs whose figures it reads; one that names none reads all."""
+        found = {job for mark, job in _JOBS.items() if mark in self.expression}
+        return frozenset(found or _JOBS.values())
 
     @property
     def runbook(self) -> str:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace._runtime.log import get_logger
 from headrace.alarms.folder import AlarmFolder
 from headrace.alarms.overview import overview, silence_rows
 from headrace.alarms.promql.parse import duration_s
@@ -29,8 +28,6 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import InvalidArgument
 
 __all__ = ["AlarmVerbs"]
-
-log = get_logger(__name__)
 
 
 class AlarmVerbs:
@@ -74,19 +71,23 @@ class AlarmVerbs:
         return {"silences": silence_rows(found)}
 
     async def _silence(self, admin: AdminClient, given: Given) -> Any:
-        await _require_administrator(admin)
+        seconds, labels = _seconds(given), _labels(given)
+        rule = await self._at_the_folder(rule_of, given["name"])
+        only = "".join(f" {name}={value}" for name, value in labels.items())
+        await admin.note_change(
+            f"alarms silence {rule.name}{only} for {given['for']}: {given['why']}"
+        )
         by = user_of(admin) or "console"
         made = await self._at_the_folder(
             lambda: self._folder.silence(
-                given["name"],
-                for_s=_seconds(given),
+                rule.name,
+                for_s=seconds,
                 why=given["why"],
                 by=by,
                 now_s=time.time(),
-                labels=_labels(given),
+                labels=labels,
             )
         )
-        _audit("silence_alarm", by, given["name"], given["why"])
         return silence_rows([made])[0]
 
     async def _before_silence(self, admin: AdminClient, given: Given) -> Consequence:
@@ -101,11 +102,12 @@ class AlarmVerbs:
         )  # fmt: skip
 
     async def _unsilence(self, admin: AdminClient, given: Given) -> Any:
-        await _require_administrator(admin)
+        found = await self._at_the_folder(self._folder.silences, time.time())
+        about = next((one.rule for one in found if one.id == given["id"]), "of no alarm")
+        await admin.note_change(f"alarms unsilence {given['id']} {about}")
         ended = await self._at_the_folder(
             lambda: self._folder.unsilence(given["id"], now_s=time.time())
         )
-        _audit("unsilence_alarm", user_of(admin) or "console", ended.rule, ended.why)
         return silence_rows([ended])[0]
 
     async def _before_unsilence(self, admin: AdminClient, given: Given) -> Consequence:
@@ -120,9 +122,8 @@ class AlarmVerbs:
         )  # fmt: skip
 
     async def _test(self, admin: AdminClient, given: Given) -> Any:
-        await _require_administrator(admin)
         rule = await self._at_the_folder(rule_of, given["name"])
-        _audit("test_alarm", user_of(admin) or "console", rule.name, "")
+        await admin.note_change(f"alarms test {rule.name}")
         answers = await send_test(rule, self._receivers, time.time())
         return {
             "receivers": [{"receiver": name, "sentence": told} for name, told in answers.items()]
@@ -176,7 +177,3 @@ def _said_test(_: Given, answer: Any) -> str:
     return "; ".join(
         f"{one['receiver']}: {one['sentence'] or 'has taken it'}" for one in answer["receivers"]
     )
-
-
-def _audit(action: str, user: str, alarm: str, why: str) -> None:
-    log.info("audit", user=user, action=action, resource=f"alarm:{alarm}", outcome="done", reason=why)  # fmt: skip

@@ -72,3 +72,19 @@ def test_a_value_that_is_no_number_says_nothing() -> None:
     found = board()
     found.update(0, {"Down": {A: float("nan")}})
     assert found.alarms == []
+
+
+def test_an_alarm_about_several_processes_stays_while_one_of_them_is_silent() -> None:
+    found = board()
+    found.update(100, {"Down": {(("group", "g"),): 0.0}})
+    found.update(115, {"Down": {}}, silent={"a"}, partial={"Down"})
+    assert [one.labels for one in found.firing] == [{"group": "g"}]
+    found.update(130, {"Down": {}}, silent={"a"}, partial={"Slow"})
+    assert found.firing == []
+
+
+def test_the_alarms_of_a_rule_that_failed_stay() -> None:
+    found = board()
+    found.update(100, {"Down": {A: 0.0}})
+    found.update(115, {}, unknown={"Down"})
+    assert [one.rule for one in found.firing] == ["Down"]

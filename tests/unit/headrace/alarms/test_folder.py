@@ -1,5 +1,6 @@
 """The folder of a watcher outlasts it, and only its user can read it."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -91,3 +92,46 @@ def test_a_file_that_is_damaged_is_a_sentence(folder, tmp_path) -> None:
     (tmp_path / "alarms" / "silences.json").write_text("{")
     with pytest.raises(HeadraceError, match="move it away"):
         folder.silences(100)
+
+
+posix = pytest.mark.skipif(
+    os.name != "posix", reason="owners and modes of files are those of POSIX"
+)
+
+
+@posix
+def test_a_file_that_root_writes_stays_that_of_the_watcher(folder, tmp_path, monkeypatch) -> None:
+    silence(folder)
+    file = tmp_path / "alarms" / "silences.json"
+    file.chmod(0o640)
+    given = []
+    own = file.stat()
+    monkeypatch.setattr("os.geteuid", lambda: own.st_uid + 1)
+    monkeypatch.setattr("os.fchown", lambda _, *owner: given.append(owner))
+    silence(folder)
+    assert (own.st_uid, own.st_gid) in given
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+@posix
+def test_another_user_leaves_no_file_that_the_watcher_cannot_read(
+    folder, tmp_path, monkeypatch
+) -> None:
+    made = silence(folder)
+    own = (tmp_path / "alarms").stat().st_uid
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.geteuid", lambda: own + 1)
+    monkeypatch.setattr("os.fchown", refuse)
+    with pytest.raises(HeadraceError, match="belongs to another user"):
+        silence(folder)
+    assert folder.silences(100) == [made]
+    assert [one for one in (tmp_path / "alarms").iterdir() if one.suffix == ".part"] == []
+
+
+def test_a_folder_that_cannot_be_changed_is_a_sentence(folder, tmp_path) -> None:
+    (tmp_path / "alarms").write_text("a file")
+    with pytest.raises(HeadraceError, match="cannot be changed"):
+        silence(folder)

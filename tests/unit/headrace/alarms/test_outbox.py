@@ -90,3 +90,12 @@ def test_an_outbox_goes_on_with_what_an_earlier_process_told(outbox, alarm) -> N
     later = AlarmOutbox(outbox.heard, repeat_s=3_600, pause_s=15, pause_s_max=60)
     assert states(later, 15, alarm()) == []
     assert states(later, 30) == ["resolved"]
+
+
+def test_the_end_of_a_silence_is_news_of_what_still_fires(outbox, alarm) -> None:
+    one = alarm()
+    take_all(outbox, 0, one)
+    assert states(outbox, 15, one, silenced=lambda _: True) == []
+    later = AlarmOutbox(outbox.heard, repeat_s=3_600, pause_s=15, pause_s_max=60)
+    assert take_all(later, 30, one) == ["firing"]
+    assert take_all(later, 45, one) == []

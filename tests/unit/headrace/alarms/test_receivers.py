@@ -66,7 +66,12 @@ def test_the_address_of_a_webhook_may_be_a_secret(posted, message, tmp_path) -> 
     file.chmod(0o600)
     webhook(url_file=file).send(message)
     assert posted.requests[0][0] == "/secret-path"
-    for wrong in ("ftp://host/secret-path", "http://host/secret path"):
+    for wrong in (
+        "ftp://host/secret-path",
+        "http://host/secret path",
+        "http://ann:secret@host/",
+        "http://ann:secret/@host/",
+    ):
         file.write_text(wrong)
         with pytest.raises(HeadraceError) as told:
             webhook(url_file=file).send(message)

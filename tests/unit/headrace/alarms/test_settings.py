@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 HOOK = {"name": "duty", "url": "https://hooks.example/x"}
 MAIL = {
@@ -39,6 +40,23 @@ def test_a_mistake_in_the_settings_is_a_sentence(
 
 
 def test_a_target_is_called_by_its_host_and_port(settings: Any) -> None:
-    (one,) = settings(target=[{"url": "http://user:secret@a.example:9464/metrics"}]).target
+    (one,) = settings(target=[{"url": "http://a.example:9464/metrics"}]).target
     assert (one.job, one.instance) == ("headrace-broker", "a.example:9464")
     assert settings(webhook=[HOOK], mail=[MAIL]).mail[0].port == 587
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://ann:hunter2@a.example/metrics",
+        "http://hunter2@a.example/metrics",
+        "http://ann:hunter2/x@a.example",
+        "http://[ann:hunter2@a.example/",
+        "http:/ann:hunter2@a.example/",
+    ],
+)
+def test_an_address_with_a_password_is_refused_without_showing_it(settings: Any, url: str) -> None:
+    for values in ({"target": [{"url": url}]}, {"webhook": [HOOK | {"url": url}]}):
+        with pytest.raises(ValidationError) as told:
+            settings(**values)
+        assert "hunter2" not in told.value.errors()[0]["msg"]

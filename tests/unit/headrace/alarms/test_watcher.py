@@ -1,15 +1,17 @@
 """A watcher tells of each change, goes on after a restart, and is held up by no receiver."""
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.alarms.folder import AlarmFolder
 from headrace.alarms.outbox import AlarmMessage
 from headrace.alarms.promql.history import Figure
 from headrace.alarms.rules.table import RULES
-from headrace.alarms.settings import AlarmSettings
+from headrace.alarms.settings import AlarmSettings, AlarmTarget
 from headrace.alarms.watcher import AlarmWatcher, send_test
 from headrace.errors import ExtraMissing, HeadraceError
 from headrace.testing.history import FakeClock
@@ -192,8 +194,6 @@ async def test_one_round_sends_no_more_than_its_limit_and_the_rest_follows(setti
 
 
 async def test_series_without_room_are_logged(settings) -> None:
-    from structlog.testing import capture_logs
-
     watched = Fixture(settings(series_max=1))
     with capture_logs() as logs:
         await watched.look()
@@ -220,3 +220,144 @@ async def test_a_test_reaches_all_receivers_and_says_which_failed() -> None:
     answers = await send_test(RULES["HeadraceDamage"], [good, bad], 5.0)
     assert answers == {"good": "", "bad": "away"}
     assert good.sent == [("test", "HeadraceDamage")]
+
+
+BROKER = {"url": "http://127.0.0.1:1/metrics"}
+APP = {"job": "headrace-run", "url": "http://127.0.0.1:2/metrics"}
+PROJECTION = {"projection": "balances"}
+SEVERAL = {
+    "HeadraceNoLeader": [Figure("headrace_broker_leads", {"cluster": "c", "group": "g"}, 0.0)],
+    "HeadraceParked": [Figure("headrace_app_parked", {"processor": "p"}, 3.0)],
+    "HeadraceParkedForLong": [
+        Figure("headrace_app_parked_oldest_seconds", {"processor": "p"}, 9e4)
+    ],
+    "HeadraceProjectionBehind": [Figure("headrace_app_projection_lag_seconds", PROJECTION, 99.0)],
+    "HeadraceProjectionStuck": [
+        Figure("headrace_app_projection_lag_messages", PROJECTION, 9.0),
+        Figure("headrace_app_projection_position", PROJECTION, 4.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("rule", SEVERAL)
+async def test_an_alarm_about_several_processes_does_not_end_when_its_process_crashes(
+    settings, rule: str
+) -> None:
+    watched = Fixture(settings(target=[APP] if "_app_" in str(SEVERAL[rule]) else [BROKER]))
+    watched.figures = SEVERAL[rule]
+    for _ in range(25):
+        await watched.look()
+    assert watched.taker.sent == [("firing", rule)]
+    watched.figures = OSError("refused")
+    for _ in range(3):
+        await watched.look()
+    assert rule in rule_names(watched)
+    assert ("resolved", rule) not in watched.taker.sent
+    watched.figures = []
+    await watched.look()
+    assert ("resolved", rule) in watched.taker.sent
+
+
+async def test_a_target_that_hangs_is_no_answer_and_others_are_read(settings) -> None:
+    other = {"url": "http://127.0.0.1:3/metrics"}
+    target = {"url": "http://127.0.0.1:1/metrics"}
+    watched = Fixture(settings(target=[target, other], timeout_ms=3_000))
+    free = threading.Event()
+
+    def read(asked: AlarmTarget) -> list[Figure]:
+        if asked.instance.endswith(":1"):
+            free.wait(60)
+        return [Figure("headrace_broker_read_only", {}, 1.0)]
+
+    watched.watcher._read = read
+    try:
+        for _ in range(2):
+            watched.clock.advance(15_000)
+            await watched.watcher.look()
+    finally:
+        free.set()
+    slow, quick = AlarmFolder(watched.settings.folder).state().targets
+    assert (slow.up, quick.up) == (False, True)
+    assert "no answer" in slow.sentence
+
+
+async def test_silences_that_cannot_be_read_are_logged_and_the_last_ones_go_on(watched) -> None:
+    now_s = watched.clock.now().timestamp()
+    AlarmFolder(watched.settings.folder).silence(
+        "HeadraceStoreReadOnly", for_s=60, why="x", by="ann", now_s=now_s
+    )
+    await watched.look()
+    (watched.settings.folder / "silences.json").write_text("[")
+    with capture_logs() as logs:
+        await watched.look()
+    assert watched.taker.sent == []
+    assert "silences cannot be read" in [one["event"] for one in logs]
+    await watched.look(60_000)
+    assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
+
+
+async def test_a_rule_that_fails_is_logged_and_its_alarms_stay(
+    watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await watched.look()
+
+    def fail(*_: object) -> None:
+        raise KeyError("le")
+
+    monkeypatch.setattr(watched.watcher._rules["HeadraceStoreReadOnly"], "at", fail)
+    with capture_logs() as logs:
+        await watched.look()
+    assert [one["rule"] for one in logs if one["log_level"] == "error"] == ["HeadraceStoreReadOnly"]
+    assert rule_names(watched) == ["HeadraceStoreReadOnly"]
+
+
+async def test_a_look_that_fails_is_logged_and_the_watcher_goes_on(watched) -> None:
+    looks = []
+
+    async def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            raise KeyError("le")
+        raise asyncio.CancelledError
+
+    watched.watcher._settings = watched.settings.model_copy(update={"every_ms": 0})
+    watched.watcher.look = look
+    with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+        await watched.watcher.run()
+    assert looks == [0, 1]
+    assert [one["log_level"] for one in logs] == ["error"]
+
+
+async def test_a_bug_with_a_receiver_is_a_failure_of_it(watched) -> None:
+    watched.taker.error = KeyError("le")
+    await watched.look()
+    receivers = AlarmFolder(watched.settings.folder).state().receivers
+    assert receivers["duty"].sentence == "it could not be sent; the log says why"
+
+
+async def test_a_watcher_ends_while_a_target_and_a_receiver_hang(settings) -> None:
+    watched, free, asked = Fixture(settings()), threading.Event(), threading.Event()
+    watched.taker.send = lambda _: asked.set() or free.wait(60)
+    watched.watcher._settings = settings(every_ms=1_000)
+    running = asyncio.create_task(watched.watcher.run())
+    try:
+        while not asked.is_set():
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert not free.is_set()
+        hanging = [one for one in threading.enumerate() if one.name == "alarms: send to duty"]
+        assert hanging
+        assert all(one.daemon for one in hanging)
+    finally:
+        free.set()
+
+
+async def test_dead_letters_are_told_for_up_to_an_hour_after_a_start(watched) -> None:
+    watched.figures = [Figure("headrace_broker_dead_letters_total", {"topic": "a"}, 3.0)]
+    await watched.look()
+    assert watched.taker.sent == [("firing", "HeadraceDeadLetters")]
+    await watched.look(1_800_000)
+    assert rule_names(watched) == ["HeadraceDeadLetters"]
+    await watched.look(1_800_000)
+    assert watched.taker.sent[1:] == [("resolved", "HeadraceDeadLetters")]

@@ -2,12 +2,13 @@
 
 import threading
 import urllib.error
+from http.client import InvalidURL
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from headrace._runtime.web.opener import opener
+from headrace._runtime.web.opener import failure, opener
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -35,3 +36,8 @@ def test_a_redirect_is_not_followed() -> None:
 def test_a_file_of_authorities_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         opener(tmp_path / "ca.pem")
+
+
+def test_an_error_about_an_address_does_not_show_it() -> None:
+    assert failure(InvalidURL("nonnumeric port: 'hunter2'")) == "the address is not valid"
+    assert (failure(OSError("refused")), failure(OSError())) == ("refused", "OSError")

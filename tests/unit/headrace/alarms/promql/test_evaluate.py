@@ -200,3 +200,15 @@ def test_promtool_still_says_so(tmp_path: Path) -> None:
         GOLDEN.write_text(json.dumps(said, separators=(",", ":")) + "\n", encoding="utf-8")
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert promtool_says(golden["series"], tmp_path) == golden["results"]
+
+
+def test_a_bucket_without_a_bound_is_left_out() -> None:
+    quantile = Expression("histogram_quantile(0.5, x_bucket)")
+    history = FigureHistory(quantile.reach_s, series_max=10)
+    odd: tuple[dict[str, str], ...] = ({}, {"le": "wide"}, {"le": "nan"})
+    sound = [Figure("x_bucket", {"le": le}, 4.0) for le in ("1", "+Inf")]
+    history.add(
+        0, "headrace-broker", "a:1", [*(Figure("x_bucket", one, 9.0) for one in odd), *sound]
+    )
+    ((_, value),) = quantile.at(history, 0).items()
+    assert value == 0.5

@@ -24,7 +24,7 @@ def test_a_file_of_settings_is_read_with_its_units(tmp_path: Path) -> None:
         (f'every_ms = "30"\n{TARGET}', "has no unit"),
         (f"evry_ms = 1\n{TARGET}", "evry_ms: Extra inputs"),
         ("", "target: Field required"),
-        ('[[target]]\nurl = "x"\n', "target.0: Value error, 'x' is no address"),
+        ('[[target]]\nurl = "x"\n', "target.0: Value error, this is no address"),
     ],
 )
 def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, text: str, complaint: str) -> None:

@@ -1,17 +1,20 @@
-"""Alarms on their page and for programs: what fires, silences, and tests; who may change them, and what is logged."""
+"""Alarms on their page and for programs: what fires, silences, and tests; who may change them, and what is noted."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from headrace.alarms.folder import AlarmFolder
 from headrace.alarms.settings import AlarmSettings
 from headrace.console.problems import Mistake
 from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.verb import Consequence, values_of
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker.server import Broker
 from headrace_mq.errors import NotPermitted
+from headrace_mq.settings import BrokerSettings, StoreSettings
 
 
 @pytest.fixture
@@ -30,6 +33,17 @@ def verbs(settings: AlarmSettings) -> AlarmVerbs:
     return AlarmVerbs(settings)
 
 
+@pytest.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[AdminClient]:
+    """A broker that keeps an audit without a login."""
+    store = StoreSettings(directory=tmp_path / "broker", segment_bytes=1 << 20)
+    async with (
+        Broker(BrokerSettings(store=store, port=0, audit=True)) as broker,
+        AdminClient(broker.address) as admin,
+    ):
+        yield admin
+
+
 class Refusing:
     """A connection of a user who may read the cluster, and change nothing."""
 
@@ -37,6 +51,9 @@ class Refusing:
 
     async def status(self) -> None:
         return
+
+    async def note_change(self, what: str) -> None:
+        raise NotPermitted("user 'ann' may not administer cluster")
 
     async def rules(self) -> None:
         raise NotPermitted("user 'ann' may not administer cluster")
@@ -53,26 +70,31 @@ async def ahead(verbs: AlarmVerbs, admin: Any, name: str, /, **fields: Any) -> C
     return await verb.look_ahead(admin, values_of(verb, fields))
 
 
+async def changes(admin: AdminClient) -> list[str]:
+    """What the broker's audit has of changes outside of it."""
+    return [one.detail for one in await admin.audit(100) if one.action == "note_change"]
+
+
 SILENCE = {"name": "HeadraceDamage", "for": "2h", "why": "a new disk", "label": "instance=a:1"}
 
 
 async def test_an_alarm_is_silenced_and_the_silence_ended(verbs, admin, settings) -> None:
     told = await ahead(verbs, admin, "alarms silence", **SILENCE)
     assert "No message is sent about HeadraceDamage with instance=a:1 until" in told.sentences[0]
-    with capture_logs() as logs:
-        made = await run(verbs, admin, "alarms silence", **SILENCE)
+    made = await run(verbs, admin, "alarms silence", **SILENCE)
     assert (made["by"], made["labels"], made["why"]) == (
         "console",
         {"instance": "a:1"},
         "a new disk",
     )
-    (line,) = (one for one in logs if one["event"] == "audit")
-    assert (line["action"], line["resource"]) == ("silence_alarm", "alarm:HeadraceDamage")
+    (noted,) = await changes(admin)
+    assert noted == "what=alarms silence HeadraceDamage instance=a:1 for 2h: a new disk"
     assert (await run(verbs, admin, "alarms silences"))["silences"] == [made]
     assert (await run(verbs, admin, "alarms list"))["silences"] == [made]
     told = await ahead(verbs, admin, "alarms unsilence", id=made["id"])
     assert "console asked for silence: a new disk" in told.sentences
     await run(verbs, admin, "alarms unsilence", id=made["id"])
+    assert f"what=alarms unsilence {made['id']} HeadraceDamage" in await changes(admin)
     assert AlarmFolder(settings.folder).silences(0) == []
     gone = await ahead(verbs, admin, "alarms unsilence", id=made["id"])
     assert gone.hindered == "there is no such silence any more"
@@ -83,6 +105,7 @@ async def test_a_test_goes_to_all_receivers_and_says_who_failed(verbs, admin) ->
     assert "goes to duty. It says that it is a test" in told.sentences[0]
     answer = await run(verbs, admin, "alarms test", name="HeadraceDamage")
     assert answer["receivers"][0]["receiver"] == "duty"
+    assert await changes(admin) == ["what=alarms test HeadraceDamage"]
     assert "refused" in verbs.verbs["alarms test"].done({}, answer)
 
 
