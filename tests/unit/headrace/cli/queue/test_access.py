@@ -99,6 +99,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 # Of the queue's commands, those that do not ask a broker, or ask one in the work of an application.
 ELSEWHERE = {
     "topic copy",
+    "cluster brokers",
     "cluster promote",
     "cluster remove",
     "cluster settle",
