@@ -31,6 +31,9 @@ from headrace_mq.settings import BrokerSettings, StoreSettings
 
 KIB, MIB = 1 << 10, 1 << 20
 IDLE = 1_000
+# Far behind the last request.
+UNKNOWN_CODE = 250
+assert UNKNOWN_CODE not in set(RequestCode)
 
 
 @asynccontextmanager
@@ -155,7 +158,7 @@ async def test_an_unknown_request_and_a_damaged_batch_leave_the_connection_open(
     broker: Broker, served: Any
 ) -> None:
     raw = await Raw.dial(broker)
-    raw.say(127, b"", correlation=2)
+    raw.say(UNKNOWN_CODE, b"", correlation=2)
     batch = encode_batch(QueueRef("t", 0), Columns([], [], [], [b"x"], []), born_first_ms=1)
     batch[-1] ^= 1
     raw.say(RequestCode.PRODUCE, bytes(batch), correlation=3)
