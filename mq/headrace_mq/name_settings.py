@@ -12,6 +12,7 @@ from headrace_mq._runtime.checks import (
     require,
     require_near,
     require_secure,
+    require_tls,
     require_types,
     require_vanished,
 )
@@ -85,14 +86,7 @@ class NameServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_types(self)
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
-        require(
-            (self.tls_certificate is None) == (self.tls_key is None),
-            "tls_certificate and tls_key go together: name both files, or none",
-        )
-        require(
-            self.tls_client_ca is None or self.tls_certificate is not None,
-            "tls_client_ca needs tls_certificate and tls_key",
-        )
+        require_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
         require(
             self.login == (self.data is not None),
             "login and data go together: data (--data) is the folder with the users that may log in",

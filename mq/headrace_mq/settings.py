@@ -16,6 +16,7 @@ from headrace_mq._runtime.checks import (
     require_near,
     require_pauses,
     require_secure,
+    require_tls,
     require_types,
     require_vanished,
 )
@@ -380,14 +381,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         self._check_names()
         super().__post_init__()
         require(0 <= self.port <= 65_535, "port must be 0 to 65535")
-        require(
-            (self.tls_certificate is None) == (self.tls_key is None),
-            "tls_certificate and tls_key go together: name both files, or none",
-        )
-        require(
-            self.tls_client_ca is None or self.tls_certificate is not None,
-            "tls_client_ca needs tls_certificate and tls_key",
-        )
+        require_tls(self.tls_certificate, self.tls_key, self.tls_client_ca)
         require_secure(
             self.host,
             secured=self.tls_certificate is not None,

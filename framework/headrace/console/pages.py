@@ -99,6 +99,9 @@ class ConsolePages:
         self._safety = safety
         self._settings = settings
         self._verbs = verbs
+        self._tabs = {"/letters", "/messages"} | {
+            path for path, one in PAGES.items() if one.verb in verbs
+        }
         self._changes = changes
 
     async def show(self, request: Request) -> Response:
@@ -229,13 +232,7 @@ class ConsolePages:
             "place": self._sessions.place,
             "token": self._safety.token(new),
             "tab": tab,
-            "shown": {
-                "/letters",
-                "/messages",
-                *(path for path, one in PAGES.items() if one.verb in self._verbs),
-            },
-            "with_users": session is not None and session.user,
-            "with_alarms": "alarms list" in self._verbs,
+            "shown": self._tabs - ({"/users"} if session is None or not session.user else set()),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "query": defaultdict(str, request.query_params),
         }

@@ -8,6 +8,7 @@ a program constructs, so settings ask here.
 import ipaddress
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = [
     "require_near",
     "require_pauses",
     "require_secure",
+    "require_tls",
     "require_types",
     "require_vanished",
 ]
@@ -101,6 +103,24 @@ def require_secure(host: str, *, secured: bool, known: bool, insecure: bool) -> 
         f"other machines reach {host}, and each client there could read and delete everything: set login=true"
         " (--login; `headrace user add NAME --admin --data DIR` makes the first administrator), or tls_client_ca"
         " (--tls-client-ca) for clients with a certificate, or insecure=true (--insecure) where the network itself is safe",
+    )
+
+
+def require_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> None:
+    """Raises ValueError for files of TLS that make no server.
+
+    Args:
+        certificate: of the server.
+        key: of that certificate.
+        client_ca: authorities of the clients' certificates.
+    """
+    require(
+        (certificate is None) == (key is None),
+        "tls_certificate and tls_key go together: name both files, or none",
+    )
+    require(
+        client_ca is None or certificate is not None,
+        "tls_client_ca needs tls_certificate and tls_key",
     )
 
 

@@ -4,8 +4,8 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from headrace_mq.admin.client import AdminClient
@@ -26,6 +26,7 @@ __all__ = [
     "Senders",
     "a_moment",
     "bodies_of",
+    "running",
 ]
 
 TOPIC = "orders"
@@ -128,6 +129,20 @@ class Group:
         async with AdminClient(self.address, timeout_ms=PATIENT_S * 1_000) as admin:
             described = await admin.describe()
         return next(one for one in self.members if one.address == described.broker)
+
+
+@asynccontextmanager
+async def running(group: Group) -> AsyncIterator[Group]:
+    """Starts the members, the first of which leads, and yields when all are in sync; kills them afterwards."""
+    async with AsyncExitStack() as stack:
+        for member in group.members:
+            stack.push_async_callback(member.end)
+        for member in group.members:
+            await member.start()
+            await group.leader()
+        stack.push_async_callback(group.record.aclose)
+        await group.in_sync()
+        yield group
 
 
 async def bodies_of(address: str) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from headrace_mq.errors import (
 from headrace_mq.protocol.limits import Rates
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
 from headrace_mq.testing.embedded import SEGMENT_BYTES, memory_disk
-from tests.integration.mq.broker_group import Group
+from tests.integration.mq.broker_group import Group, running
 from tests.integration.mq.secured_broker import PASSWORD, QUICK, Door, guarded
 from tests.integration.mq.test_broker_group import trio
 
@@ -275,15 +274,8 @@ async def test_a_change_that_was_answered_stands_in_the_audit_after_a_kill(
 async def audited_group(
     tmp_path: Path, free_port: Callable[[], int], postgres_database: str
 ) -> AsyncIterator[Group]:
-    made = trio(tmp_path, free_port, postgres_database, "--set", "audit=true")
-    async with AsyncExitStack() as stack:
-        for member in made.members:
-            stack.push_async_callback(member.end)
-        for member in made.members:
-            await member.start()
-            await made.leader()
-        stack.push_async_callback(made.record.aclose)
-        await made.in_sync()
+    trio_with_audit = trio(tmp_path, free_port, postgres_database, "--set", "audit=true")
+    async with running(trio_with_audit) as made:
         yield made
 
 

@@ -30,6 +30,7 @@ from tests.integration.mq.broker_group import (
     Senders,
     a_moment,
     bodies_of,
+    running,
 )
 
 # With a start and a failover on a busy machine; see `PATIENT_S`.
@@ -58,15 +59,7 @@ def record(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def group(tmp_path: Path, free_port: Callable[[], int], record: str) -> AsyncIterator[Group]:
-    made = trio(tmp_path, free_port, record)
-    async with AsyncExitStack() as stack:
-        for member in made.members:
-            stack.push_async_callback(member.end)
-        for member in made.members:
-            await member.start()
-            await made.leader()
-        stack.push_async_callback(made.record.aclose)
-        await made.in_sync()
+    async with running(trio(tmp_path, free_port, record)) as made:
         yield made
 
 

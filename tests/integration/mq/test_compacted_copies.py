@@ -313,7 +313,7 @@ class Group:
             await self.exchange(1)
             if self.followers.leadership.serves:
                 return
-        raise AssertionError("the new leader serves nobody")
+        raise AssertionError("the new leader serves no client")
 
     async def wipe(self) -> None:
         one = self.chance.choice(self.others())

@@ -124,7 +124,7 @@ async def test_the_last_message_of_each_key_survives_kills_of_brokers_that_compa
     async with AdminClient(group.address, timeout_ms=PATIENT_S * 1_000) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES, retention="compact")
     await prices.until_compacted()
-    # A replica is killed while it compacts its copy, whatever it does then.
+    # A replica is killed while it may be compacting its copy.
     for _ in range(2):
         leader = await group.leader()
         replica = next(one for one in group.members[:2] if one is not leader)

@@ -1,7 +1,6 @@
 """Bytes rot on the disk of one broker of a group: readers get every message, and the file is sound again."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.integration.mq.broker_group import (
     Group,
     Member,
     bodies_of,
+    running,
 )
 
 # With a start and a failover on a busy machine; see `PATIENT_S`.
@@ -43,15 +43,7 @@ async def group(
         )
         for name in "ab"
     ]
-    made = Group(members, postgres_database)
-    async with AsyncExitStack() as stack:
-        for member in members:
-            stack.push_async_callback(member.end)
-        for member in members:
-            await member.start()
-            await made.leader()
-        stack.push_async_callback(made.record.aclose)
-        await made.in_sync()
+    async with running(Group(members, postgres_database)) as made:
         yield made
 
 

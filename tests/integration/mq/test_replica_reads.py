@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,15 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.sync.reader import BlockingReader
 from headrace_mq.errors import ConnectionLost, NotLeader, RequestTimeout
 from headrace_mq.message import QueueRef
-from tests.integration.mq.broker_group import PATIENT_S, QUEUES, TOPIC, Group, Member, Senders
+from tests.integration.mq.broker_group import (
+    PATIENT_S,
+    QUEUES,
+    TOPIC,
+    Group,
+    Member,
+    Senders,
+    running,
+)
 
 # With a start and a failover on a busy machine; see `PATIENT_S`.
 pytestmark = pytest.mark.timeout(320)
@@ -28,15 +35,7 @@ async def group(
     members = [
         Member(tmp_path / name, f"127.0.0.1:{free_port()}", postgres_database) for name in "abc"
     ]
-    made = Group(members, postgres_database)
-    async with AsyncExitStack() as stack:
-        for member in members:
-            stack.push_async_callback(member.end)
-        for member in members:
-            await member.start()
-            await made.leader()
-        stack.push_async_callback(made.record.aclose)
-        await made.in_sync()
+    async with running(Group(members, postgres_database)) as made:
         yield made
 
 

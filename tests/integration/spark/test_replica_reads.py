@@ -2,14 +2,13 @@
 
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.spark.rebuild import rebuild
-from tests.integration.mq.broker_group import Group, Member
+from tests.integration.mq.broker_group import Group, Member, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -24,15 +23,7 @@ async def broker(
     members = [
         Member(tmp_path / name, f"127.0.0.1:{free_port()}", postgres_database) for name in "ab"
     ]
-    made = Group(members, postgres_database)
-    async with AsyncExitStack() as stack:
-        for member in members:
-            stack.push_async_callback(member.end)
-        for member in members:
-            await member.start()
-            await made.leader()
-        stack.push_async_callback(made.record.aclose)
-        await made.in_sync()
+    async with running(Group(members, postgres_database)) as made:
         yield made
 
 

@@ -20,6 +20,7 @@ from headrace.app import App
 from headrace.console.problems import Mistake
 from headrace.console.verbs.command import CommandAnswer, run_command
 from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
+from headrace.errors import ProjectionNotFound
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.tables.generation_tables import find_all
 from headrace.projections.tables.read_models import ReadModels
@@ -99,14 +100,25 @@ class ProjectionVerbs:
     async def _list(self, admin: AdminClient, _: Given) -> Any:
         await admin.status()  # refused to those who may not read the cluster
         async with self._models() as models:
-            rows = await projection_rows(self._app.projections, models)
-            lags = {one.projection: one for one in await self._lags(admin, models)}
-        return {"projections": [row | _behind(lags[row["projection"]]) for row in rows]}
+            made = {
+                name: one
+                for name, one in self._app.projections.items()
+                if await models.is_set_up(one)
+            }
+            rows = await projection_rows(made, models)
+            lags = {}
+            if made:
+                found = await self._lags(admin, models, *made.values())
+                lags = {one.projection: one for one in found}
+        return {
+            "projections": [row | _behind(lags[row["projection"]]) for row in rows],
+            "without_tables": sorted(self._app.projections.keys() - made.keys()),
+        }
 
     async def _status(self, admin: AdminClient, given: Given) -> Any:
         await admin.status()
-        projection = self._app.projection(given["name"])
         async with self._models() as models:
+            projection = await self._made(models, given)
             (row,) = await projection_rows({projection.name: projection}, models)
             (lag,) = await self._lags(admin, models, projection)
             state = await models.state(projection.name)
@@ -157,8 +169,7 @@ class ProjectionVerbs:
     async def _paused(self, admin: AdminClient, given: Given) -> bool:
         await admin.status()
         async with self._models() as models:
-            projection = self._app.projection(given["name"])
-            await models.ensure(projection)
+            projection = await self._made(models, given)
             return (await models.state(projection.name)).paused_at is not None
 
     async def _verify(self, admin: AdminClient, given: Given, tell: Tell = lambda _: None) -> Any:
@@ -218,14 +229,13 @@ class ProjectionVerbs:
         )  # fmt: skip
 
     async def _forecast(self, admin: AdminClient, given: Given) -> Forecast:
-        projection = self._app.projection(given["name"])
         source: Source = "store" if given["from"] == "store" else "topic"
         urls = (admin.address, self._settings.event_store)
         events = open_events(
             self._app, source, urls, switch=False, live_wait_ms=0, messages_max=1_000
         )
         async with events as found, self._models() as models:
-            await models.ensure(projection)
+            projection = await self._made(models, given)
             return await forecast(self._app, projection, found, models)
 
     async def _switch(self, admin: AdminClient, given: Given, tell: Tell = lambda _: None) -> Any:
@@ -298,10 +308,17 @@ class ProjectionVerbs:
 
     async def _rows(self, admin: AdminClient, given: Given) -> int:
         await admin.status()
-        projection = self._app.projection(given["name"])
         async with self._models() as models:
-            await models.ensure(projection)
-            return await models.reader(projection).count()
+            return await models.reader(await self._made(models, given)).count()
+
+    async def _made(self, models: ReadModels, given: Given) -> Projection[Any]:
+        """The projection; a page makes no tables, as its user may be one who only reads."""
+        projection = self._app.projection(given["name"])
+        if not await models.is_set_up(projection):
+            raise ProjectionNotFound(
+                f"projection {projection.name} has no tables yet; run the application once, it makes them"
+            )
+        return projection
 
     async def _quickly(
         self,
@@ -310,11 +327,9 @@ class ProjectionVerbs:
         given: Given,
         work: Callable[[ReadModels, str], Awaitable[None]],
     ) -> None:
-        projection = self._app.projection(given["name"])
         await self._note(admin, word, given)
         async with self._models() as models:
-            await models.ensure(projection)
-            await work(models, projection.name)
+            await work(models, (await self._made(models, given)).name)
 
     async def _note(self, admin: AdminClient, word: str, given: Given, more: str = "") -> None:
         """Notes a change in the audit; refused to those who may not read the cluster or update the projection's group."""

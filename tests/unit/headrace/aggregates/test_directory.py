@@ -89,7 +89,7 @@ async def test_one_aggregate_is_found_by_its_id(directory: AggregateDirectory) -
     found = await directory.find("a-00003")
     assert found is not None
     assert (found.aggregate_type, found.version) == ("Order", 2)
-    assert await directory.find("nobody") is None
+    assert await directory.find("zoe") is None
 
 
 async def test_a_page_of_ten_thousand_aggregates_is_found_by_an_index(large: str) -> None:

@@ -238,3 +238,20 @@ async def test_a_rebuild_with_spark_names_its_engine_to_the_command(
     assert given[0][:5] == ["projection", "rebuild", "balances", "--engine", "spark"]
     with pytest.raises(Mistake, match="engine is one of replay, spark"):
         await run(verbs, admin, "rebuild", name="balances", engine="pandas")
+
+
+async def test_a_page_makes_no_tables(verbs, admin, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/empty.db"
+    await upgrade(url)
+    empty = ApplicationVerbs(app, event_store=url, read_models=url)
+    found = await run(empty, admin, "list")
+    assert (found["projections"], found["without_tables"]) == ([], sorted(app.projections))
+    for ask in (
+        run(empty, admin, "status", name="balances"),
+        ahead(empty, admin, "pause", name="balances"),
+        ahead(empty, admin, "verify", name="balances"),
+        ahead(empty, admin, "rebuild", name="balances"),
+    ):
+        with pytest.raises(ProjectionNotFound, match="has no tables yet"):
+            await ask
+    assert await scalar(url, "SELECT count(*) FROM sqlite_master WHERE name LIKE 'balances%'") == 0
