@@ -5,26 +5,23 @@ as files, and follows. After each power cut it begins again with what its disk k
 at their offsets, and no other.
 """
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace_mq.errors import DataCorrupt, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.check.inspection import check
-from headrace_mq.store.log.commit_gate import CommitGate
-from headrace_mq.store.message_store import RETENTIONS, MessageStore
+from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.cut import cut_log
 from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.replication.segment_copy import SegmentCopy
+from tests.crash.store.replica_scenes import ReplicaScene, closed_differences, opened
 
 LOG = "compact"
 QUEUES = [QueueRef("state", number) for number in range(2)]
-EVERYTHING = 1 << 40
 PIECE_BYTES = 9_000
 
 
@@ -34,19 +31,9 @@ def settings(directory: Path) -> StoreSettings:
     )
 
 
-def opened(directory: Path, files: Any) -> MessageStore:
-    gate = CommitGate()
-    for log in RETENTIONS:
-        # What is visible is no matter here: a leader has committed all of it.
-        gate.reached(log, EVERYTHING)
-    store = MessageStore(settings(directory), files=files, gate=gate)
-    store.open()
-    return store
-
-
 async def lead(directory: Path, files: Any, epoch: int, count: int) -> None:
     """Leads for a while: notes the epoch, appends messages of few keys, and stops."""
-    store, epochs = opened(directory, files), EpochFile(files, directory)
+    store, epochs = opened(settings(directory), files), EpochFile(files, directory)
     epochs.open(store.raw.ends())
     store.epoch = epoch
     epochs.begin(LOG, epoch, store.raw.ends()[LOG])
@@ -60,7 +47,7 @@ async def lead(directory: Path, files: Any, epoch: int, count: int) -> None:
 
 
 async def compact(directory: Path, files: Any) -> None:
-    store = opened(directory, files)
+    store = opened(settings(directory), files)
     while not await store.compaction.run({}, force=True):
         store.index_keys(1 << 20)
     assert store.compaction.figures.trouble == ""
@@ -69,12 +56,12 @@ async def compact(directory: Path, files: Any) -> None:
 
 async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any) -> None:
     """What a replica does whose log is equal to the leader's, as far as it goes."""
-    source, known = opened(leader, leader_files), EpochFile(leader_files, leader)
+    source, known = opened(settings(leader), leader_files), EpochFile(leader_files, leader)
     known.open(source.raw.ends())
     epochs, version = EpochFile(files, directory), 0
     store: MessageStore | None = None
     try:
-        store = opened(directory, files)
+        store = opened(settings(directory), files)
         epochs.open(store.raw.ends())
         while (end := store.raw.ends()[LOG]) < source.raw.ends()[LOG]:
             piece = source.raw.piece(LOG, end, 0, 0, PIECE_BYTES)
@@ -88,7 +75,7 @@ async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any)
             else:
                 copy_segment(directory, files, epochs, source, known, end)
                 version = source.raw.compacted(LOG).version
-            store = opened(directory, files)
+            store = opened(settings(directory), files)
     finally:
         if store is not None:
             await store.aclose()
@@ -141,34 +128,18 @@ def shown(store: MessageStore) -> list[list[tuple[int, str, bytes]]]:
 
 async def differences(directory: Path, leader: Path, files: Any) -> list[str]:
     """Names what a replica holds other than its leader."""
-    one, other = opened(directory, files), opened(leader, files)
+    one, other = opened(settings(directory), files), opened(settings(leader), files)
     found = []
     if shown(one) != shown(other):
         found.append("messages")
-    if one.raw.ends() != other.raw.ends():
-        found.append("ends")
     if [one.range(queue) for queue in QUEUES] != [other.range(queue) for queue in QUEUES]:
         found.append("ranges")
-    found += [damage.sentence for damage in one.damage]
-    ends = one.raw.ends()
-    await one.aclose()
-    await other.aclose()
-    epochs = [EpochFile(files, path) for path in (directory, leader)]
-    for file in epochs:
-        file.open(ends)
-    if epochs[0].of(LOG) != epochs[1].of(LOG):
-        found.append("epochs")
+    found += await closed_differences(one, other, files, (directory, leader), LOG)
     return found + [finding.reason for finding in check(directory, metadata={}).findings]
 
 
-class Scene:
+class Scene(ReplicaScene):
     """A leader that has compacted, and a replica that has the beginning of its log as it was, and compacted it itself."""
-
-    def __init__(self, folder: Path, new: dict[str, Any]) -> None:
-        self.folder = folder
-        self.new = new
-        self.leader = folder / "leader"
-        self.replica = folder / "replica"
 
     async def play(self) -> None:
         files = self.new["files"]()
@@ -180,29 +151,11 @@ class Scene:
         await compact(self.leader, files)
         await lead(self.leader, files, 3, 10)
 
-    async def cut_at(self, step: int) -> tuple[list[str], bool]:
-        """Cuts the power at a step; returns what is wrong in the end, and whether the power went."""
-        here, kept = self.folder / f"{step}", self.folder / f"{step}-kept"
-        shutil.copytree(self.replica, here)
-        disk = self.new["disk"](here)
-        disk.cut_at = step
-        try:
-            await catch_up(here, disk, self.leader, self.new["files"]())
-        except (MessageQueueError, ValueError, OSError) as error:
-            # An OSError is of the epochs file: its owner hears of the disk itself.
-            if not disk.dead:
-                return [repr(error)], False
-        disk.image(kept, random.Random(step))
-        disk.forget()
-        files = self.new["files"]()
-        try:
-            await catch_up(kept, files, self.leader, files)
-            return await differences(kept, self.leader, files), disk.dead
-        except (DataCorrupt, ValueError) as error:
-            return [repr(error)], disk.dead
-        finally:
-            shutil.rmtree(here)
-            shutil.rmtree(kept)
+    async def catch_up(self, directory: Path, files: Any, leader_files: Any) -> None:
+        await catch_up(directory, files, self.leader, leader_files)
+
+    async def differences(self, directory: Path, files: Any) -> list[str]:
+        return await differences(directory, self.leader, files)
 
 
 async def test_a_replica_shows_what_its_leader_does_after_a_power_cut_at_any_change(
@@ -214,17 +167,12 @@ async def test_a_replica_shows_what_its_leader_does_after_a_power_cut_at_any_cha
 ) -> None:
     scene = Scene(tmp_path, {"disk": power_cut_files, "files": faulty_files})
     await scene.play()
-    wrong, step, cuts, happened = {}, 0, 0, True
-    while happened:
-        step += 1 if thorough else 4
-        cuts += 1
-        found, happened = await scene.cut_at(step)
-        if found:
-            wrong[step] = found
+    every = 1 if thorough else 4
+    wrong, cuts = await scene.sweep(every=every)
     figures(
         "power cuts of a replica that copies what is compacted",
-        power_cuts=cuts - 1, wrong=len(wrong),
+        power_cuts=cuts, wrong=len(wrong),
     )  # fmt: skip
     # It removes segments, makes compacted ones, and writes both files of ends more than once.
-    assert step > 60
+    assert cuts * every >= 60
     assert wrong == {}

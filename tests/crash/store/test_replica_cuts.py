@@ -15,20 +15,19 @@ from typing import Any
 import pytest
 
 from headrace_mq._runtime.clock import SystemClock
-from headrace_mq.errors import DataCorrupt, MessageQueueError
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.settings import StoreSettings
-from headrace_mq.store.log.commit_gate import CommitGate
-from headrace_mq.store.message_store import RETENTIONS, MessageStore
+from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication import cut as cut_module
 from headrace_mq.store.replication.cut import cut_log
 from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.replication.raw_log import raw_groups
 from headrace_mq.store.replication.restart import restart_log
+from tests.crash.store.replica_scenes import ReplicaScene, closed_differences, opened
 
 LOG = "forever"
-EVERYTHING = 1 << 40
 RANGE_BYTES = 20_000
 
 
@@ -36,19 +35,9 @@ def settings(directory: Path) -> StoreSettings:
     return StoreSettings(directory=directory, segment_bytes=64 * 1024)
 
 
-def opened(directory: Path, files: Any) -> MessageStore:
-    gate = CommitGate()
-    for log in RETENTIONS:
-        # What is visible is no matter here: a leader has committed all of it.
-        gate.reached(log, EVERYTHING)
-    store = MessageStore(settings(directory), files=files, gate=gate)
-    store.open()
-    return store
-
-
 async def lead(directory: Path, files: Any, epoch: int, sizes: list[int]) -> None:
     """Leads for a while: notes the epoch, appends batches, and stops."""
-    store, epochs = opened(directory, files), EpochFile(files, directory)
+    store, epochs = opened(settings(directory), files), EpochFile(files, directory)
     epochs.open(store.raw.ends())
     store.epoch = epoch
     if [known for known, _ in epochs.of(LOG).starts[-1:]] != [epoch]:
@@ -68,13 +57,13 @@ async def lead(directory: Path, files: Any, epoch: int, sizes: list[int]) -> Non
 
 async def catch_up(directory: Path, files: Any, leader: Path, leader_files: Any) -> None:
     """What a replica does: finds where its log parts from the leader's, cuts it, and follows."""
-    source, known = opened(leader, leader_files), EpochFile(leader_files, leader)
+    source, known = opened(settings(leader), leader_files), EpochFile(leader_files, leader)
     known.open(source.raw.ends())
     epochs = EpochFile(files, directory)
     store: MessageStore | None = None
     try:
         while True:
-            store = opened(directory, files)
+            store = opened(settings(directory), files)
             epochs.open(store.raw.ends())
             end = store.raw.ends()[LOG]
             epoch, epoch_end = known.of(LOG).end_of(
@@ -130,35 +119,19 @@ def batches(store: MessageStore) -> list[bytes]:
 
 async def differences(directory: Path, leader: Path, files: Any) -> list[str]:
     """Names what a replica holds other than its leader."""
-    one, other = opened(directory, files), opened(leader, files)
+    one, other = opened(settings(directory), files), opened(settings(leader), files)
     found = []
     if batches(one) != batches(other):
         found.append("batches")
-    if one.raw.ends() != other.raw.ends():
-        found.append("ends")
     ranges = [{ref: s.range(ref) for ref, _ in s.queues()} for s in (one, other)]
     if ranges[0] != ranges[1]:
         found.append("ranges")
-    found += [damage.sentence for damage in one.damage]
-    ends = one.raw.ends()
-    await one.aclose()
-    await other.aclose()
-    epochs = [EpochFile(files, path) for path in (directory, leader)]
-    for file in epochs:
-        file.open(ends)
-    if epochs[0].of(LOG) != epochs[1].of(LOG):
-        found.append("epochs")
+    found += await closed_differences(one, other, files, (directory, leader), LOG)
     return found
 
 
-class Scene:
+class Scene(ReplicaScene):
     """A leader, and a replica that led in epoch 2 and has what the leader of epoch 3 has not."""
-
-    def __init__(self, folder: Path, new: dict[str, Any]) -> None:
-        self.folder = folder
-        self.new = new
-        self.leader = folder / "leader"
-        self.replica = folder / "replica"
 
     async def play(self) -> None:
         files = self.new["files"]()
@@ -175,45 +148,16 @@ class Scene:
         await self.play()
         if empty:
             shutil.rmtree(self.replica)
-            await opened(self.replica, self.new["files"]()).aclose()
-        store = opened(self.leader, self.new["files"]())
+            await opened(settings(self.replica), self.new["files"]()).aclose()
+        store = opened(settings(self.leader), self.new["files"]())
         assert store.delete_segments(LOG, store.raw.ends()[LOG])
         await store.aclose()
 
-    async def cut_at(self, step: int) -> tuple[list[str], bool]:
-        """Cuts the power at a step; returns what is wrong in the end, and whether the power went."""
-        here, kept = self.folder / f"{step}", self.folder / f"{step}-kept"
-        shutil.copytree(self.replica, here)
-        disk = self.new["disk"](here)
-        disk.cut_at = step
-        try:
-            await catch_up(here, disk, self.leader, self.new["files"]())
-        except (MessageQueueError, ValueError, OSError) as error:
-            # An OSError is of the epochs file: its owner hears of the disk itself.
-            if not disk.dead:
-                return [repr(error)], False
-        disk.image(kept, random.Random(step))
-        disk.forget()
-        files = self.new["files"]()
-        try:
-            await catch_up(kept, files, self.leader, files)
-            return await differences(kept, self.leader, files), disk.dead
-        except (DataCorrupt, ValueError) as error:
-            return [repr(error)], disk.dead
-        finally:
-            shutil.rmtree(here)
-            shutil.rmtree(kept)
+    async def catch_up(self, directory: Path, files: Any, leader_files: Any) -> None:
+        await catch_up(directory, files, self.leader, leader_files)
 
-    async def sweep(self, *, to_first: bool = False) -> tuple[dict[int, list[str]], int]:
-        """Cuts at every step, or up to the first one that is wrong; returns what was wrong by step, and the number of steps."""
-        wrong, step = {}, 0
-        while True:
-            step += 1
-            found, happened = await self.cut_at(step)
-            if found:
-                wrong[step] = found
-            if not happened or (found and to_first):
-                return wrong, step - 1
+    async def differences(self, directory: Path, files: Any) -> list[str]:
+        return await differences(directory, self.leader, files)
 
 
 @pytest.fixture
