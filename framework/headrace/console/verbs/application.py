@@ -15,7 +15,7 @@ from typing import Any, Final
 from headrace.app import App
 from headrace.console.problems import Mistake
 from headrace.console.verbs.aggregate import AggregateVerbs
-from headrace.console.verbs.command import CommandAnswer, run_command
+from headrace.console.verbs.command import CommandAnswer, environment_of, run_command
 from headrace.console.verbs.process import ProcessVerbs
 from headrace.console.verbs.projection import ProjectionVerbs
 from headrace.console.verbs.topic import PAGE_ROWS, paged
@@ -216,14 +216,7 @@ class ApplicationVerbs:
     async def _command(
         self, admin: AdminClient, word: str, choice: Sequence[str], tell: Tell
     ) -> CommandAnswer:
-        if self._environment is None:
-            raise Mistake("this console was started without the application's path; name --app")
-        environment = {
-            **self._environment,
-            "HEADRACE_BROKER": admin.address,
-            "HEADRACE_EVENT_STORE": self._settings.event_store,
-            "HEADRACE_READ_MODELS": self._settings.read_models,
-        }
+        environment = environment_of(self._environment, self._settings, admin.address)
         # With `=` between, so that a value that begins with a dash is no option.
         options = [
             f"--{field.name}={value}" for field, value in zip(_CHOICE, choice, strict=True) if value

@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Tell
 from headrace.errors import HeadraceError
+from headrace.settings import Settings
 
-__all__ = ["CommandAnswer", "run_command"]
+__all__ = ["CommandAnswer", "environment_of", "run_command"]
 
 # The exit status of a mistake, such as a rebuild that is under way already; others say how it ended.
 _MISTAKE: Final = 2
@@ -41,6 +43,29 @@ class CommandAnswer:
 
     done: bool
     lines: tuple[str, ...]
+
+
+def environment_of(
+    given: Mapping[str, str] | None, settings: Settings, broker: str
+) -> dict[str, str]:
+    """Returns the variables of a command about the console's application: addresses stand in no list of processes.
+
+    Args:
+        given: those of the console, with the application's path; None: it has none.
+        settings: name its databases.
+        broker: its address.
+
+    Raises:
+        Mistake: the application has no path.
+    """
+    if given is None:
+        raise Mistake("this console was started without the application's path; name --app")
+    return {
+        **given,
+        "HEADRACE_BROKER": broker,
+        "HEADRACE_EVENT_STORE": settings.event_store,
+        "HEADRACE_READ_MODELS": settings.read_models,
+    }
 
 
 async def run_command(

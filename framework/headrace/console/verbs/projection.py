@@ -17,8 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from headrace.app import App
-from headrace.console.problems import Mistake
-from headrace.console.verbs.command import CommandAnswer, run_command
+from headrace.console.verbs.command import CommandAnswer, environment_of, run_command
 from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
 from headrace.errors import ProjectionNotFound
 from headrace.projections.definition.projection import Projection, projection_group
@@ -339,14 +338,7 @@ class ProjectionVerbs:
         await admin.note_change(f"projection {word} {projection.name}{more}", group=group)
 
     async def _command(self, admin: AdminClient, words: Sequence[str], tell: Tell) -> CommandAnswer:
-        if self._environment is None:
-            raise Mistake("this console was started without the application's path; name --app")
-        environment = {
-            **self._environment,
-            "HEADRACE_BROKER": admin.address,
-            "HEADRACE_EVENT_STORE": self._settings.event_store,
-            "HEADRACE_READ_MODELS": self._settings.read_models,
-        }
+        environment = environment_of(self._environment, self._settings, admin.address)
         return await run_command(["projection", *words], environment, tell, keeps=_without_values)
 
     @asynccontextmanager
