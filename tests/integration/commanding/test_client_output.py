@@ -22,7 +22,7 @@ from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount
 
 async def main():
-    async with app.client(Settings(broker={broker!r})) as bus:
+    async with app.client(Settings(broker={broker!r}, result_timeout_ms=120_000)) as bus:
         opened = OpenAccount(account_id="ann", owner="Ann")
         try:
             await bus.execute(opened, command_id="1", timeout_ms=1)
@@ -63,7 +63,7 @@ async def test_a_client_prints_nothing_and_logs_where_the_program_wants_it(
         )  # fmt: skip
         output, errors = await child.communicate()
     await broker.aclose()
-    assert output.decode() == "done\n"
+    assert (output.decode(), child.returncode) == ("done\n", 0), errors.decode()
     if says:
         assert says in errors.decode()
     else:
