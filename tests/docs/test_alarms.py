@@ -27,6 +27,14 @@ LABELS = {
     for one in (*BROKER_METRICS, *APP_METRICS)
     for name in one.series_names
 } | {"up": ADDED}
+# For a closer look: others on the dashboard tell of the same in sum, or they only describe a process.
+DETAILS = {
+    "headrace_app_aggregates_cached", "headrace_app_event_handler_seconds", "headrace_broker_archived_messages_total",
+    "headrace_broker_clock_ahead_seconds", "headrace_broker_compaction_dirty_bytes", "headrace_broker_disk_free_bytes",
+    "headrace_broker_fetches_waiting", "headrace_broker_group_backlog_seconds", "headrace_broker_group_keeps_offsets",
+    "headrace_broker_groups", "headrace_broker_leader_info", "headrace_broker_log_segments", "headrace_broker_queues",
+    "headrace_broker_requests_held", "headrace_broker_topics", "headrace_build_info", "process_virtual_memory_bytes",
+}  # fmt: skip
 NAME = re.compile(r"\b(headrace_\w+|process_\w+|up)\b(\{[^}]*\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
 AGGREGATED = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
@@ -148,6 +156,12 @@ def test_every_rule_has_a_section_that_says_what_to_do() -> None:
     assert [name for name, text in sections.items() if "**Do:**" not in text] == []
     for rule in rules():
         assert rule["annotations"]["runbook"] == f"docs/alarms.md#{rule['alert'].lower()}"
+
+
+def test_every_metric_is_on_the_dashboard_or_in_a_rule() -> None:
+    named = {name for expression in expressions().values() for name, _ in NAME.findall(expression)}
+    known = (*BROKER_METRICS, *APP_METRICS)
+    assert {one.name for one in known if not named & {*one.series_names}} == DETAILS
 
 
 def test_panels_have_room_and_numbers_of_their_own() -> None:

@@ -105,6 +105,19 @@ def test_the_command_lines_of_the_units_are_understood() -> None:
     assert (parsed(names[1:])["host"], parsed(names[1:])["port"]) == ("127.0.0.1", 9875)
 
 
+def test_the_units_answer_metrics_where_the_page_of_metrics_says() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    told = re.findall(r'job_name: headrace-(\w+)\n.*\n.*\n\s+- targets: \["([^"]+)"\]', page)
+    found = {}
+    for path in UNITS:
+        settings = unit_at(path)["Service"]
+        variables = dict(one.split("=") for one in settings.get("Environment", "").split())
+        options = parsed(shlex.split(settings["ExecStart"].replace("${APPLICATION}", "a:b"))[1:])
+        given = options.get("metrics") or options.get("broker__metrics")
+        found[path.stem.removeprefix("headrace-")] = variables.get("HEADRACE_METRICS", given)
+    assert found == dict(told)
+
+
 def test_only_a_broker_or_a_name_server_that_refuses_to_start_stays_down() -> None:
     broker, names, run = (unit_at(path)["Service"] for path in UNITS)
     assert broker.get("RestartPreventExitStatus") == names.get("RestartPreventExitStatus") == "2"

@@ -86,6 +86,7 @@ class AlarmBoard:
         *,
         silent: Collection[str] = (),
         partial: Collection[str] = (),
+        over: Mapping[str, Vector] | None = None,
         unknown: Collection[str] = (),
         reaching: Collection[str] = (),
     ) -> None:
@@ -96,6 +97,7 @@ class AlarmBoard:
             found: the series for which each rule holds, by its name.
             silent: instances that do not answer; their alarms stay as they were.
             partial: rules that read a process that does not answer; their alarms without `instance` stay.
+            over: series by the name of a rule; its alarms with all of the labels of one do not stay.
             unknown: rules that could not be evaluated; all of their alarms stay.
             reaching: rules that look further back than this process does; alarms of an earlier process stay.
         """
@@ -108,9 +110,10 @@ class AlarmBoard:
         for key in self._alarms.keys() - holding:
             one = self._alarms[key]
             instance = one.labels.get("instance")
+            ended = any(one.labels.items() >= set(each) for each in (over or {}).get(one.rule, ()))
             stays = (
                 one.rule in unknown
-                or (one.rule in partial if instance is None else instance in silent)
+                or (not ended and (one.rule in partial if instance is None else instance in silent))
                 or (key in self._earlier and one.rule in reaching)
             )
             if not stays:

@@ -65,11 +65,12 @@ class AlarmWatcher:
         self._clock = clock or SystemClock()
         self._folder = AlarmFolder(settings.folder)
         self._rules = {name: Expression(rule.expression) for name, rule in rules.items()}
+        self._over = {name: Expression(rule.over) for name, rule in rules.items() if rule.over}
         self._reach_s = {
             name: max(one.reach_s.values(), default=0.0) for name, one in self._rules.items()
         }
         reach: dict[str, float] = {}
-        for one in self._rules.values():
+        for one in (*self._rules.values(), *self._over.values()):
             for name, wanted in one.reach_s.items():
                 reach[name] = max(wanted, reach.get(name, 0.0))
         self._history = FigureHistory(reach, series_max=settings.series_max)
@@ -129,7 +130,7 @@ class AlarmWatcher:
             TargetState(target.job, target.instance, figures is not None, sentence)
             for target, figures, sentence in answers
         )
-        found = self._found(now_s)
+        found = self._found(self._rules, now_s)
         silent = [one for one in self._targets if not one.up]
         away = {one.job for one in silent}
         self._board.update(
@@ -137,6 +138,7 @@ class AlarmWatcher:
             found,
             silent={one.instance for one in silent},
             partial={name for name, jobs in self._jobs.items() if jobs & away},
+            over=self._found(self._over, now_s),
             unknown=self._rules.keys() - found.keys(),
             reaching={
                 name for name, reach in self._reach_s.items() if reach > now_s - self._begun_s
@@ -151,10 +153,10 @@ class AlarmWatcher:
         """Waits until all messages that are under way were taken or failed."""
         await asyncio.gather(*self._sending.values())
 
-    def _found(self, now_s: float) -> dict[str, Vector]:
-        """The series for which each rule holds; a rule that fails is left out."""
+    def _found(self, rules: Mapping[str, Expression], now_s: float) -> dict[str, Vector]:
+        """The series for which each expression holds; one that fails is left out."""
         found = {}
-        for name, rule in self._rules.items():
+        for name, rule in rules.items():
             try:
                 found[name] = rule.at(self._history, now_s)
             except Exception:  # a bug of one rule must not end the others

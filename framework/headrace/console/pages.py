@@ -3,8 +3,8 @@ The pages: each shows the answer of one verb, and each change is asked about bef
 
     GET  /topics, /groups, …    the answer of a verb that only reads
     POST /do/group/reset        what it would change, in words, with a button
-    POST /do/group/reset        with `confirmed`: does it, and says what was done
-    GET  /change?number=7       how far a change is that takes long
+    POST /do/group/reset        with `confirmed`: does it, and leads to the page that says what was done
+    GET  /change?number=7       what was done, or how far a change is that takes long
 
 Used by `console`, which has the routes; uses the verbs and the templates.
 """
@@ -158,9 +158,9 @@ class ConsolePages:
             context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}
             return self.render(request, session, "confirm.html", "", context)
         begun = self._changes.start(session, verb, given, back, once=once)
-        if not await begun.ends_within(self._settings.change_wait_ms):
-            return RedirectResponse(f"/change?number={begun.number}", 303)
-        return await self._ended(request, session, begun)
+        await begun.ends_within(self._settings.change_wait_ms)
+        # A page that is loaded again asks what was done, and does not send the form again.
+        return RedirectResponse(f"/change?number={begun.number}", 303)
 
     async def going_on(self, request: Request) -> Response:
         """Says how far a change is, or what was done."""

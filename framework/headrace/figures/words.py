@@ -19,6 +19,9 @@ __all__ = ["age", "named", "per_second", "size", "time_ms", "when"]
 _KIB: Final = 1 << 10
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _PER_S: Final = 1_000
+# What `datetime` holds, in ms since 1970: the years 1 to 9999; a longer text is costly to turn into a number.
+_YEARS: Final = (-62_135_596_800_000, 253_402_300_799_999)
+_DIGITS: Final = 20
 
 
 def time_ms(text: str) -> int:
@@ -28,9 +31,11 @@ def time_ms(text: str) -> int:
         text: a time without a zone is in UTC.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: it is no time, or not of the years 1 to 9999.
     """
     if text.isdecimal():
+        if len(text) > _DIGITS or int(text) > _YEARS[1]:
+            raise ValueError(f"{text[:40]!r} is after the year 9999; write milliseconds since 1970")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -40,7 +45,10 @@ def time_ms(text: str) -> int:
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * _PER_S)
+    found = round(moment.timestamp() * _PER_S)
+    if not _YEARS[0] <= found <= _YEARS[1]:
+        raise ValueError(f"{text!r} is not between the years 1 and 9999 in UTC")
+    return found
 
 
 def when(time_ms: int) -> str:

@@ -9,6 +9,9 @@ from headrace.alarms.rules.rule import AlarmRule
 
 __all__ = ["BROKER_RULES", "CLUSTER_RULES", "NAMESERVER_RULES"]
 
+# Where a broker leads, what another one said while it led has ended.
+_ONE_LEADS: Final = "sum by (cluster, group) (headrace_broker_leads) > 0"
+
 BROKER_RULES: Final = (
     AlarmRule(
         "HeadraceBrokerDown", "critical", "1m",
@@ -163,22 +166,26 @@ CLUSTER_RULES: Final = (
         "HeadraceNoLeader", "critical", "30s",
         "sum by (cluster, group) (headrace_broker_leads) == 0",
         "group {{ $labels.group }} has no leader",
+        _ONE_LEADS,
     ),
     AlarmRule(
         "HeadraceTooFewInSync", "critical", "30s",
         "headrace_broker_in_sync < headrace_broker_min_in_sync and on (instance) headrace_broker_leads == 1",
         "group {{ $labels.group }} acknowledges nothing",
+        _ONE_LEADS,
     ),
     AlarmRule(
         "HeadraceReplicaOutOfSync", "warning", "5m",
         "headrace_broker_replica_in_sync == 0",
         "replica {{ $labels.replica }} of group {{ $labels.group }} is not in sync",
+        _ONE_LEADS,
     ),
     AlarmRule(
         "HeadraceReplicaLag", "warning", "1m",
         "headrace_broker_replica_lag_seconds > 2 and on (cluster, group, replica) "
         "headrace_broker_replica_in_sync == 1",
         "replica {{ $labels.replica }} of group {{ $labels.group }} is slow",
+        _ONE_LEADS,
     ),
     AlarmRule(
         "HeadraceElections", "warning", "0s",

@@ -36,6 +36,8 @@ class AlarmRule(NamedTuple):
         lasting: how long the expression must hold, such as `5m`.
         expression: in PromQL; each series of its result is an alarm.
         summary: one sentence, with `{{ $labels.NAME }}` and `{{ $value }}`.
+        over: in PromQL; alarms with all labels of a series of its result are over, also if a process that they are
+            about does not answer. Empty: such alarms wait for it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class AlarmRule(NamedTuple):
     lasting: str
     expression: str
     summary: str
+    over: str = ""
 
     @property
     def lasting_s(self) -> float:

@@ -34,6 +34,18 @@ def test_an_alarm_that_ends_too_early_begins_again() -> None:
     assert found.firing == []
 
 
+def test_an_alarm_about_silent_processes_ends_where_others_say_that_it_is_over() -> None:
+    found = board()
+    first, second = (("group", "g1"),), (("group", "g2"),)
+    reported = (("group", "g1"), ("instance", "a"))
+    for _ in range(2):
+        found.update(100, {"Down": {first: 1.0, second: 1.0, reported: 1.0}})
+    found.update(115, {"Down": {}}, silent={"a"}, partial={"Down"}, over={"Down": {first: 1.0}})
+    assert [one.labels for one in found.alarms] == [dict(second)]
+    found.update(130, {"Down": {second: 1.0}}, over={"Down": {second: 1.0}})
+    assert [one.labels for one in found.alarms] == [dict(second)], "it holds"
+
+
 def test_the_worst_alarm_comes_first() -> None:
     found = board()
     found.update(0, {"Slow": {A: 2.0}, "Down": {}})

@@ -119,6 +119,58 @@ async def test_an_alarm_stays_while_its_broker_does_not_answer(watched) -> None:
     assert watched.taker.sent == [("firing", "HeadraceStoreReadOnly")]
 
 
+class Brokers:
+    """What the brokers of a group answer, by their ports; one that is not there does not answer."""
+
+    def __init__(self, settings: Any) -> None:
+        targets = [{"url": f"http://127.0.0.1:{port}/metrics"} for port in (1, 2)]
+        self.watched = Fixture(settings(target=targets))
+        self.leads: dict[int, float] = {1: 1.0, 2: 0.0}
+        self.in_sync = 1.0
+        self.watched._read = self._answer  # type: ignore[method-assign]  # of two brokers
+        self.watched.watcher = self.watched.begun()
+
+    def _answer(self, target: Any) -> list[Figure]:
+        port = int(target.instance.rpartition(":")[2])
+        if port not in self.leads:
+            raise OSError("refused")
+        group = {"cluster": "default", "group": "g1"}
+        leads = self.leads[port]
+        found = [Figure("headrace_broker_leads", group, leads)]
+        if leads:
+            of_replica = {**group, "replica": "r"}
+            found.append(Figure("headrace_broker_replica_in_sync", of_replica, self.in_sync))
+        return found
+
+    async def look(self, times: int) -> set[str]:
+        """The alarms that fire after some looks, without those of a broker that is away."""
+        for _ in range(times):
+            await self.watched.look()
+        return set(rule_names(self.watched)) - {"HeadraceBrokerDown"}
+
+
+async def test_a_group_has_a_leader_again_although_the_last_one_stays_away(settings) -> None:
+    brokers = Brokers(settings)
+    assert await brokers.look(4) == set()
+    brokers.leads = {2: 0.0}
+    assert await brokers.look(4) == {"HeadraceNoLeader"}
+    brokers.leads = {}
+    assert await brokers.look(1) == {"HeadraceNoLeader"}, "unknown"
+    brokers.leads = {2: 1.0}
+    assert await brokers.look(1) == set()
+    assert brokers.watched.taker.sent[-1] == ("resolved", "HeadraceNoLeader")
+
+
+async def test_what_a_leader_said_of_its_replicas_ends_with_its_lead(settings) -> None:
+    brokers = Brokers(settings)
+    brokers.in_sync = 0.0
+    assert await brokers.look(22) == {"HeadraceReplicaOutOfSync"}
+    brokers.leads, brokers.in_sync = {2: 0.0}, 1.0
+    assert await brokers.look(1) == {"HeadraceReplicaOutOfSync"}, "no other one knows better"
+    brokers.leads = {2: 1.0}
+    assert await brokers.look(1) == set()
+
+
 async def test_a_restart_tells_nothing_again_and_forgets_nothing(watched) -> None:
     await watched.look()
     watched.watcher = watched.begun()

@@ -39,10 +39,10 @@ class Browser:
         return found
 
     async def send(self, verb: str, **fields: Any) -> httpx.Response:
-        """Sends a form with its token."""
+        """Sends a form with its token, and goes where the answer leads."""
         token = await self.token()
         return await self.client.post(
-            f"/do/{verb.replace(' ', '/')}", data={"token": token, **fields}
+            f"/do/{verb.replace(' ', '/')}", data={"token": token, **fields}, follow_redirects=True
         )
 
     async def sign_in(self, user: str, password: str) -> httpx.Response:

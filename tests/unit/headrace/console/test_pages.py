@@ -52,6 +52,28 @@ async def test_a_form_that_is_sent_twice_does_its_change_once(browser, admin, br
         assert (await admin.ranges(["orders"]))[0].end == number
 
 
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+async def test_a_form_leads_to_a_page_that_does_not_send_it_again(
+    broker: str, console, admin, wait_ms: int
+) -> None:
+    browser = await console(broker, change_wait_ms=wait_ms)
+    fields = {"topic": "orders", "queues": "1", "confirmed": "1", "token": await browser.token()}
+    answer = await browser.client.post("/do/topic/create", data=fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/change?number=1")
+    for _ in range(2):
+        async with asyncio.timeout(60):
+            while "topic orders: done" not in await browser.page("/change", number=1):
+                await asyncio.sleep(0)
+    assert [one.topic for one in await admin.topics()] == ["orders"]
+
+
+async def test_a_change_that_fails_says_why_on_the_page_that_it_leads_to(browser, admin) -> None:
+    await admin.create_topic("orders", 1)
+    answer = await browser.send("topic create", topic="orders", retention="forever", confirmed="1")
+    assert (answer.history[0].status_code, answer.status_code) == (303, 409)
+    assert "which cannot change" in answer.text
+
+
 async def test_lines_of_a_form_are_stored_with_lf_and_those_of_a_program_as_they_came(
     browser, admin
 ) -> None:
@@ -296,9 +318,9 @@ async def test_a_resend_that_takes_long_goes_on_and_its_page_says_how_far_it_is(
     answer = await browser.send(
         "message resend", group="kitchen", all="1", rate="1", confirmed="1", back="/letters"
     )
-    assert answer.status_code == 303
-    assert answer.headers["location"] == "/change?number=1"
-    page = await browser.page("/change", number=1)
+    (sent,) = answer.history
+    assert (sent.status_code, sent.headers["location"]) == (303, "/change?number=1")
+    page = answer.text
     assert "Under way" in page
     assert "data-again" in page
     again = await browser.send("message resend", group="kitchen", all="1", rate="1", confirmed="1")

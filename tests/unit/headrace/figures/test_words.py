@@ -1,5 +1,6 @@
 """Times, sizes and names as people read them."""
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
@@ -38,6 +39,23 @@ def test_a_time_is_read_with_utc_where_no_zone_stands(text: str, read: int) -> N
 def test_a_word_that_is_no_time_is_refused_with_an_example() -> None:
     with pytest.raises(ValueError, match="'noon' is no time; write 2026-01-31T14"):
         time_ms("noon")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "253402300800000", "9" * 30, "9" * 5_000,
+        "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-10:00", "9999-12-31T23:59:59.9999999",
+    ],
+)  # fmt: skip
+def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"year 9999|years 1 and 9999"):
+        time_ms(text)
+
+
+@pytest.mark.parametrize("text", ["253402300799999", "0001-01-01", "9999-12-31T23:59:59"])
+def test_the_first_and_the_last_time_of_the_calendar_are_times(text: str) -> None:
+    assert 1 <= datetime.fromtimestamp(time_ms(text) / 1_000, UTC).year <= 9_999
 
 
 @pytest.mark.parametrize(

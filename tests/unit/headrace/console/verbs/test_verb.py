@@ -35,6 +35,8 @@ def test_a_value_is_read_in_its_type(field: VerbField, value: Any, read: Any) ->
     ("field", "value", "sentence"),
     [
         (VerbField("n"), "", "n is missing"),
+        (VerbField("n", "time"), "9" * 30, "after the year 9999"),
+        (VerbField("n", "time"), "0001-01-01T00:00:00+14:00", "between the years 1 and 9999"),
         (VerbField("n", "number"), "x", "whole number"),
         (VerbField("n", "number"), "9" * 20, "whole number"),
         (VerbField("n", "number"), 2**63, "up to 9,223,372,036,854,775,807"),
