@@ -24,6 +24,7 @@ Every error that the queue raises on purpose, and the code that stands for it on
     │   ├── BrokerStopping                the broker is shutting down: try again soon
     │   ├── NotLeader                     the broker is a replica: ask the others of its group
     │   ├── QueueFrozen                   the queue takes or gives no messages: use another one
+    │   ├── QueueElsewhere                another broker group has the queue: name all groups
     │   ├── TopicInUse                    what shall be deleted is not frozen or not consumed
     │   ├── GroupNotFound                 the group has neither offsets nor members
     │   ├── GroupNotEmpty                   the group has members, which would overwrite its offsets
@@ -82,6 +83,7 @@ __all__ = [
     "NotPermitted",
     "OffsetOutOfRange",
     "Overloaded",
+    "QueueElsewhere",
     "QueueFrozen",
     "QueueNotFound",
     "ReplyUndeliverable",
@@ -143,6 +145,7 @@ class ResponseCode(IntEnum):
     INCONSISTENT_GROUP = 35
     INVALID_BATCH = 36
     NOT_LEADER = 37
+    QUEUE_ELSEWHERE = 38
     NAME_TAKEN = 40
     LOGIN_FAILED = 41
     NOT_PERMITTED = 42
@@ -301,6 +304,12 @@ class QueueFrozen(BrokerError):
 
     code = ResponseCode.QUEUE_FROZEN
     elsewhere = True
+
+
+class QueueElsewhere(BrokerError):
+    """The topic is spread over several broker groups, and another one of them has this queue."""
+
+    code = ResponseCode.QUEUE_ELSEWHERE
 
 
 class TopicInUse(BrokerError):

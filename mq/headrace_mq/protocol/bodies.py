@@ -99,10 +99,7 @@ class HelloAnswer(Body, frozen=True):
 
 
 class Produced(Body, frozen=True):
-    """What became of one batch of a PRODUCE request, in the request's order.
-
-    `code`: a ResponseCode; with OK, `base_offset` is its place, `duplicate` whether an earlier attempt had stored it.
-    """
+    """What became of one batch of a PRODUCE request; `base_offset` is its place, `duplicate`: it was stored before."""
 
     topic: str
     queue_id: int
@@ -356,11 +353,14 @@ class CreateTopic(Body, frozen=True):
     """Creates a topic, or confirms that it exists with at least these settings.
 
     `queues` 0 asks for the broker's default. `retention` is "forever", "transient" or "compact".
+    `owned`: it is spread over broker groups, which all have its `identity`, and this one gets these of its `queues`.
     """
 
     topic: str
     queues: int = 0
     retention: str = "transient"
+    owned: list[int] = []
+    identity: str = ""
 
 
 class DescribeTopics(Body, frozen=True):
@@ -371,13 +371,14 @@ class DescribeTopics(Body, frozen=True):
 
 
 class TopicDescription(Body, frozen=True):
-    """A topic, its number of queues, its retention policy and the numbers of frozen queues."""
+    """A topic, its number of queues, its retention policy, its frozen queues; `owned`: this group's where it is spread."""
 
     topic: str
     queues: int
     retention: str
     unwritable: list[int] = []
     unreadable: list[int] = []
+    owned: list[int] = []
 
 
 class TopicsAnswer(Body, frozen=True):
@@ -414,20 +415,18 @@ class QueueRanges(Body, frozen=True):
 class TopicIdentity(Body, frozen=True):
     """The UUID that a topic got when it was made.
 
-    `settled` says that each key has had one queue since: no queues were added, frozen for writing, thawed
-    or deleted. A broker of a version before that says it of no topic.
+    `settled`: each key has had one queue since; none was added, frozen for writing, thawed or deleted. `queues`: how many
+    it has, over all broker groups; 0: an older broker, without other groups.
     """
 
     topic: str
     identity: str
     settled: bool = False
+    queues: int = 0
 
 
 class QueueRangesAnswer(Body, frozen=True):
-    """The answer to QUEUE_RANGES.
-
-    `identities` has one entry per topic; a broker of a version before that sends none.
-    """
+    """The answer to QUEUE_RANGES; `identities` has one entry per topic, those of older brokers none."""
 
     ranges: list[QueueRange]
     identities: list[TopicIdentity] = []

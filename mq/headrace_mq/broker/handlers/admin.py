@@ -93,7 +93,12 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
         QueueRange(*queue, *state.range(queue), state.topics.start_of(queue)) for queue in queues
     ]
     identities = [
-        TopicIdentity(topic, state.topics.identity_of(topic), state.topics.is_settled(topic))
+        TopicIdentity(
+            topic,
+            state.topics.identity_of(topic),
+            state.topics.is_settled(topic),
+            state.topics.total_of(topic),
+        )
         for topic in request.topics
     ]
     return (encode(QueueRangesAnswer(ranges, identities)),)

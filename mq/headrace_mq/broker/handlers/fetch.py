@@ -19,7 +19,7 @@ from headrace_mq.broker.quotas.quotas import Room
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.users.guard import Guard
-from headrace_mq.errors import BrokerError, InvalidArgument, ResponseCode
+from headrace_mq.errors import BrokerError, InvalidArgument, QueueElsewhere, ResponseCode
 from headrace_mq.filters.filter import InvalidFilter
 from headrace_mq.message import QueueRef, check_topic
 from headrace_mq.protocol.batch import record_count
@@ -398,7 +398,9 @@ def _look_at(
     try:
         start = state.topics.for_reading(queue)
     except BrokerError as error:
-        return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, str(error)), False
+        missing = isinstance(error, QueueElsewhere)
+        code = ResponseCode.QUEUE_ELSEWHERE if missing else ResponseCode.QUEUE_NOT_FOUND
+        return FetchedQueue(*queue, 0, 0, code, str(error)), False
     first, end = state.store.range(queue)
     # Consumers of a group wait at a frozen queue, as if nothing came.
     if (start is None and group) or (start is not None and offset == end):

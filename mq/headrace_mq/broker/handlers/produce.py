@@ -215,9 +215,13 @@ def _admit(state: BrokerState, header: BatchHeader, batch: memoryview, request: 
     if state.limited:
         state.backlogs.check(topic)
     if topic == SCHEDULE_TOPIC:
-        request.permit(state, state.scheduler.check(header, batch))
+        topics = state.scheduler.check(header, batch)
+        request.permit(state, topics)
+        state.topics.require_whole(topics)
     elif topic == TRANSACTION_TOPIC:
-        request.permit(state, *state.transactions.check(header, batch))
+        topics, groups = state.transactions.check(header, batch)
+        request.permit(state, topics, groups)
+        state.topics.require_whole(topics)
     elif state.guard is not None:
         request.permit(state, (topic,))
     try:

@@ -133,6 +133,8 @@ def _delete(state: BrokerState, request: DeleteQueues) -> tuple[bytes]:
 
 def _doomed(state: BrokerState, request: DeleteQueues) -> list[QueueDeletion]:
     queues = state.topics.queues_of(request.topic)
+    if request.keep:
+        state.topics.require_whole([request.topic])
     if not 0 <= request.keep < len(queues):
         raise InvalidArgument(
             f"topic {request.topic!r} has {len(queues)} queues; 0 to {len(queues) - 1} of them can"

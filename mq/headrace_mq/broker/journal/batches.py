@@ -138,4 +138,7 @@ def own_columns(kind_header: str, events: Sequence[Any]) -> Columns:
 
 def open_queues_of(topic: TopicDescription) -> Sequence[int]:
     """The numbers of a topic's queues that messages are divided among; there is at least one."""
+    if topic.owned:
+        # The topic was whole when the messages were accepted; now they stay in this group.
+        return [each for each in topic.owned if each not in topic.unwritable] or topic.owned
     return open_queues(topic.queues, topic.unwritable, compact=topic.retention == COMPACT)

@@ -8,16 +8,25 @@ again under the same name begins at that offset.
 """
 
 import errno
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.access.audit import AUDIT_TOPIC
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.topics import own_topics
-from headrace_mq.broker.topics.kept import KeptGrave, KeptTopic, KeptTopics
+from headrace_mq.broker.topics import own_topics, spread_topics
+from headrace_mq.broker.topics.kept import (
+    KeptGrave,
+    KeptTopic,
+    KeptTopics,
+    count,
+    description_of,
+    graves_within,
+    identities_of,
+    start_of,
+)
 from headrace_mq.errors import (
     BrokerError,
     InvalidArgument,
@@ -90,7 +99,7 @@ class Topics:
     @property
     def queues(self) -> int:
         """How many queues all topics have together."""
-        return sum(kept.queues for kept in self._topics.values())
+        return sum(len(kept.numbers) for kept in self._topics.values())
 
     def load(self, held: Iterable[tuple[QueueRef, str, int]]) -> None:
         """Reads the file and adds what the store holds beyond it.
@@ -105,13 +114,13 @@ class Topics:
         kept = self._file.read()
         topics = dict(kept.topics) if kept else {}
         witnessed = list(held)
-        graves = _graves_within(
+        graves = graves_within(
             kept.graves if kept else {}, {queue: end for queue, _, end in witnessed}
         )
         found: dict[str, KeptTopic] = {}
         for queue, retention, end in witnessed:
             known = found.get(queue.topic) or topics.get(queue.topic) or KeptTopic(0, retention)
-            if queue.queue_id >= known.queues and end > _start(graves, queue):
+            if queue.queue_id >= known.queues and end > start_of(graves, queue):
                 found[queue.topic] = msgspec.structs.replace(
                     known, queues=queue.queue_id + 1, settled=False
                 )
@@ -123,7 +132,7 @@ class Topics:
                 topics=sorted(found),
             )
         topics |= found
-        identities = _identities_of(topics, kept.identities if kept else {})
+        identities = identities_of(topics, kept.identities if kept else {})
         now = KeptTopics(topics, graves, identities)
         if now != kept:
             self._file.write(now)
@@ -132,18 +141,18 @@ class Topics:
     def find(self, topic: str) -> TopicDescription | None:
         """Describes a topic, or returns None."""
         kept = self._topics.get(topic)
-        return _described(topic, kept) if kept else None
+        return description_of(topic, kept) if kept else None
 
     def all(self) -> list[TopicDescription]:
         """Describes every topic, by name."""
-        return [_described(topic, kept) for topic, kept in sorted(self._topics.items())]
+        return [description_of(topic, kept) for topic, kept in sorted(self._topics.items())]
 
     def queues_of(self, topic: str) -> list[QueueRef]:
         """Returns the queues of a topic. Raises TopicNotFound."""
         kept = self._topics.get(topic)
         if kept is None:
             raise _not_found(topic)
-        return [QueueRef(topic, queue_id) for queue_id in range(kept.queues)]
+        return [QueueRef(topic, queue_id) for queue_id in kept.numbers]
 
     def queues_of_all(self, topics: Iterable[str], *, at_most: int) -> list[QueueRef]:
         """Returns the queues of some topics, each once; counted before any of them is made.
@@ -158,7 +167,7 @@ class Topics:
             kept = self._topics.get(topic)
             if kept is None:
                 raise _not_found(topic)
-            count += kept.queues
+            count += len(kept.numbers)
         if count > at_most:
             raise InvalidArgument(
                 f"one request is about at most {at_most} queues, and these topics have {count};"
@@ -192,9 +201,14 @@ class Topics:
             raise _not_found(topic)
         return kept.settled
 
+    def total_of(self, topic: str) -> int:
+        """Returns how many queues a topic has, over all broker groups; 0: there is no such topic."""
+        kept = self._topics.get(topic)
+        return 0 if kept is None else kept.queues
+
     def check(self, queue: QueueRef) -> None:
-        """Raises TopicNotFound or QueueNotFound unless there is such a queue."""
-        self._of(queue)
+        """Raises TopicNotFound, QueueNotFound or QueueElsewhere unless there is such a queue."""
+        self._own(queue)
 
     def for_append(self, queue: QueueRef) -> str:
         """Returns the retention policy of a queue that takes messages.
@@ -203,37 +217,41 @@ class Topics:
             TopicNotFound: there is no such topic.
             QueueNotFound: the topic has no queue of that number.
             QueueFrozen: the queue is frozen for writing.
+            QueueElsewhere: another broker group has it.
             NotPermitted: it is one of the audit.
         """
         kept = self._topics.get(queue.topic)
         if kept is None or not 0 <= queue.queue_id < kept.queues:
             raise _missing(queue, kept)
         if queue.queue_id in kept.unwritable:
+            spread_topics.require_own(queue, kept)
             raise own_topics.frozen_error(queue)
         return kept.retention
 
     def is_writable(self, queue: QueueRef) -> bool:
         """Whether a queue takes messages. Raises TopicNotFound, QueueNotFound."""
-        return queue.queue_id not in self._of(queue).unwritable
+        return queue.queue_id not in self._own(queue).unwritable
 
     def is_readable(self, queue: QueueRef) -> bool:
         """Whether a queue gives messages. Raises TopicNotFound, QueueNotFound."""
-        return queue.queue_id not in self._of(queue).unreadable
+        return queue.queue_id not in self._own(queue).unreadable
 
     def for_reading(self, queue: QueueRef) -> int | None:
         """Returns what `start_of` does, or None for a queue that is frozen for reading.
 
         Raises:
             TopicNotFound, QueueNotFound: there is no such queue.
+            QueueElsewhere: another broker group has it.
         """
         kept = self._of(queue)
         if kept.unreadable and queue.queue_id in kept.unreadable:
+            spread_topics.require_own(queue, kept)
             return None
-        return _start(self._graves, queue) if self._graves else 0
+        return start_of(self._graves, queue) if self._graves else 0
 
     def start_of(self, queue: QueueRef) -> int:
         """Returns the offset below which the store's messages belong to a deleted queue."""
-        return _start(self._graves, queue)
+        return start_of(self._graves, queue)
 
     def admit(self, topics: Iterable[str], *, may_make: Allowance = _any_number) -> None:
         """Creates those that are missing, if this broker creates topics by itself; durable.
@@ -299,7 +317,9 @@ class Topics:
             )
         default = 1 if topic in own_topics.JOURNALS else self._default_queues
         queues = request.queues or (kept.queues if kept else default)
-        if kept is None:
+        if request.owned or (kept is not None and kept.owned):
+            self._spread(request, kept, queues, may_make)
+        elif kept is None:
             made = KeptTopic(queues, retention, settled=True)
             self._change({topic: made}, may_make=may_make)
         elif queues > kept.queues and retention == COMPACT:
@@ -311,7 +331,26 @@ class Topics:
         elif queues > kept.queues:
             grown = msgspec.structs.replace(kept, queues=queues, settled=False)
             self._change({topic: grown}, may_make=may_make)
-        return _described(topic, self._topics[topic])
+        return description_of(topic, self._topics[topic])
+
+    def _spread(
+        self, request: CreateTopic, kept: KeptTopic | None, queues: int, may_make: Allowance
+    ) -> None:
+        topic = request.topic
+        made = spread_topics.spread(request, kept, queues)
+        if made is None:
+            return
+        known = self._identities.get(topic)
+        if known is not None and request.identity != known:
+            raise spread_topics.another_identity(topic)
+        self._change({topic: made}, may_make=may_make, identities={topic: request.identity})
+
+    def require_whole(self, topics: Iterable[str]) -> None:
+        """Raises InvalidArgument for a topic that is spread over broker groups."""
+        for topic in topics:
+            kept = self._topics.get(topic)
+            if kept is not None and kept.owned:
+                raise spread_topics.not_whole(topic)
 
     def keep_audit(self, retention: str) -> str:
         """Makes the topic of the audit, or closes it again for clients; durable. Returns its retention.
@@ -342,7 +381,7 @@ class Topics:
             raise InvalidArgument("say what to freeze or thaw: writing, reading, or both")
         meant = [QueueRef(topic, queue_id) for queue_id in dict.fromkeys(request.queues)]
         for queue in meant:
-            self._of(queue)
+            self._own(queue)
         meant = meant or self.queues_of(topic)
         kept = self._topics[topic]
         numbers = {queue.queue_id for queue in meant}
@@ -360,7 +399,7 @@ class Topics:
             changed = msgspec.structs.replace(changed, settled=False)
         if changed != kept:
             self._change({topic: changed})
-        return _described(topic, changed), meant
+        return description_of(topic, changed), meant
 
     def delete(self, topic: str, keep: int, ends: Mapping[int, int]) -> None:
         """Deletes a topic's queues from number `keep` on, all of it with 0; durable.
@@ -397,18 +436,24 @@ class Topics:
             raise _missing(queue, kept)
         return kept
 
+    def _own(self, queue: QueueRef) -> KeptTopic:
+        kept = self._of(queue)
+        spread_topics.require_own(queue, kept)
+        return kept
+
     def _change(
         self,
         changed: Mapping[str, KeptTopic | None],
         buried: Mapping[str, KeptGrave] | None = None,
         *,
         may_make: Allowance = _any_number,
+        identities: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         merged = {**self._topics, **changed}
         topics = {topic: kept for topic, kept in merged.items() if kept is not None}
         graves = {**self._graves, **(buried or {})}
-        queues = _count(topics, graves)
-        before = _count(self._topics, self._graves)
+        queues = count(topics, graves)
+        before = count(self._topics, self._graves)
         if queues > QUEUES_MAX and queues > before:
             raise InvalidArgument(
                 f"a broker has at most {QUEUES_MAX} queues over all topics, deleted ones that had"
@@ -417,7 +462,7 @@ class Topics:
             )
         if queues > before:
             may_make(queues - before)
-        identities = _identities_of(topics, self._identities)
+        identities = identities_of(topics, {**self._identities, **identities})
         try:
             self._file.write(KeptTopics(topics, graves, identities))
         except OSError as error:
@@ -453,43 +498,3 @@ def _missing(queue: QueueRef, kept: KeptTopic | None) -> BrokerError:
         f"topic {queue.topic!r} has queues 0 to {kept.queues - 1}, not {queue.queue_id};"
         " ask for its description again"
     )
-
-
-def _described(topic: str, kept: KeptTopic) -> TopicDescription:
-    frozen = (list(kept.unwritable), list(kept.unreadable))
-    return TopicDescription(topic, kept.queues, kept.retention, *frozen)
-
-
-def _start(graves: Mapping[str, KeptGrave], queue: QueueRef) -> int:
-    grave = graves.get(queue.topic)
-    return grave.ends.get(queue.queue_id, 0) if grave else 0
-
-
-def _identities_of(topics: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Returns the identity of each topic; one that has none gets one."""
-    return {topic: known.get(topic) or str(uuid.uuid4()) for topic in topics}
-
-
-def _graves_within(
-    graves: Mapping[str, KeptGrave], ends: Mapping[QueueRef, int]
-) -> dict[str, KeptGrave]:
-    """Returns the graves as far as the store reaches.
-
-    A store that lost its tail, or was exchanged, gives offsets below a grave's end once more: new
-    messages there must not be taken for deleted ones.
-    """
-    within = {}
-    for topic, grave in graves.items():
-        held = {number: ends.get(QueueRef(topic, number), 0) for number in grave.ends}
-        left = {number: min(end, held[number]) for number, end in grave.ends.items()}
-        if kept := {number: end for number, end in left.items() if end}:
-            within[topic] = KeptGrave(grave.retention, kept)
-    return within
-
-
-def _count(topics: Mapping[str, KeptTopic], graves: Mapping[str, KeptGrave]) -> int:
-    counts = {topic: kept.queues for topic, kept in topics.items()}
-    dead = (
-        number >= counts.get(topic, 0) for topic, grave in graves.items() for number in grave.ends
-    )
-    return sum(counts.values()) + sum(dead)
