@@ -68,6 +68,7 @@ from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from headrace_mq.store.replication.epochs import EpochFile
+from headrace_mq.store.replication.lost_messages import count_lost
 
 __all__ = ["ReplicatedBroker"]
 
@@ -197,7 +198,7 @@ class ReplicatedBroker:
             self._watch.went_back, self._clock.monotonic_ms() - self._watch.heard_ms,
             () if term is None else term.figures(self._reports.names),
             0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
-            repairs.repaired, repairs.hopeless,
+            repairs.repaired, repairs.hopeless, count_lost(SystemFiles(), self._directory),
         )  # fmt: skip
 
     def renew_certificates(self) -> None:

@@ -55,10 +55,14 @@ class Turn(Enum):
 
 
 class Cut(NamedTuple):
-    """Cut a log at a position, with its epochs, durably; then ask the leader again."""
+    """Cut a log at a position, with its epochs, durably; then ask the leader again.
+
+    `loses`: what is cut may have been acknowledged, because a broker led since that lacked messages; keep it in a file.
+    """
 
     log: str
     position: int
+    loses: bool = False
 
 
 class ClusterMember:
@@ -276,12 +280,20 @@ class ClusterMember:
         if not self._takes(frame.epoch) or (frame.end, frame.last) != asked:
             return None
         position = log.history.parts_at(log.end, frame.found, frame.found_end)
+        if position < self._committed[frame.log] and not self._has_seen(frame.epoch):
+            # The record may say that a loss was accepted since.
+            return None
         if position < self._committed[frame.log]:
             raise DataCorrupt(
                 f"the leader of epoch {frame.epoch} has the log {frame.log!r} only up to {position}, but it is committed"
                 f" up to {self._committed[frame.log]} here; stop both brokers and compare their directories"
             )
-        return Cut(frame.log, position)
+        lossy = 0 if self.seen is None else _loss_of(self.seen)
+        return Cut(frame.log, position, loses=lossy > log.history.last(log.end))
+
+    def _has_seen(self, epoch: int) -> bool:
+        """Whether this member has read the record of an epoch."""
+        return self.seen is not None and self.seen.epoch >= epoch
 
     def on_restart(self, epoch: int, log: str, position: int) -> bool:
         """Returns whether to drop all of a log and to go on at a later position, where the leader's log begins.

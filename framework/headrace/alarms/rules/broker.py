@@ -203,6 +203,11 @@ CLUSTER_RULES: Final = (
         "group {{ $labels.group }} lost messages when a broker was promoted",
     ),
     AlarmRule(
+        "HeadraceMessagesLost", "critical", "0s",
+        "headrace_broker_lost_messages > 0",
+        "{{ $labels.instance }} of group {{ $labels.group }} had to cut {{ $value }} messages that its new leader lacks",
+    ),
+    AlarmRule(
         "HeadraceRecordSilent", "warning", "0s",
         "headrace_broker_record_silent_seconds > 30",
         "{{ $labels.instance }} has not reached the record of group {{ $labels.group }} for {{ $value }} s",

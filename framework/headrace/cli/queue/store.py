@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace._runtime.private_files import open_new
+from headrace.cli.queue.administration import print_json
 from headrace.cli.tables import print_table
+from headrace.figures.records import described
 
 if TYPE_CHECKING:
     # For annotations alone: the commands load the queue when they are called.
@@ -108,6 +110,72 @@ def selftest(
     else:
         _show_selftest(report)
     raise typer.Exit(_EXIT_DAMAGE if report.status == "failed" else 0)
+
+
+@commands.command()
+def lost(
+    directory: Directory,
+    *,
+    messages: Annotated[
+        bool, typer.Option("--messages", help="Print each message as JSON, one in a line.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages that a broker of a group cut because another one led without them; it may run. Exit status 1: there are some."""
+    from headrace_mq._runtime.files import SystemFiles
+    from headrace_mq.errors import DataCorrupt
+    from headrace_mq.store.replication.lost_messages import LOST_FOLDER, lost_files, lost_queues
+
+    _quiet()
+    if not directory.is_dir():
+        raise typer.BadParameter("there is no such folder", param_hint="DIR")
+    found = lost_files(SystemFiles(), directory)
+    try:
+        if messages:
+            _print_lost(directory, [one.name for one in found])
+        elif as_json:
+            print_json(
+                [
+                    {
+                        **one._asdict(),
+                        "queues": [
+                            {**each._asdict(), "queue": each.queue._asdict()}
+                            for each in lost_queues(directory, one.name)
+                        ],
+                    }
+                    for one in found
+                ]
+            )
+        elif found:
+            print_table(
+                ("file", "topic", "queue", "messages", "first offset", "last offset"),
+                (
+                    (one.name, *each.queue, each.messages, each.first, each.last)
+                    for one in found
+                    for each in lost_queues(directory, one.name)
+                ),
+            )
+            typer.echo(
+                f"send again what you need of them, then move the files out of {directory / LOST_FOLDER}; that ends the alarm"
+            )
+        else:
+            typer.echo("no message was cut that may have been acknowledged")
+    except DataCorrupt as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(_EXIT_CANNOT) from error
+    raise typer.Exit(_EXIT_DAMAGE if found else 0)
+
+
+def _print_lost(directory: Path, names: list[str]) -> None:
+    import msgspec
+
+    from headrace_mq.protocol.batch import decode_records
+    from headrace_mq.store.replication.lost_messages import lost_batches
+
+    for name in names:
+        for _, batch in lost_batches(directory, name):
+            for record in decode_records(batch):
+                print(msgspec.json.encode(described(record)).decode())
 
 
 def _quiet() -> None:

@@ -104,6 +104,7 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.RECORD_SILENT.sample(figures.record_silent_ms / 1_000, *where)
     yield table.REPAIRED.sample(figures.repaired, *where)
     yield table.UNREPAIRED.sample(figures.unrepaired, *where)
+    yield table.LOST.sample(figures.lost, *where)
     for one in figures.replicas:
         yield table.REPLICA_IN_SYNC.sample(one.in_sync, *where, one.name)
         yield table.REPLICA_BYTES.sample(one.lag_bytes, *where, one.name)

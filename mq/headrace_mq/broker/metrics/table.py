@@ -348,6 +348,14 @@ UNREPAIRED: Final = Metric(
     "Damaged places of this broker's logs for which no other broker had sound bytes; only in a group.",
     ("cluster", "group"),
 )
+LOST: Final = Metric(
+    "headrace_broker_lost_messages",
+    "gauge",
+    "messages",
+    "Messages that this broker cut because another one led without them, though they may have been acknowledged; files of its"
+    " folder have them, and `headrace store lost` shows them.",
+    ("cluster", "group"),
+)
 REPLICA_IN_SYNC: Final = Metric(
     "headrace_broker_replica_in_sync",
     "gauge",

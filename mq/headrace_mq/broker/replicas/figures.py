@@ -44,6 +44,7 @@ class GroupFigures(NamedTuple):
         position: how many bytes its logs have.
         repaired: damaged places of its logs that got sound bytes from another broker, since the process started.
         unrepaired: damaged places for which no other broker had sound bytes.
+        lost: messages that were cut from its logs though they may have been acknowledged; files of its folder have them.
     """
 
     cluster: str
@@ -61,3 +62,4 @@ class GroupFigures(NamedTuple):
     position: int = 0
     repaired: int = 0
     unrepaired: int = 0
+    lost: int = 0

@@ -43,6 +43,7 @@ from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.cut import cut_log
+from headrace_mq.store.replication.lost_messages import LOST_FOLDER
 from headrace_mq.store.replication.raw_log import RawRange
 from headrace_mq.store.replication.restart import FirstSegment, restart_log
 
@@ -96,6 +97,8 @@ class Replica:
         # What the leader wants of this broker, and what came damaged from it.
         self._wanted: list[DamagedRange] = []
         self._refused: list[DamagedRange] = []
+        # Logs parted where they may not, unless the record of the epoch says so, which was not read yet.
+        self._awaits_record = False
 
     @property
     def is_open(self) -> bool:
@@ -111,8 +114,8 @@ class Replica:
 
     @property
     def is_held_off(self) -> bool:
-        """Whether a segment of the leader came damaged, so that this replica waits before it asks for more."""
-        return self._copy.is_held_off
+        """Whether this replica waits before it asks for more: a segment of the leader came damaged, or the record is not read yet."""
+        return self._copy.is_held_off or self._awaits_record
 
     def shows_committed(self, member: ClusterMember) -> bool:
         """Whether all that readers of the store see is committed, as far as this member knows."""
@@ -203,6 +206,7 @@ class Replica:
         if answer.epoch != member.epoch:
             member.on_stale(StaleEpoch(answer.epoch))
             return
+        self._awaits_record = False
         for part in answer.logs:
             if part.rewound:
                 await self._rewind(member, part, answer.epoch)
@@ -309,14 +313,17 @@ class Replica:
         parted = Parted(epoch, part.log, part.position, part.last, part.found, part.found_end)
         cut = member.on_parted(parted)
         if cut is None:
+            self._awaits_record = member.seen is not None and member.seen.epoch < epoch
             return
-        _log.warning(
-            "the end of a log is cut: its leader was never confirmed",
-            log=cut.log, position=cut.position, end=self._logs.ends()[cut.log],
-        )  # fmt: skip
+        if not cut.loses:
+            _log.warning(
+                "the end of a log is cut: its leader was never confirmed",
+                log=cut.log, position=cut.position, end=self._logs.ends()[cut.log],
+            )  # fmt: skip
         # What an operator accepted to lose may be compacted here: then all of the log is copied again.
         is_compacted = self._logs.store.raw.compacted(cut.log).end > cut.position
-        await self._shorten(cut.log, 0 if is_compacted else cut.position)
+        keep_from = cut.position if cut.loses else None
+        await self._shorten(cut.log, 0 if is_compacted else cut.position, keep_from)
 
     async def _rewind(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         """Drops a log that ends in what the leader compacted, to copy it whole."""
@@ -330,10 +337,17 @@ class Replica:
         )  # fmt: skip
         await self._shorten(part.log, 0)
 
-    async def _shorten(self, log: str, position: int) -> None:
+    async def _shorten(self, log: str, position: int, keep_from: int | None = None) -> None:
         self._copy.forget()
+        end = self._logs.ends()[log]
         await self.aclose()  # what is staged is on the disk then
-        cut_log(self._files, self._settings, log, position)
+        kept = cut_log(self._files, self._settings, log, position, keep_from=keep_from)
+        if kept is not None:
+            _log.error(
+                "messages were lost: the leader began without the end of this log, so it is cut; they are kept in a file, see"
+                " `headrace store lost`", log=log, position=keep_from, end=end, messages=kept.messages,
+                file=str(self._settings.directory / LOST_FOLDER / kept.name),
+            )  # fmt: skip
         self._logs.epochs.cut(log, position)
         self.open()
 

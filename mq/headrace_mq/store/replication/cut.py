@@ -1,28 +1,35 @@
 """
 Cuts the end off a log of a closed store, durably: bytes that the leader of a newer epoch does not have.
 
-    lower the checkpoint ─▶ remove later segments, last to first ─▶ remove the indexes of the last one ─▶ cut it, sync
+    keep what may have been acknowledged ─▶ lower the checkpoint ─▶ remove later segments, last to first ─▶
+    remove the indexes of the last one ─▶ cut it, sync
 
 Each step is durable before the next. After a crash between two of them the store opens with the whole log, or with
 any part of what was to go; then the owner finds the same difference to the leader again, and cuts again.
 
 Used by the owner of a store with replicas, which closes the store before and opens it after: so a start, the most tested
-code, decides what the files mean. It must never be asked to cut committed bytes; it cannot know them.
+code, decides what the files mean. It cannot know what was committed: its owner says whether to keep what is cut.
 """
+
+from collections.abc import Iterator
 
 from headrace_mq._runtime.files import Files
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import BatchHeader
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.log.clean_end import LOCK_NAME, CleanEnd, QueueEnd, read_either, write_both
 from headrace_mq.store.log.commit_log import CommitLog
+from headrace_mq.store.replication.lost_messages import LostFile, keep_lost
 from headrace_mq.store.segment.log_walk import LogWalk
 from headrace_mq.store.segment.segment import SyncFailed
 
 __all__ = ["cut_log"]
 
 
-def cut_log(files: Files, settings: StoreSettings, log: str, position: int) -> None:
+def cut_log(
+    files: Files, settings: StoreSettings, log: str, position: int, *, keep_from: int | None = None
+) -> LostFile | None:
     """Ends a log at a position where an entry begins; the cut is durable on return.
 
     The ends of queues fall with the log, so that their offsets are given to the leader's messages.
@@ -32,6 +39,9 @@ def cut_log(files: Files, settings: StoreSettings, log: str, position: int) -> N
         settings: of the closed store.
         log: one of its logs.
         position: the new end; a log that ends earlier stays as it is. At 0 the whole log goes, also what was compacted.
+        keep_from: messages from this position on are kept in a file first; None: they go.
+
+    Returns the file that keeps the messages; None if there are none, or none is wanted.
 
     Raises:
         DataCorrupt, FormatTooNew: a file cannot be used.
@@ -46,8 +56,12 @@ def cut_log(files: Files, settings: StoreSettings, log: str, position: int) -> N
             raise MessageQueueError(f"a broker uses {directory}; stop it before its log is cut")
         clean_end, _ = read_either(files, directory)
         held.open(clean_end.starts.get(log))
+        kept = None
         if held.segments:
+            if keep_from is not None:
+                kept = keep_lost(files, directory, log, _batches(held, keep_from))
             _cut(files, settings, held, clean_end, position)
+        return kept
     except (OSError, SyncFailed) as error:
         raise MessageQueueError(
             f"the log in {directory / log} cannot be cut: {error}; check the disk and try again"
@@ -81,6 +95,16 @@ def _cut(
     held.remove_derived(last)
     last.cut(position)
     last.sync()
+
+
+def _batches(held: CommitLog, position: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Yields the sound batches of a log from a position on."""
+    for segment in held.segments:
+        if segment.held_end <= position:
+            continue
+        walk = LogWalk(segment, segment.held_end)
+        for header in walk.batches(max(position, segment.base), segment.held_end):
+            yield header, walk.batch(header)
 
 
 def _lowered(held: CommitLog, clean_end: CleanEnd, position: int) -> CleanEnd:

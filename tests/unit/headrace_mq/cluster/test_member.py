@@ -185,7 +185,7 @@ def test_a_replica_cuts_what_was_committed_where_a_broker_was_promoted_with_loss
     assert replica.on_send(Send(3, LOG, 200, 180), 0)
     replica.on_record(record._replace(version=8, epoch=4, leader="c", unclean=4))
     assert replica.readable(LOG) == 0
-    assert replica.on_parted(Parted(4, LOG, 200, 2, 2, 150)) == Cut(LOG, 150)
+    assert replica.on_parted(Parted(4, LOG, 200, 2, 2, 150)) == Cut(LOG, 150, loses=True)
     # A later change of the record, with the same mark, lets nothing more be cut.
     assert replica.on_send(Send(4, LOG, 200, 190), 0)
     replica.on_record(record._replace(version=9, epoch=5, leader="c", unclean=4))
@@ -201,7 +201,21 @@ def test_a_replica_that_was_away_cuts_though_the_promotion_was_settled_meanwhile
     settled = promoted.changed(Proposal(8, 5, "c", promoted.in_sync))
     assert (settled.unclean, settled.lossy) == (0, 4)
     replica.on_record(settled)
-    assert replica.on_parted(Parted(5, LOG, 200, 2, 2, 150)) == Cut(LOG, 150)
+    assert replica.on_parted(Parted(5, LOG, 200, 2, 2, 150)) == Cut(LOG, 150, loses=True)
+
+
+def test_a_replica_cuts_nothing_committed_before_it_read_the_record_of_the_epoch(
+    replica: ClusterMember, record: GroupRecord
+) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 180), 0)
+    replica.on_stale(StaleEpoch(5))
+    assert replica.on_parted(Parted(5, LOG, 200, 2, 2, 150)) is None
+    assert replica.on_parted(Parted(5, LOG, 200, 2, 2, 190)) == Cut(LOG, 190)
+    replica.on_record(record._replace(version=8, epoch=5, leader="c"))
+    with pytest.raises(DataCorrupt, match="committed up to 180"):
+        replica.on_parted(Parted(5, LOG, 200, 2, 2, 150))
+    replica.on_record(record._replace(version=9, epoch=6, leader="c", lossy=6))
+    assert replica.on_parted(Parted(6, LOG, 200, 2, 2, 150)) == Cut(LOG, 150, loses=True)
 
 
 def test_reports_of_another_epoch_count_nothing(leader: ClusterMember, trio: Any) -> None:

@@ -106,6 +106,7 @@ ELSEWHERE = {
     "cluster status",
     "cluster switchover",
     "store check",
+    "store lost",
     "store repair",
     "store selftest",
 }

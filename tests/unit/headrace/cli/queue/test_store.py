@@ -11,6 +11,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.files.kept_group import KeptMember
 from headrace_mq.broker.metadata import group_file, topics_file
 from headrace_mq.broker.topics.kept import KeptTopics
@@ -18,6 +19,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
+from headrace_mq.store.replication.cut import cut_log
 
 ROOT = Path(__file__).parents[5]
 
@@ -154,6 +156,31 @@ def test_a_newer_store_cannot_be_checked(directory: Path) -> None:
     done = headrace("check", directory)
     assert done.returncode == 2
     assert "the version that wrote it" in done.stdout
+
+
+def test_messages_that_were_cut_are_shown(directory: Path) -> None:
+    assert "no message was cut" in headrace("lost", directory).stdout
+    cut_log(
+        SystemFiles(), StoreSettings(directory=directory, segment_bytes=1 << 16), "forever", 30_000, keep_from=30_000
+    )  # fmt: skip
+    shown = headrace("lost", directory)
+    assert shown.returncode == 1, shown.stderr
+    assert "orders" in shown.stdout
+    (file,) = read_json(headrace("lost", directory, "--json"))
+    assert file["queues"][0]["queue"] == {"topic": "orders", "queue_id": 0}
+    messages = [
+        json.loads(line) for line in headrace("lost", directory, "--messages").stdout.splitlines()
+    ]
+    assert [one["body"][9_000:] for one in messages] == [
+        str(n) for n in range(10 - len(messages), 10)
+    ]
+    assert file["messages"] == len(messages) > 3
+    path = directory / "lost" / file["name"]
+    spoil(path, 5_000)
+    damaged = headrace("lost", directory)
+    assert (damaged.returncode, "is damaged from byte 0" in damaged.stderr) == (2, True)
+    path.unlink()
+    assert headrace("lost", directory).returncode == 0
 
 
 def test_a_disk_is_tried_and_left_as_it_was(tmp_path: Path) -> None:

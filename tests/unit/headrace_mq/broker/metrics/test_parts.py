@@ -86,7 +86,7 @@ def test_a_group_of_brokers_has_figures(read) -> None:
     replicas = (ReplicaFigures("b:1", in_sync=True, lag_bytes=5, lag_ms=250),)
     figures = GroupFigures(
         "c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, 1_500, replicas, 6,
-        repaired=3, unrepaired=2,
+        repaired=3, unrepaired=2, lost=4,
     )  # fmt: skip
     found = read(replica_samples(figures))
     assert found["leads", "c", "g1"] == 1
@@ -100,6 +100,7 @@ def test_a_group_of_brokers_has_figures(read) -> None:
         3,
         2,
     )
+    assert found["lost_messages", "c", "g1"] == 4
     assert found["replica_in_sync", "c", "g1", "b:1"] == 1
     assert found["replica_lag_bytes", "c", "g1", "b:1"] == 5
     assert found["replica_lag_seconds", "c", "g1", "b:1"] == 0.25

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from headrace_mq._runtime.files import SystemFiles
+from headrace_mq.cluster.operations import promotion
+from headrace_mq.cluster.record import Registration
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import DataCorrupt, MessageQueueError, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.commit_log import COMPACT
+from headrace_mq.store.replication.lost_messages import LostQueue, lost_files, lost_queues
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
 
 QUEUE = QueueRef("orders", 0)
@@ -335,3 +339,30 @@ async def test_a_replica_holds_off_a_segment_that_is_damaged_at_its_leader_and_s
     await a.until(lambda: a.logs.ends()["forever"] > 0)
     await b.step(followers)
     assert b.logs.ends()["forever"] == a.logs.ends()["forever"], "its other logs follow"
+
+
+async def test_a_replica_keeps_what_it_cuts_where_a_broker_led_without_it(
+    places: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = places
+    record = MemoryRecord()
+    await record.create(a.me, [a.me])
+    alone = await a.lead(record)
+    a.append(1, 2, 3)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    alone.close()
+    found = await record.read()
+    await record.propose(promotion(found, [Registration(b.me, (), 0)], "b"))
+    followers = await b.lead(record)
+    b.append(9)
+    await b.until(lambda: b.logs.ends()["forever"] > 0)
+    await a.replica.aclose()
+    a.replica.open()
+    await copy(followers, a, record)
+    assert a.logs.ends() == b.logs.ends()
+    directory = a.settings.directory
+    (kept,) = lost_files(SystemFiles(), directory)
+    (queue,) = lost_queues(directory, kept.name)
+    assert queue == LostQueue(QUEUE, 3, 0, 2)
+    assert kept.name in caplog.text
+    assert "messages were lost" in caplog.text
