@@ -278,13 +278,17 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
     # Keep an audit. With `login` or `tls_client_ca` there is always one, because the broker then knows who asks; without
     # them its entries have an address and no name.
     audit: bool = False
-    # Entries of the audit that are kept, of each of its three kinds (changes, logins, refusals): months of what people do.
-    # An entry has some 350 bytes, and less than 2 KiB: all take some 105 MB, and at most 586 MiB, or twice that until the
-    # next compaction. A broker of a group keeps entries as long as transient messages.
+    # Entries of the audit that are kept, of each of its four kinds (changes of users that may administer, changes of others,
+    # logins, refusals): months of what people do. An entry has some 350 bytes, and less than 2 KiB: all take some 140 MB, and
+    # at most 782 MiB, or twice that until the next compaction. A broker of a group keeps entries as long as transient messages.
     audit_entries_max: int = 100_000
     # Entries about logins per second, and about refusals: a flood of wrong passwords must not fill the disk or the log. What
     # is left out is counted, and the count is an entry. Changes are never left out, so many of them push out older ones.
     audit_per_second_max: int = 20
+    # Entries about refusals of one client in a minute, who is a user or else an address: one that asks for other things all
+    # the time pushes out the refusals of others after three days at the soonest. The rest is counted, and the count is an
+    # entry of the client.
+    audit_refusals_per_minute_max: int = 10
     # How long a connection may take until it has logged in: clients do it at once, in some milliseconds.
     login_ms_max: int = 10_000
     # Listen to other machines without TLS or without a login: who gets there, or stands on the way, may do
@@ -402,7 +406,7 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         for name in (
             "scan_bytes_max", "frame_ms_max", "login_ms_max", "transaction_timeout_ms",
             "transaction_check_ms", "transaction_checks_max", "quota_burst_ms", "throttle_ms_max",
-            "audit_entries_max", "audit_per_second_max",
+            "audit_entries_max", "audit_per_second_max", "audit_refusals_per_minute_max",
         ):  # fmt: skip
             require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name in (

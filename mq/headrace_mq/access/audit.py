@@ -1,9 +1,10 @@
 """
 The audit: what one entry of it says, and the topic that holds them. PURE.
 
-    queue 0   changes    what was created, changed, deleted or moved, done or failed
-    queue 1   logins     who got in
-    queue 2   refusals   logins that failed, and requests that were refused
+    queue 0   changes             what was created, changed, deleted or moved by a user that may administer, done or failed
+    queue 1   logins              who got in
+    queue 2   refusals            logins that failed, and requests that were refused
+    queue 3   changes by others   the same as changes, by a user that may not administer
 
 An entry is one message; its body is JSON, so any consumer can read it. It holds no password and no body of a message.
 
@@ -21,6 +22,7 @@ __all__ = [
     "AUDIT_ALONE",
     "AUDIT_TOPIC",
     "CHANGES",
+    "CHANGES_BY_OTHERS",
     "KINDS",
     "LEFT_OUT",
     "LOGINS",
@@ -36,8 +38,8 @@ AUDIT_ALONE: Final = (
     f"{AUDIT_TOPIC} is the broker's audit: clients read it, and the broker alone changes it"
 )
 # Numbers of its queues: a flood of one kind does not push out the others.
-CHANGES, LOGINS, REFUSALS = range(3)
-KINDS = ("changes", "logins", "refusals")
+CHANGES, LOGINS, REFUSALS, CHANGES_BY_OTHERS = range(4)
+KINDS = ("changes", "logins", "refusals", "changes by others")
 # The outcome of an entry that stands for those that are missing.
 LEFT_OUT = "left out"
 # Of one text of an entry as JSON: names of clients and resources may be far longer. So an entry takes less than 2 KiB

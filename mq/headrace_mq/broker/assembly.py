@@ -17,7 +17,7 @@ from headrace_mq._runtime.descriptors import in_use
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.access.audit import AUDIT_TOPIC
-from headrace_mq.access.resources import JOURNAL_TOPICS
+from headrace_mq.access.resources import JOURNAL_TOPICS, Action, Ask, ResourceKind
 from headrace_mq.archive.archive import Archive
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS
 from headrace_mq.broker.dispatcher import Dispatcher
@@ -56,6 +56,8 @@ __all__ = [
 _JOURNALS = "transient"
 # Of the audit of a broker without replicas: it keeps the last entries.
 _AUDITED_ALONE = COMPACT
+
+_ADMINISTERS = Ask(Action.ADMINISTER, ResourceKind.CLUSTER)
 
 _log = get_logger(__name__)
 
@@ -152,9 +154,18 @@ def _guard(state: BrokerState) -> None:
     limits = AuditLimits(
         entries_max=settings.audit_entries_max,
         per_second_max=settings.audit_per_second_max,
+        refusals_per_minute_max=settings.audit_refusals_per_minute_max,
         retention=retention,
     )
-    state.audit = Audit(state.store, state.clock, limits, lambda: state.watermarks.is_closed)
+
+    def administers(connection: Connection) -> bool:
+        return state.users is None or state.users.policy.grants(connection.user).allows(
+            _ADMINISTERS
+        )
+
+    state.audit = Audit(
+        state.store, state.clock, limits, lambda: state.watermarks.is_closed, administers
+    )
 
     def queues_of(topic: str) -> int:
         return len(state.topics.queues_of(topic)) if topic in state.topics else 0

@@ -384,7 +384,12 @@ class ReplicatedBroker:
             return None
         book = UserBook(users_file(self._directory))
         book.load()
-        return ReplicaDoor(book, self._clock, self._settings.audit_per_second_max)
+        return ReplicaDoor(
+            book,
+            self._clock,
+            self._settings.audit_per_second_max,
+            self._settings.audit_refusals_per_minute_max,
+        )
 
     async def _serve_clients(self, term: Followers) -> None:
         await self._end_standby()

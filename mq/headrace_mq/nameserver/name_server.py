@@ -50,6 +50,8 @@ _ANSWERS_BYTES_MAX, _ALL_ANSWERS_BYTES_MAX = 4 << 20, 64 << 20
 _REQUESTS_BYTES_MAX = 64 << 20
 # Lines about logins in the log, and about refusals, in a second.
 _LINES_PER_SECOND_MAX = 20
+# And of one client that is refused, in a minute; the rest is counted.
+_REFUSALS_PER_MINUTE_MAX = 10
 _SECOND_MS = 1_000
 _SERVED = (RequestCode.REGISTER, RequestCode.ROUTES)
 
@@ -107,7 +109,11 @@ class NameServer:
         if settings.login and settings.data is not None:
             self._book = _book_of(settings.data)
             self._door = ReplicaDoor(
-                self._book, self._clock, _LINES_PER_SECOND_MAX, tells_all=False
+                self._book,
+                self._clock,
+                _LINES_PER_SECOND_MAX,
+                _REFUSALS_PER_MINUTE_MAX,
+                tells_all=False,
             )
         certificates = None
         if settings.tls_certificate is not None and settings.tls_key is not None:

@@ -82,7 +82,12 @@ class ReplicaReads:
         self._door: ReplicaDoor | None = None
         if settings.login:
             self._book = UserBook(users_file(self._directory))
-            self._door = ReplicaDoor(self._book, clock, settings.audit_per_second_max)
+            self._door = ReplicaDoor(
+                self._book,
+                clock,
+                settings.audit_per_second_max,
+                settings.audit_refusals_per_minute_max,
+            )
         self._has_users = False
         # So that it is said once.
         self._has_served = False

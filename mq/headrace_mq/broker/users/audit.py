@@ -15,7 +15,7 @@ Used by `guard` and by handlers; writes to the store. It never reads an entry.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.access.audit import (
     AUDIT_TOPIC,
     CHANGES,
+    CHANGES_BY_OTHERS,
     KINDS,
     LEFT_OUT,
     LOGINS,
@@ -33,6 +34,7 @@ from headrace_mq.access.audit import (
     cut,
 )
 from headrace_mq.archive.pending_queries import QueryPending
+from headrace_mq.broker.users.refusals import Refusals
 from headrace_mq.errors import BrokerError, BrokerStopping, NotPermitted
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
@@ -41,13 +43,19 @@ from headrace_mq.store.message_store import Appended
 
 __all__ = ["Audit", "AuditLimits", "AuditStore", "Noting"]
 
-# The same refusal of the same client is written once in this time, with how often it came since: a client repeats itself.
-SAME_REFUSAL_MS = 60_000
-# Different refusals that are remembered for that, of some 300 bytes each.
-REFUSALS_MAX = 1_000
 _SECOND_MS = 1_000
 # A request of a connection: its code and its correlation.
 _Request = tuple[int, int]
+
+
+class _Begun(NamedTuple):
+    """A change that has no end yet."""
+
+    kind: int
+    entry: AuditEntry
+    host: str
+
+
 _UNKNOWN = (
     "the broker ended before its replicas confirmed this change, so its outcome is unknown: look whether it is"
     " made, and make it again if it is not"
@@ -78,11 +86,13 @@ class AuditLimits(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         entries_max: entries kept of each kind.
         per_second_max: entries about logins, and about refusals, in a second.
+        refusals_per_minute_max: entries about refusals of one client in a minute.
         retention: of the topic.
     """
 
     entries_max: int
     per_second_max: int
+    refusals_per_minute_max: int
     retention: str
 
 
@@ -93,15 +103,6 @@ class _Second:
 
     def __init__(self) -> None:
         self.begun_ms = self.count = self.left_out = 0
-
-
-class _Refusal:
-    """A refusal that was written, and how often it came again."""
-
-    __slots__ = ("at_ms", "entry", "repeats")
-
-    def __init__(self, entry: AuditEntry, at_ms: int) -> None:
-        self.entry, self.at_ms, self.repeats = entry, at_ms, 0
 
 
 class Noting:
@@ -125,6 +126,7 @@ class Audit:
         clock: the time.
         limits: its bounds.
         is_closed: whether nothing may be written to the store, however little.
+        administers: whether the user of a connection may administer the cluster; without a login everyone may.
 
     Attributes:
         changes: how many changes it has written.
@@ -136,15 +138,17 @@ class Audit:
         clock: Clock,
         limits: AuditLimits,
         is_closed: Callable[[], bool] = lambda: False,
+        administers: Callable[[Connection], bool] = lambda _: True,
     ) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
         self._is_closed = is_closed
+        self._administers = administers
         self._ends = [store.range(QueueRef(AUDIT_TOPIC, kind))[1] for kind in range(len(KINDS))]
         self._seconds = [_Second() for _ in KINDS]
-        self._refused: dict[tuple[str, str, str, str], _Refusal] = {}
-        self._later: dict[tuple[Connection, _Request], list[AuditEntry]] = {}
+        self._refusals = Refusals(clock, limits.refusals_per_minute_max)
+        self._later: dict[tuple[Connection, _Request], list[_Begun]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._hindered = ""
         self.changes = 0
@@ -158,7 +162,7 @@ class Audit:
         resource: str = "",
         detail: str = "",
     ) -> None:
-        """Writes an entry, unless there are too many of its kind in this second.
+        """Writes an entry, unless there are too many of its kind just now.
 
         Args:
             connection: of the client: who it is, and where from.
@@ -167,29 +171,17 @@ class Audit:
             resource: to what.
             detail: what else there is to know; no secrets, and no bodies of messages.
         """
-        kind = CHANGES
+        entry = self._entry(connection, action, outcome, resource, detail)
         if outcome == "refused" or (action == "login" and outcome != "done"):
-            kind = REFUSALS
-        elif action == "login":
-            kind = LOGINS
-        self._write(kind, self._entry(connection, action, outcome, resource, detail))
+            self._write_refusal(entry, connection.host)
+        else:
+            self._write(LOGINS if action == "login" else self._kind_of(connection), entry)
 
     def refuse(
         self, connection: Connection, action: str, *, resource: str = "", detail: str = ""
     ) -> None:
         """Writes that a request was refused; the same one of the same client once a minute, with a count."""
-        entry = self._entry(connection, action, "refused", resource, detail)
-        key, now_ms = (entry.user, connection.host, action, resource), self._clock.monotonic_ms()
-        known = self._refused.get(key)
-        if known is not None and now_ms - known.at_ms < SAME_REFUSAL_MS:
-            known.repeats += 1
-            return
-        if known is not None:
-            self._forget_refusal(key)
-        elif len(self._refused) >= REFUSALS_MAX:
-            self._forget_refusal(next(iter(self._refused)))
-        self._refused[key] = _Refusal(entry, now_ms)
-        self._write(REFUSALS, entry)
+        self.note(connection, action, "refused", resource=resource, detail=detail)
 
     @contextmanager
     def noting(
@@ -213,20 +205,21 @@ class Audit:
         """
         noting = Noting()
         entry = self._entry(connection, action, "done", resource, detail)
+        begun = _Begun(self._kind_of(connection), entry, connection.host)
         key = None if request is None else (connection, request)
         if key is not None:
-            self._later.setdefault(key, []).append(entry)
+            self._later.setdefault(key, []).append(begun)
         try:
             yield noting
         except QueryPending:  # the request comes again
-            self._take(key, entry)
+            self._take(key, begun)
             raise
         except Exception as error:
-            if self._take(key, entry):
-                self._end(entry, error)
+            if self._take(key, begun):
+                self._end(begun, error)
             raise
-        if (key is None or not noting.ends_later) and self._take(key, entry):
-            self._end(entry, None)
+        if (key is None or not noting.ends_later) and self._take(key, begun):
+            self._end(begun, None)
 
     def finish(self, connection: Connection, request: _Request, failure: Exception | None) -> None:
         """Writes how a change ended that was not done when its block ended.
@@ -235,32 +228,35 @@ class Audit:
         """
         key = (connection, request)
         if entries := self._later.get(key):
-            entry = entries[0]
-            self._take(key, entry)
-            self._end(entry, failure)
+            begun = entries[0]
+            self._take(key, begun)
+            self._end(begun, failure)
 
-    def _take(self, key: tuple[Connection, _Request] | None, entry: AuditEntry) -> bool:
+    def _take(self, key: tuple[Connection, _Request] | None, begun: _Begun) -> bool:
         """Takes out an entry that waits for its end; False: it has ended. One without a key does not wait."""
         if key is None:
             return True
         entries = self._later.get(key, [])
-        if entry not in entries:
+        if begun not in entries:
             return False
-        entries.remove(entry)
+        entries.remove(begun)
         if not entries:
             del self._later[key]
         return True
 
-    def _end(self, entry: AuditEntry, failure: Exception | None) -> None:
+    def _end(self, begun: _Begun, failure: Exception | None) -> None:
+        entry = begun.entry
         if failure is None:
-            self._write(CHANGES, entry)
+            self._write(begun.kind, entry)
             return
         reason = str(failure) if isinstance(failure, BrokerError) else "a defect; see the log"
         detail = cut(f"{reason} ({entry.detail})" if entry.detail else reason)
-        refused = isinstance(failure, NotPermitted)
-        outcome = "refused" if refused else "failed"
-        changed = msgspec.structs.replace(entry, outcome=outcome, detail=detail)
-        self._write(REFUSALS if refused else CHANGES, changed)
+        if isinstance(failure, NotPermitted):
+            refused = msgspec.structs.replace(entry, outcome="refused", detail=detail)
+            self._write_refusal(refused, begun.host)
+        else:
+            failed = msgspec.structs.replace(entry, outcome="failed", detail=detail)
+            self._write(begun.kind, failed)
 
     def hold(self, answer: Callable[[], None], fail: Callable[[Exception], None]) -> None:
         """Gives an answer once all entries so far are durable; or the disk failed, which the broker reports.
@@ -289,20 +285,19 @@ class Audit:
 
     def look(self, *, ending: bool = False) -> None:
         """Writes what was counted, once its time is over, or all of it; called each second."""
+        for entry in self._refusals.due(ending=ending):
+            self._write(REFUSALS, entry)
         now_ms = self._clock.monotonic_ms()
-        for key, known in list(self._refused.items()):
-            if ending or now_ms - known.at_ms >= SAME_REFUSAL_MS:
-                self._forget_refusal(key)
         for kind, second in enumerate(self._seconds):
             if second.left_out and (ending or now_ms - second.begun_ms >= _SECOND_MS):
                 self._tell_left_out(kind)
 
-    def _forget_refusal(self, key: tuple[str, str, str, str]) -> None:
-        known = self._refused.pop(key)
-        if known.repeats:
-            at_ms = self._clock.now_ms()
-            entry = msgspec.structs.replace(known.entry, at_ms=at_ms, more=known.repeats)
-            self._write(REFUSALS, entry)
+    def _kind_of(self, connection: Connection) -> int:
+        return CHANGES if self._administers(connection) else CHANGES_BY_OTHERS
+
+    def _write_refusal(self, entry: AuditEntry, host: str) -> None:
+        for one in self._refusals.take(entry, host):
+            self._write(REFUSALS, one)
 
     def _entry(
         self, connection: Connection, action: str, outcome: str, resource: str, detail: str
@@ -318,10 +313,10 @@ class Audit:
         )
 
     def _write(self, kind: int, entry: AuditEntry) -> None:
-        if kind == CHANGES:
+        if kind in {CHANGES, CHANGES_BY_OTHERS}:
             self.changes += 1
         elif not self._has_room(kind):
-            self._seconds[kind].left_out += 1 + entry.more
+            self._seconds[kind].left_out += entry.more or 1
             return
         self._append(kind, entry)
 

@@ -46,15 +46,27 @@ class ReplicaDoor:
         book: the users and rules of the group, loaded.
         clock: the time.
         per_second_max: lines about logins in the log, and about refusals, in a second.
+        refusals_per_minute_max: lines about refusals of one client in a minute.
         tells_all: whether the log has logins that succeed, too: those of a name server's clients come all the time.
     """
 
     def __init__(
-        self, book: UserBook, clock: Clock, per_second_max: int, *, tells_all: bool = True
+        self,
+        book: UserBook,
+        clock: Clock,
+        per_second_max: int,
+        refusals_per_minute_max: int,
+        *,
+        tells_all: bool = True,
     ) -> None:
         self._book = book
         self._tells_all = tells_all
-        limits = AuditLimits(entries_max=1, per_second_max=per_second_max, retention="")
+        limits = AuditLimits(
+            entries_max=1,
+            per_second_max=per_second_max,
+            refusals_per_minute_max=refusals_per_minute_max,
+            retention="",
+        )
         self._audit = Audit(_NoStore(), clock, limits, is_closed=lambda: True)
         self._logins = Logins[Connection](
             book.credentials, lambda: book.secret, clock.monotonic_ms, book.public_key

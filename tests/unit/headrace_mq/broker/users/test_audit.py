@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from headrace_mq.access.audit import (
     AUDIT_TOPIC,
     CHANGES,
+    CHANGES_BY_OTHERS,
     KINDS,
     LEFT_OUT,
     LOGINS,
@@ -17,8 +18,8 @@ from headrace_mq.access.audit import (
     AuditEntry,
 )
 from headrace_mq.archive.pending_queries import QueryPending
-from headrace_mq.broker.users import audit as module
-from headrace_mq.broker.users.audit import SAME_REFUSAL_MS, Audit, AuditLimits
+from headrace_mq.broker.users.audit import Audit, AuditLimits
+from headrace_mq.broker.users.refusals import SAME_REFUSAL_MS
 from headrace_mq.errors import BrokerStopping, NotPermitted, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header
@@ -80,9 +81,13 @@ class Desk:
 
     def __init__(self) -> None:
         self.clock, self.kept, self.closed = Clock(), Kept(), False
-        limits = AuditLimits(entries_max=10, per_second_max=3, retention="compact")
+        limits = AuditLimits(
+            entries_max=10, per_second_max=3, refusals_per_minute_max=5, retention="compact"
+        )
         store: Any = self.kept
-        self.audit = Audit(store, self.clock, limits, lambda: self.closed)
+        self.audit = Audit(
+            store, self.clock, limits, lambda: self.closed, lambda client: client.user != "guest"
+        )
 
     def client(self, *names: str, **more: str) -> Any:
         return Client(*names, **more)
@@ -132,8 +137,8 @@ def test_logins_changes_and_refusals_do_not_push_each_other_out(desk: Desk) -> N
 
 def test_a_flood_of_failures_is_counted_and_the_count_is_an_entry(desk: Desk) -> None:
     with capture_logs() as logs:
-        for _ in range(100):
-            desk.audit.note(desk.client(), "login", "failed", resource="user:root")
+        for number in range(100):
+            desk.audit.note(desk.client("", str(number)), "login", "failed", resource="user:root")
         assert len(logs) == len(desk.kept.of(REFUSALS)) == 3
         desk.audit.look()
         assert len(desk.kept.of(REFUSALS)) == 3
@@ -187,13 +192,50 @@ def test_the_same_refusal_is_written_once_a_minute_with_how_often_it_came(desk: 
     assert [one.more for one in desk.kept.of(REFUSALS)] == [0, 0, 2, 0, 1]
 
 
-def test_refusals_that_are_remembered_have_a_bound(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "REFUSALS_MAX", 2)
-    for number in range(5):
-        desk.audit.refuse(desk.client(), "fetch", resource=f"topic:{number}")
-    assert len(desk.audit._refused) == 2
+def test_changes_of_users_do_not_push_out_those_of_administrators(desk: Desk) -> None:
+    root, guest = desk.client("root"), desk.client("guest")
+    desk.audit.note(guest, "describe_topics", "done", detail="create")
+    with desk.audit.noting(guest, "set_password"), desk.audit.noting(root, "set_user"):
+        pass
+    with pytest.raises(StoreFull), desk.audit.noting(guest, "create_topic"):
+        raise StoreFull("full")
+    assert [one.action for one in desk.kept.of(CHANGES)] == ["set_user"]
+    others = [(one.action, one.outcome) for one in desk.kept.of(CHANGES_BY_OTHERS)]
+    assert others == [
+        ("describe_topics", "done"), ("set_password", "done"), ("create_topic", "failed"),
+    ]  # fmt: skip
+    assert desk.audit.changes == 4
+
+
+def test_a_change_that_takes_the_right_to_administer_is_one_of_an_administrator(desk: Desk) -> None:
+    client = desk.client("root")
+    with desk.audit.noting(client, "set_user"):
+        client.user = "guest"
+    assert len(desk.kept.of(CHANGES)) == 1
+
+
+def test_a_client_that_is_refused_all_the_time_takes_a_share_of_the_audit(desk: Desk) -> None:
+    def of_ann() -> list[AuditEntry]:
+        return [one for one in desk.kept.of(REFUSALS) if one.user == "ann"]
+
+    def refuse(first: int) -> None:
+        for number in range(first, first + 100):
+            desk.clock.now += 550
+            with pytest.raises(NotPermitted), desk.audit.noting(desk.client(), f"set{number}"):
+                raise NotPermitted("no")
+            desk.audit.look()
+
+    refuse(0)
+    assert len(of_ann()) == 5
+    desk.audit.refuse(desk.client("bob"), "fetch", resource="topic:t")
+    assert desk.kept.of(REFUSALS)[-1].user == "bob"
+    refuse(100)
+    desk.audit.look(ending=True)
+    written = of_ann()
+    assert len(written) == 2 * 5 + 2
+    left_out = [one for one in written if one.outcome == LEFT_OUT]
+    assert [(one.action, one.address) for one in left_out] == [("refusals", "10.0.0.1:4000")] * 2
+    assert sum(one.more for one in left_out) + 2 * 5 == 200
 
 
 def test_long_texts_are_cut(desk: Desk) -> None:

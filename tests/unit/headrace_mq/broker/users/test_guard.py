@@ -64,7 +64,9 @@ class Gate:
         self.book.load()
         self.book.change(SetUser("add", "root", admin=1))
         self.book.change(SetUser("add", "ann"))
-        limits = AuditLimits(entries_max=10, per_second_max=10, retention="compact")
+        limits = AuditLimits(
+            entries_max=10, per_second_max=10, refusals_per_minute_max=10, retention="compact"
+        )
         store: Any = NoStore()
         self.audit = Audit(store, SystemClock(), limits)
         self.guard = Guard(self.book, lambda topic: 4 * (topic == "orders"), self.audit)
