@@ -3,8 +3,9 @@ Subjects' keys in a folder, a file for each, that only its owner can read.
 
 A file is named by the SHA-256 of the subject's id, and holds JSON. Destroying a key overwrites the file
 with its tombstone and waits until the disk has it. Several processes may use a folder, over a file system
-that has hard links. What root writes belongs to the folder's owner, who must read it. One file that cannot be
-read is no outage: others can be. Implements `SubjectKeys`.
+that has hard links. What root writes belongs to the folder's owner, who must read it. One file that is damaged
+is no outage: others can be read. One that this process may not read is: so is a whole folder that root has restored,
+until someone gives it to the service's user. Implements `SubjectKeys`.
 """
 
 import base64
@@ -26,8 +27,8 @@ __all__ = ["FolderKeys"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
-# What is wrong with one file alone while its folder answers: its owner or mode, its kind, a bad sector.
-_OF_ONE_FILE: Final = frozenset((errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.EIO))
+# What is wrong with one file alone while its folder answers: its kind, a bad sector.
+_OF_ONE_FILE: Final = frozenset((errno.EISDIR, errno.ELOOP, errno.EIO))
 
 
 class _KeyFile(msgspec.Struct, frozen=True):
@@ -53,8 +54,8 @@ class FolderKeys:
         """Returns a subject's key; None: it has none, or it was destroyed.
 
         Raises:
-            SubjectKeysAway: the file cannot be read just now, or the folder is not there.
-            SubjectKeysError: the file is damaged, or this process may not read it.
+            SubjectKeysAway: the file cannot be read just now, this process may not read it, or the folder is not there.
+            SubjectKeysError: the file is damaged.
         """
         held = self._read(self._path(subject))
         if held is None and not self._folder.is_dir():
@@ -115,16 +116,25 @@ class FolderKeys:
             return None
         except OSError as error:
             why = f"the key file {path} cannot be read: {error}"
+            if isinstance(error, PermissionError):
+                raise SubjectKeysAway(f"{why}; {self._mend()}") from error
             if not self._is_of_one(error):
                 raise SubjectKeysAway(why) from error
-            denied = isinstance(error, PermissionError)
-            mend = "give it the owner of its folder" if denied else "bring it back from a backup"
             # Without the cause, which would make it an outage.
-            raise SubjectKeysError(f"{why}; {mend}") from None
+            raise SubjectKeysError(f"{why}; bring it back from a backup") from None
         except ValueError as error:
             raise SubjectKeysError(f"the key file {path} cannot be read: {error}") from error
         self._seen = True
         return held
+
+    def _mend(self) -> str:
+        """What to do where this process may not read a file, as after a restore by root."""
+        if os.name == "nt":
+            return "let the user of this process read it"
+        return (
+            f"this process runs as user {os.geteuid()}, so as root run: chown -R {os.geteuid()} {self._folder}"
+            f" && chmod -R u+rwX,go= {self._folder}"
+        )
 
     def _is_of_one(self, error: OSError) -> bool:
         """Whether an error is that of one file: the folder itself can be listed and entered."""
