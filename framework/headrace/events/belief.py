@@ -4,10 +4,13 @@ Which messages of the event topic are genuine: those that the event store can pr
     sealed with the store's key, and the message's key is its aggregate    genuine
     otherwise, and the store holds exactly this stream                     genuine: it was published
                                                                            before there were seals
+    otherwise, and neither it nor what the store holds of its command
+    can be read, as where the key of a person was lost                     not checked
     all other messages                                                     foreign
 
 A foreign message is logged and counted. Readers then get a heartbeat in its place: a message that changes
-no version, no row and no process.
+no version, no row and no process. One that is not checked is logged, and they get it in a form that cannot be read:
+they park its aggregate, as for the stored events, and a retry reads these.
 
 Used by every reader of the topic: live, in a rebuild or in Spark. Reads the event store.
 """
@@ -18,12 +21,13 @@ from typing import Final
 
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream, Rejection
-from headrace.domain.stream_body import aggregate_of
-from headrace.errors import SerializationError, UnknownMessageType
+from headrace.domain.stream_body import aggregate_of, origin_of
+from headrace.errors import DamagedStream, SerializationError, UnknownMessageType
 from headrace.events.publisher import HEARTBEAT
 from headrace.events.seals import Seal
 from headrace.serialization import Serializer
 from headrace.stores.base import StoredByCommand
+from headrace.subjects.cipher import never_opened
 from headrace.transports.base import DAMAGED, Incoming, QueueId
 
 __all__ = ["Belief", "FindStored"]
@@ -80,41 +84,56 @@ class Belief:
     async def strangers(
         self, bodies: Sequence[bytes], keys: Sequence[str] | None = None
     ) -> dict[int, str]:
-        """Returns the indexes of foreign messages, each with the reason.
+        """Returns the indexes of messages that cannot be believed, each with the reason.
+
+        They are foreign, or cannot be checked.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError, OSError: the event store is away.
         """
+        foreign, unchecked = await self._judged(bodies, keys)
+        return foreign | {place: f"it cannot be checked: {why}" for place, why in unchecked.items()}
+
+    async def _judged(
+        self, bodies: Sequence[bytes], keys: Sequence[str] | None
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Returns foreign messages, and those that cannot be checked, by index with the reason."""
         doubts = self.doubts(bodies, keys)
         found: dict[int, str] = {}
+        unchecked: dict[int, str] = {}
         for first in range(0, len(doubts), _LOOKED_UP_MAX):
             places = doubts[first : first + _LOOKED_UP_MAX]
             streams = {place: self._decoded(bodies[place]) for place in places}
-            stored = await self._find(
-                {
-                    (stream.aggregate_id, stream.command_id)
-                    for stream in streams.values()
-                    if stream is not None
-                }
-            )
+            origins = {place: origin_of(bodies[place]) for place in places}
+            stored = await self._find({each for each in origins.values() if each is not None})
             for place, stream in streams.items():
-                if stream is None or not _is_stored(stream, stored):
-                    found[place] = f"{self._seal.why_broken(bodies[place])}, and not stored"
-                elif keys is not None and stream.aggregate_id != keys[place]:
+                origin = origins[place]
+                held = None if origin is None else stored.get(origin)
+                if origin is not None and keys is not None and origin[0] != keys[place]:
                     found[place] = _WRONG_KEY
-        return found
+                elif stream is None and isinstance(held, DamagedStream):
+                    unchecked[place] = held.why
+                elif stream is None or not _is_stored(stream, stored):
+                    found[place] = f"{self._seal.why_broken(bodies[place])}, and not stored"
+        return found, unchecked
 
     async def sift(self, messages: Sequence[Incoming]) -> list[Incoming]:
         """Returns messages in their order, with a heartbeat in place of each foreign one.
+
+        One that cannot be checked does not decode.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError, OSError: the event store is away.
         """
         kept = list(messages)
-        strangers = await self.strangers(
+        foreign, unchecked = await self._judged(
             [each.body for each in messages], [each.key for each in messages]
         )
-        for place, why in strangers.items():
+        for place, why in unchecked.items():
+            each = messages[place]
+            kept[place] = each._replace(body=never_opened(each.body))
+            self._tell_unchecked(each, why)
+        for place, why in foreign.items():
             each = messages[place]
             passed = kept[place] = self.passed_over(each.queue, each.offset)
             if DAMAGED in each.headers and not each.body:
@@ -138,9 +157,8 @@ class Belief:
 
     def tell(self, queue: QueueId, offset: int, key: str, why: str) -> None:
         """Counts and logs a foreign message, once."""
-        if offset <= self._reported.get(queue, -1):
+        if not self._is_new(queue, offset):
             return
-        self._reported[queue] = offset
         self.foreign += 1
         log.error(
             "a foreign event message is passed over",
@@ -149,6 +167,24 @@ class Belief:
             key=key,
             why=why,
         )
+
+    def _tell_unchecked(self, message: Incoming, why: str) -> None:
+        if self._is_new(message.queue, message.offset):
+            log.error(
+                "an event message cannot be checked, so what reads it is parked; mend what is wrong, then run"
+                " headrace parked retry",
+                queue=f"{message.queue[0]}/{message.queue[1]}",
+                offset=message.offset,
+                key=message.key,
+                why=why,
+            )
+
+    def _is_new(self, queue: QueueId, offset: int) -> bool:
+        """Whether a message was not reported before; from now on it was."""
+        if offset <= self._reported.get(queue, -1):
+            return False
+        self._reported[queue] = offset
+        return True
 
     def _decoded(self, body: bytes) -> EventStream | None:
         try:

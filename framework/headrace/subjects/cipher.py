@@ -26,13 +26,15 @@ from headrace.errors import ExtraMissing, SerializationError, SubjectKeysAway
 from headrace.subjects.keys import SUBJECT_MAX, KeptKeys, SubjectKeys, is_storable
 from headrace.subjects.personal import Personal
 
-__all__ = ["SEALED", "FieldCipher"]
+__all__ = ["SEALED", "FieldCipher", "never_opened"]
 
 # The one key of the object that stands for a personal value.
 SEALED: Final = "$personal"
 _SEALED_JSON: Final = b'"$personal"'
 # The subject of a sealed value within a message, as a text in JSON.
 _SUBJECT: Final = re.compile(rb'"\$personal"\s*:\s*\[\s*"((?:[^"\\]|\\.)*)"\s*,')
+# Zero in place of a subject, where a message must not be opened any more. A subject is a text.
+_NEVER: Final = rb'"$personal":[0,'
 # Subjects whose text in JSON is their text here.
 _PLAIN: Final = frozenset((str, int, UUID))
 # Random: 2**32 values of one subject could share a key before two nonces of 96 bits may meet.
@@ -173,6 +175,11 @@ class FieldCipher:
     def _unsealed(self, name: str, field: str, stored: Any) -> Any:
         try:
             whose, placeholder, value = stored
+            if type(whose) is int and whose == 0:
+                raise SerializationError(
+                    f"{name}: {field} could not be read when the message was checked; read it from the event"
+                    " store: retry what is parked"
+                )
             if type(whose) is not str or (self._kept.asks_ahead and not is_storable(whose)):
                 return self._refuse(name, field)
             key = None if value is None else self._key_of(name, field, whose)
@@ -198,6 +205,16 @@ class FieldCipher:
         raise SerializationError(
             f"{name}: the personal field {field} is not what was stored"
         ) from cause
+
+
+def never_opened(body: bytes) -> bytes:
+    """Returns a message whose personal fields cannot be read, whatever becomes of their keys.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON.
+    """
+    # Encoded again: a key can be written in more than one way.
+    return _SUBJECT.sub(_NEVER, _encode(_decode(body)))
 
 
 def _subjects_of(messages: Iterable[Any]) -> Iterator[str]:

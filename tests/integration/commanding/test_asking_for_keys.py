@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from headrace import (
     Aggregate,
@@ -25,6 +26,7 @@ from headrace import (
 )
 from headrace.bus import HANDLED
 from headrace.errors import CommandTimeout, SubjectKeysError
+from headrace.events.sealed_transport import SealedTransport
 from headrace.gateway.gateway import Gateway
 from headrace.subjects.keys import MemoryKeys
 from headrace.transports.base import Outgoing
@@ -240,3 +242,72 @@ async def test_a_command_without_personal_fields_overtakes_none_of_its_aggregate
         await asyncio.gather(*sent)
     assert other.value == ["other"]
     assert order == ["other", "first", "second", "third", "fourth"]
+
+
+class Unreadable(Damaged):
+    """A table in which the key of one person can be unwrapped, or not for a while."""
+
+    is_bad = False
+
+    def find_many(self, subjects: Collection[str]) -> Mapping[str, bytes | None]:
+        if self.is_bad:
+            return super().find_many(subjects)
+        return {each: self.find(each) for each in subjects if self.find(each)}
+
+
+def foreign_in(logs: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [each for each in logs if each["event"] == "a foreign event message is passed over"]
+
+
+async def test_an_event_whose_seal_is_doubted_and_whose_key_cannot_be_read_is_parked_until_it_can(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passed over as foreign, it would be missing from the rows for good."""
+    monkeypatch.setattr("headrace.subjects.keys.KEPT_S", 0.0)
+    keys = Unreadable()
+    app.keep_keys(keys)
+    names = Projection("names", row=Row, key="greeting_id")
+
+    @names.fold
+    def greeted(row: Row | None, event: Greeted, context: EventContext) -> Row:
+        return Row(greeting_id=context.aggregate_id, name=event.name)
+
+    app.add(names)
+    url = f"sqlite:///{tmp_path / 'all.db'}"
+    settings = Settings(
+        event_store=url, read_models=url, error_retries_max=1, retry_ms_max=1, retry_ms_min=1
+    )
+    with capture_logs() as logs:
+        async with app.run_local(settings) as running:
+            assert running.lineage is not None
+            transport: Any = running.lineage.transport
+            while not isinstance(transport, SealedTransport):
+                transport = transport._transport
+            await running.bus.execute(
+                Greet(greeting_id="g", who="bad", name="Ann"), wait_for=HANDLED
+            )
+            (stored,) = await running.store.read_stream("g")
+            body = app.serializer_at(url).encode_stream(stored)
+            keys.is_bad = True
+            for key, doubted in (("g", body), ("h", body.replace(b'"g"', b'"h"'))):
+                await transport._transport.publish(
+                    Outgoing("greetings.events", key, doubted, "", {"kind": "events"})
+                )
+            async with asyncio.timeout(60):
+                while not (entries := await running.parked.read()):
+                    await asyncio.sleep(0)
+                # Of the other one the store knows nothing.
+                while not foreign_in(logs):
+                    await asyncio.sleep(0)
+            assert [(each.processor, each.aggregate_id) for each in entries] == [
+                ("projection:names", "g")
+            ]
+            assert "retry what is parked" in entries[0].sentence
+            (unchecked,) = (each for each in logs if "cannot be checked" in each["event"])
+            assert "the key of 'bad' cannot be unwrapped" in unchecked["why"]
+            keys.is_bad = False
+            # From the event store.
+            assert await running.parked.retry(entries[0]) is None
+            row = await running.read(names).get("g")
+            assert (row and row.name) == "Ann"
+    assert [each["key"] for each in foreign_in(logs)] == ["h"]

@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.domain.stream import EventStream
+from headrace.errors import DamagedStream, SerializationError, UnknownMessageType
 from headrace.events import belief as module
 from headrace.events.belief import Belief
 from headrace.events.publisher import HEARTBEAT
@@ -145,3 +146,38 @@ async def test_a_foreign_message_is_logged_once_for_all_readers(belief: Belief) 
 async def test_a_heartbeat_of_an_earlier_version_is_not_foreign(belief: Belief) -> None:
     beat = belief.passed_over(QUEUE, 0)
     assert await belief.strangers([beat.body]) == {}
+
+
+async def test_a_message_is_not_checked_where_neither_it_nor_the_stored_stream_can_be_read() -> (
+    None
+):
+    """Passed over, its events would be missing from rows once they can be read again."""
+    read, unread = body_of(stream("a", 1)), body_of(stream("a", 1)).replace(b"Noted", b"Unknown")
+    held = {("a", "command-1"): DamagedStream(7, "a", 1, "command-1", "no key")}
+
+    async def find(commands: Collection[tuple[str, str]]) -> StoredByCommand:
+        return {each: held[each] for each in commands if each in held}
+
+    belief = Belief(seal=SEAL, find=find, serializer=SERIALIZER)
+    messages = [
+        incoming(0, unread),
+        incoming(1, read),
+        incoming(2, unread, key="b"),
+        incoming(3, unread.replace(b"command-1", b"command-2")),
+    ]
+    with capture_logs() as logs:
+        for _ in range(2):
+            passed, *others = await belief.sift(messages)
+    assert (passed.key, passed.headers) == ("a", {"kind": "events"})
+    with pytest.raises((SerializationError, UnknownMessageType)):
+        SERIALIZER.decode_published(passed.body)
+    # One that can be read is foreign, as is one of another aggregate, or of a command that the store does not know.
+    assert [each.key for each in others] == [HEARTBEAT] * 3
+    assert belief.foreign == 3
+    assert [(each["offset"], "cannot be checked" in each["event"]) for each in logs] == [
+        (0, True), (1, False), (2, False), (3, False),
+    ]  # fmt: skip
+    assert logs[0]["why"] == "no key"
+    # Rebuilds leave it out, and say why.
+    found = await belief.strangers([unread], ["a"])
+    assert found == {0: "it cannot be checked: no key"}

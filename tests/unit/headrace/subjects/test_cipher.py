@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.domain.message import AggregateId, Command
 from headrace.errors import SerializationError, SubjectKeysAway, SubjectKeysError
-from headrace.subjects.cipher import SEALED, FieldCipher
+from headrace.subjects.cipher import SEALED, FieldCipher, never_opened
 from headrace.subjects.keys import SUBJECT_MAX, MemoryKeys
 from headrace.subjects.personal import Personal
 
@@ -157,3 +157,18 @@ async def test_keys_are_read_ahead_however_a_message_is_written(
                 patched.setattr(store, method, fail, raising=False)
             found = cipher.unseal("Registered", msgspec.json.decode(body))
         assert found == {"customer_id": "c-1", "email": "ann@example.org", "plan": 1}
+
+
+@pytest.mark.parametrize("key", [b'"$personal"', b'"\\u0024personal"', b'"$personal" '])
+def test_a_message_that_is_never_to_be_opened_stays_closed_with_the_key_and_after_forgetting(
+    key: bytes,
+):
+    keys = MemoryKeys()
+    cipher = FieldCipher(keys)
+    body = msgspec.json.encode({"data": sealed(cipher)}).replace(b'"$personal"', key)
+    closed = msgspec.json.decode(never_opened(body))["data"]
+    assert closed["customer_id"] == "c-1"
+    for _ in range(2):
+        with pytest.raises(SerializationError, match="retry what is parked"):
+            cipher.unseal("Registered", closed)
+        keys.forget("c-1")
