@@ -208,7 +208,7 @@ class FieldCipher:
 
 
 def never_opened(body: bytes) -> bytes:
-    """Returns a message whose personal fields cannot be read, whatever becomes of their keys.
+    """Returns a message whose personal fields cannot be read, also once their keys can be read or are destroyed.
 
     Raises:
         ValueError, RecursionError: it is no JSON.

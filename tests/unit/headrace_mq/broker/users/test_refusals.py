@@ -69,7 +69,7 @@ def test_a_user_is_one_client_from_all_addresses_and_strangers_are_one_for_each(
     assert told(made.due(ending=True)) == [("ann", LEFT_OUT, 3)]
 
 
-def test_what_is_remembered_has_a_bound_and_what_was_counted_is_told(
+def test_remembered_refusals_have_a_bound_and_those_that_are_forgotten_leave_their_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "REFUSALS_MAX", 2)
