@@ -111,7 +111,7 @@ class ClusterMember:
             self.is_frozen = True
             return Turn.WENT_BACK
         self.is_frozen = False
-        if self.seen is not None and _loss_of(record) > _loss_of(self.seen):
+        if self.seen is not None and record.last_loss > self.seen.last_loss:
             # An operator accepted that the new leader lacks messages, so what was committed may be cut. The alarm may be
             # settled already.
             self._committed = dict.fromkeys(self._logs, 0)
@@ -230,6 +230,11 @@ class ClusterMember:
         """Of the group; empty while it is not known."""
         return "" if self.seen is None else self.seen.group_id
 
+    @property
+    def last_loss(self) -> int:
+        """The epoch in which the group last lost messages, as far as is known; 0: it never did."""
+        return 0 if self.seen is None else self.seen.last_loss
+
     @staticmethod
     def _common(log: Log, frame: Follow) -> tuple[int, int]:
         return log.history.end_of(frame.last, log.end)
@@ -288,8 +293,7 @@ class ClusterMember:
                 f"the leader of epoch {frame.epoch} has the log {frame.log!r} only up to {position}, but it is committed"
                 f" up to {self._committed[frame.log]} here; stop both brokers and compare their directories"
             )
-        lossy = 0 if self.seen is None else _loss_of(self.seen)
-        return Cut(frame.log, position, loses=lossy > log.history.last(log.end))
+        return Cut(frame.log, position, loses=self.last_loss > log.history.last(log.end))
 
     def _has_seen(self, epoch: int) -> bool:
         """Whether this member has read the record of an epoch."""
@@ -345,8 +349,3 @@ class ClusterMember:
         if self.leadership is not None:
             return self.leadership.committed(log) if self.leadership.serves else 0
         return self._committed[log] if log in self._verified else 0
-
-
-def _loss_of(record: GroupRecord) -> int:
-    """Returns the epoch of the last promotion with loss; a record of an earlier version has its mark alone."""
-    return max(record.lossy, record.unclean)

@@ -61,9 +61,14 @@ class GroupRecord(NamedTuple):
     lossy: int = 0
     group_id: str = ""
 
+    @property
+    def last_loss(self) -> int:
+        """The epoch of the last promotion with loss, settled or not; a record of an earlier version has its mark alone."""
+        return max(self.lossy, self.unclean)
+
     def changed(self, proposal: "Proposal") -> "GroupRecord":
         """Returns the record that a proposal makes of this one."""
-        lossy = max(self.lossy, self.unclean, proposal.unclean)
+        lossy = max(self.last_loss, proposal.unclean)
         return GroupRecord(self.version + 1, *proposal[1:], lossy, self.group_id)
 
 

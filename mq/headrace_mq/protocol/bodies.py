@@ -176,10 +176,7 @@ class Picked(Body, frozen=True):
 
 
 class FetchAnswer(Body, frozen=True):
-    """States of the queues that have something to say; the batches follow it.
-
-    A batch may begin below the asked offset: readers drop what they have seen.
-    """
+    """States of the queues that have something to say; batches follow, and one may begin below the asked offset."""
 
     queues: list[FetchedQueue]
     picked: list[Picked] = []
@@ -426,10 +423,12 @@ class TopicIdentity(Body, frozen=True):
 
 
 class QueueRangesAnswer(Body, frozen=True):
-    """The answer to QUEUE_RANGES; `identities` has one entry per topic, those of older brokers none."""
+    """The answer to QUEUE_RANGES; of older brokers without identities and epochs. In `lossy` a group last lost messages."""
 
     ranges: list[QueueRange]
     identities: list[TopicIdentity] = []
+    epoch: int = 0
+    lossy: int = 0
 
 
 class BrokerDescription(Body, frozen=True):

@@ -101,7 +101,8 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
         )
         for topic in request.topics
     ]
-    return (encode(QueueRangesAnswer(ranges, identities)),)
+    lossy = 0 if state.followers is None else state.followers.last_loss
+    return (encode(QueueRangesAnswer(ranges, identities, state.epoch, lossy)),)
 
 
 def describe_broker(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:

@@ -142,6 +142,11 @@ class Followers:
         return self._logs.repairs.figures
 
     @property
+    def last_loss(self) -> int:
+        """The epoch in which the group last lost messages; 0: it never did."""
+        return self._member.last_loss
+
+    @property
     def leads(self) -> bool:
         """Whether the epoch still is this member's."""
         return self._member.leadership is self.leadership

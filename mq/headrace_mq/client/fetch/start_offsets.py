@@ -175,7 +175,8 @@ class TopicIdentities:
     """Remembers the identity of each topic: one that was made again has other messages.
 
     A connection that comes back may lead to a broker whose directory was lost, or where the topic was
-    deleted and made again. What a consumer knew of its queues is void then.
+    deleted and made again. Or the broker's group lost messages meanwhile, and others have their offsets. What a consumer
+    knew of its queues is void then.
 
     Args:
         link: the connection.
@@ -186,9 +187,10 @@ class TopicIdentities:
         self._link = link
         self._timeout_ms = timeout_ms
         self._known: dict[str, str] = {}
+        self._epoch = 0
 
     async def ended(self, queues: Sequence[QueueRef]) -> frozenset[str]:
-        """Returns the topics of queues that are others than when it was asked last.
+        """Returns the topics of queues whose messages may be others than when it was asked last.
 
         Raises:
             BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
@@ -209,5 +211,12 @@ class TopicIdentities:
                 "the topic was recreated; its queues are read from their first message",
                 topic=topic,
             )
+        if 0 < self._epoch < answer.lossy:
+            _log.error(
+                "the group of brokers lost messages; its queues are read from the committed offsets on, and an offset that the"
+                " application keeps itself may be behind other messages now", epoch=answer.lossy, topics=topics,
+            )  # fmt: skip
+            ended |= set(topics)
+        self._epoch = max(self._epoch, answer.epoch)
         self._known |= now
         return frozenset(ended)

@@ -131,6 +131,8 @@ class FakeBroker:
     """Topics, groups and offsets in memory; requests in `held` wait for the test in `next`."""
 
     def __init__(self, port: int) -> None:
+        # Of the broker, and in which its group last lost messages.
+        self.epochs = (1, 0)
         self.frame_bytes_max = (4 << 20) + (64 << 10)
         self.creates_topics = True
         self.is_replica = False
@@ -409,7 +411,8 @@ class FakeBroker:
 
     def _queue_ranges(self, request: Request) -> Body:
         queues = self._all_queues(decode(QueueRanges, request.body).topics)
-        return QueueRangesAnswer([QueueRange(*q, self.first[q], self.end(q)) for q in queues])
+        ranges = [QueueRange(*q, self.first[q], self.end(q)) for q in queues]
+        return QueueRangesAnswer(ranges, [], *self.epochs)
 
     def _reply(self, request: Request) -> bytes:
         asked = decode(Reply, request.body)

@@ -10,7 +10,12 @@ from headrace_mq._net.link import Link
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
-from headrace_mq.client.fetch.start_offsets import Start, find_starts, offsets_at
+from headrace_mq.client.fetch.start_offsets import (
+    Start,
+    TopicIdentities,
+    find_starts,
+    offsets_at,
+)
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.errors import QueueNotFound, TopicNotFound
 from headrace_mq.message import Message, QueueRef
@@ -212,3 +217,22 @@ async def test_a_producer_makes_a_topic_that_was_lost_as_it_was(
         assert (topic.queues, topic.retention) == (1, "forever")
         (held,) = await admin.ranges(["t"])
         assert (QueueRef(held.topic, held.queue_id), held.end) == (QueueRef("t", 0), 1)
+
+
+async def test_a_group_of_brokers_that_lost_messages_is_noticed_once(
+    broker: Any, link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
+    identities = TopicIdentities(link, timeout_ms=60_000)
+    # What was lost before the first look is nothing that this client knew.
+    broker.epochs = (5, 4)
+    assert await identities.ended([A, B]) == frozenset()
+    # Another broker leads, and has everything.
+    broker.epochs = (6, 4)
+    assert await identities.ended([A, B]) == frozenset()
+    broker.epochs = (8, 7)
+    assert await identities.ended([A, B]) == {"t"}
+    assert "lost messages" in caplog.text
+    assert await identities.ended([A, B]) == frozenset()
+    # An older broker says neither.
+    broker.epochs = (0, 0)
+    assert await identities.ended([A, B]) == frozenset()
