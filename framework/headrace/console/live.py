@@ -24,6 +24,7 @@ from headrace.console.verbs.broker import figures, look
 from headrace.console.verbs.message import SHOWN_MAX, row_of
 from headrace.figures.rates import rates
 from headrace.figures.records import word
+from headrace.figures.search import MessageFilter, require_content
 from headrace.figures.words import when
 from headrace.gateway.problems import Problem
 from headrace_mq.admin.client import AdminClient
@@ -64,8 +65,14 @@ class Live:
 
     async def messages(self, request: Request) -> Response:
         """Answers with a stream of the new messages of a topic."""
-        topic = request.query_params.get("topic", "")
-        return await self._stream(request, partial(self._messages, topic=topic))
+        topic, text = (request.query_params.get(name, "") for name in ("topic", "filter"))
+        try:
+            condition = MessageFilter(text) if text.strip() else None
+        except ValueError as error:
+            raise Problem(422, "invalid", "Invalid values", str(error)) from error
+        return await self._stream(
+            request, partial(self._messages, topic=topic, condition=condition)
+        )
 
     async def _stream(
         self, request: Request, parts: Callable[[Session], AsyncIterator[bytes]]
@@ -93,7 +100,11 @@ class Live:
             yield _event("figures", figures(rates(before, now)))
             before = now
 
-    async def _messages(self, session: Session, topic: str) -> AsyncIterator[bytes]:
+    async def _messages(
+        self, session: Session, topic: str, condition: MessageFilter | None = None
+    ) -> AsyncIterator[bytes]:
+        if condition is not None:
+            await require_content(session.admin, topic, condition)
         behind = (await session.admin.tail(topic, 0)).behind
         while await self._goes_on(session):
             ends = (await session.admin.tail(topic, 0)).behind
@@ -102,9 +113,9 @@ class Live:
             rows = [
                 row_of(one)
                 | {"stored": when(one.stored_at_ms), "key": word(one.key), "tag": word(one.tag)}
-                for one in found
+                for one in (found if condition is None else condition.select(found))
             ]
-            yield _event("messages", {"messages": rows, "left_out": new - len(rows)})
+            yield _event("messages", {"messages": rows, "left_out": new - len(found)})
             behind = ends
 
     async def _counted(self, session: Session, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -123,7 +123,9 @@ class ConsolePages:
         if "topic" not in given:
             return await self._answer(request, "messages.html", "", "messages", {})
         verb = "message tail"
-        if "key" in given:
+        if "filter" in given and given.get("how") != "tail":
+            verb = "message search"
+        elif "key" in given:
             verb = "message find"
         elif "since" in given:
             verb = "message list"
@@ -268,8 +270,8 @@ class ConsolePages:
             given = values_of(self._verbs[verb], query | dict(asked))
             async with self._sessions.asking(session):
                 answer = await self._verbs[verb].run(session.admin, given)
-        if verb == "message show" and answer["message"] is not None:
-            message = answer["message"]
+        message = answer["message"] if verb == "message show" else None
+        if message is not None and not message["hidden"]:
             message["shown"] = pretty(message["body"], base64.b64decode(message["body_base64"]))
         context = {"answer": answer, "verb": verb}
         return self.render(request, session, template, tab, context)

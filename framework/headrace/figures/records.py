@@ -16,6 +16,7 @@ __all__ = [
     "Senders",
     "content",
     "described",
+    "hidden_need",
     "id_of",
     "messages_from",
     "sender_of",
@@ -33,7 +34,8 @@ _BODY_SHOWN = 60
 
 
 def described(record: "Record") -> dict[str, Any]:
-    """The fields of a message for programs; `body` is null where it is no text."""
+    """The fields of a message for programs; `body` is null where it is no text, or `hidden` says what it needs."""
+    hidden = hidden_need(record)
     return {
         "id": id_of(record),
         "topic": record.queue.topic,
@@ -41,12 +43,27 @@ def described(record: "Record") -> dict[str, Any]:
         "offset": record.offset,
         "key": record.key,
         "tag": record.tag,
-        "headers": dict(record.headers),
+        "headers": {} if hidden else dict(record.headers),
         "born_at_ms": record.born_at_ms,
         "stored_at_ms": record.stored_at_ms,
-        "body": _decoded(record.body),
-        "body_base64": base64.b64encode(record.body).decode(),
+        "bytes": _body_bytes(record),
+        "body": None if hidden else _decoded(record.body),
+        "body_base64": None if hidden else base64.b64encode(record.body).decode(),
+        "hidden": hidden,
     }
+
+
+def hidden_need(record: "Record") -> str:
+    """Says what a user lacks to see the content of a message; empty: it is here."""
+    from headrace_mq.access.heads import hidden_words, is_head
+
+    return hidden_words(record.queue) if is_head(record) else ""
+
+
+def _body_bytes(record: "Record") -> int:
+    from headrace_mq.access.heads import body_bytes
+
+    return body_bytes(record)
 
 
 async def messages_from(
@@ -126,9 +143,11 @@ def shortened(body: bytes) -> str:
 
 
 def content(record: "Record") -> str:
-    """Writes the beginning of a body, or why no reader can decode it, in one line."""
+    """Writes the beginning of a body, or why it is hidden or no reader can decode it, in one line."""
     from headrace_mq.client.fetch.damage import DAMAGE_HEADER, is_marker
 
+    if need := hidden_need(record):
+        return f"hidden: {need}"
     return record.headers[DAMAGE_HEADER] if is_marker(record) else shortened(record.body)
 
 

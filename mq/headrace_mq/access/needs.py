@@ -1,12 +1,13 @@
 """
 What each request needs: an action, a resource, and how the resource stands in its body. PURE.
 
-    FIND_MESSAGES    consume    the topic it names
+    DELETE_QUEUES    delete     the topic it names
     SET_QUOTA        administer the cluster
     HELLO            nothing    it comes before the login
 
-The broker asks the policy before it serves a request. Three requests are asked about by their own handlers, which
-have read them: PRODUCE for each batch, FETCH for its queues, SET_PASSWORD for that of another user.
+The broker asks the policy before it serves a request. Some requests are asked about by their own handlers, which
+have read them: PRODUCE for each batch, FETCH and FIND_MESSAGES for content or heads, SET_PASSWORD and EXPLAIN_ACCESS for
+another user.
 
 Used by the broker; uses the bodies of requests. A test fails for a code that is not in the table.
 """
@@ -23,7 +24,6 @@ from headrace_mq.protocol.administration import (
     DescribeGroup,
     DescribeLag,
     DescribeQueues,
-    FindMessages,
     FreezeQueues,
     OffsetsAt,
     ResetOffsets,
@@ -156,7 +156,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.LOGIN: Need("nothing", _nothing, before_login=True),
         RequestCode.HEARTBEAT: Need("consume group:NAME", _heartbeat),
         RequestCode.PRODUCE: Need("publish topic:NAME of each batch", None),
-        RequestCode.FETCH: Need("consume topic:NAME of each queue, and the group", None),
+        RequestCode.FETCH: Need("consume topic:NAME of each queue, and the group; for heads read topic:NAME", None),
         RequestCode.COMMIT_OFFSETS: _one(Action.CONSUME, CommitOffsets, ResourceKind.GROUP),
         RequestCode.GET_OFFSETS: _one(Action.READ, GetOffsets, ResourceKind.GROUP),
         RequestCode.JOIN_GROUP: Need("consume group:NAME, and each topic", _join),
@@ -170,7 +170,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.DESCRIBE_QUEUES: _topics(Action.READ, DescribeQueues),
         RequestCode.FREEZE_QUEUES: _one(Action.UPDATE, FreezeQueues, ResourceKind.TOPIC),
         RequestCode.DELETE_QUEUES: _one(Action.DELETE, DeleteQueues, ResourceKind.TOPIC),
-        RequestCode.FIND_MESSAGES: _one(Action.CONSUME, FindMessages, ResourceKind.TOPIC),
+        RequestCode.FIND_MESSAGES: Need("consume topic:NAME; for heads read topic:NAME", None),
         RequestCode.OFFSETS_AT: _topics(Action.READ, OffsetsAt),
         RequestCode.RESET_OFFSETS: _one(Action.UPDATE, ResetOffsets, ResourceKind.GROUP),
         RequestCode.CLONE_OFFSETS: Need("read group:SOURCE, update group:TARGET", _clone),
@@ -203,7 +203,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.LIST_USERS: _cluster(Action.ADMINISTER),
         RequestCode.SET_RULE: _cluster(Action.ADMINISTER),
         RequestCode.LIST_RULES: _cluster(Action.ADMINISTER),
-        RequestCode.EXPLAIN_ACCESS: _cluster(Action.ADMINISTER),
+        RequestCode.EXPLAIN_ACCESS: Need("administer cluster; nothing for oneself", None),
         # At a name server: clients go where it says.
         RequestCode.REGISTER: _cluster(Action.ADMINISTER),
         RequestCode.ROUTES: Need("to be logged in", _nothing),

@@ -21,6 +21,7 @@ from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 __all__ = [
     "ALL_NAMES",
     "JOURNAL_TOPICS",
+    "MARKS",
     "Action",
     "Ask",
     "Pattern",
@@ -35,7 +36,11 @@ NAME_BYTES_MAX = 255
 # In a question: not one resource, but all of the kind.
 ALL_NAMES = ""
 # Topics that the clients of a group make for it, by the beginning of their names; its name follows.
-GROUP_TOPICS = ("%RETRY%", "%DLQ%", "%MARK%", "%RESENT%")
+# Which of its letters were sent again or taken off the list: places alone.
+MARKS = "%MARK%"
+GROUP_TOPICS = ("%RETRY%", "%DLQ%", MARKS, "%RESENT%")
+# A group that was in use before marks: its offset says how far letters were sent again.
+_RESENT = "%RESENT%"
 # The broker's own: what is sent there is for other topics, and those are asked about.
 JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 
@@ -130,6 +135,8 @@ def owned(ask: Ask) -> Ask:
     The clients of a group make, fill and read its topics, so those that may consume for it may do that. To read the
     audit needs what it needs to see who is connected.
     """
+    if ask.kind is ResourceKind.GROUP and ask.name.startswith(_RESENT) and ask.name != _RESENT:
+        return ask._replace(name=ask.name.removeprefix(_RESENT))
     if ask.kind is not ResourceKind.TOPIC or not ask.name.startswith("%"):
         return ask
     if ask.name == AUDIT_TOPIC and ask.action is Action.CONSUME:

@@ -163,7 +163,7 @@ class DeadLetterAdministration(AdminConnection):
         marks = await self._marks(group)
         records, at = list[Record](), max(first, start)
         while at < end and len(records) < limit:
-            found, at = await self._page(queue, marks, at, end, unsent=unsent)
+            found, at = await self._page(queue, marks, at, end, unsent=unsent, heads=True)
             records += found
         records = records[:limit]
         times = marks.resent_at_ms(one.offset for one in records)
@@ -306,7 +306,7 @@ class DeadLetterAdministration(AdminConnection):
         marks = LetterMarks(done)
         at, end = await self._range(queue)
         while at < end:
-            records = await self._read(queue, at, end, LETTERS_MAX)
+            records = await self._read(queue, at, end, LETTERS_MAX, heads=True)
             if not records:
                 break
             for one in records:
@@ -316,11 +316,18 @@ class DeadLetterAdministration(AdminConnection):
         return marks
 
     async def _page(
-        self, queue: QueueRef, marks: LetterMarks, at: int, end: int, *, unsent: bool
+        self,
+        queue: QueueRef,
+        marks: LetterMarks,
+        at: int,
+        end: int,
+        *,
+        unsent: bool,
+        heads: bool = False,
     ) -> tuple[list[Record], int]:
         """The next letters on the list from an id on, some of them; and where to go on."""
         at = marks.next_listed(at, unsent=unsent)
-        records = await self._fetch_letters(queue, at) if at < end else []
+        records = await self._fetch_letters(queue, at, heads=heads) if at < end else []
         behind = records[-1].offset + 1 if records else end
         listed = [
             one
@@ -341,19 +348,26 @@ class DeadLetterAdministration(AdminConnection):
         ranges = (await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)).ranges
         return ranges[0].first, ranges[0].end
 
-    async def _read(self, queue: QueueRef, start: int, end: int, limit: int) -> list[Record]:
+    async def _read(
+        self, queue: QueueRef, start: int, end: int, limit: int, *, heads: bool = False
+    ) -> list[Record]:
         found: list[Record] = []
         while start < end and len(found) < limit:
-            records = await self._fetch_letters(queue, start)
+            records = await self._fetch_letters(queue, start, heads=heads)
             if not records:
                 break
             found += [one for one in records if start <= one.offset < end and not is_marker(one)]
             start = records[-1].offset + 1
         return found[:limit]
 
-    async def _fetch_letters(self, queue: QueueRef, start: int) -> list[Record]:
-        """What one answer holds, from the batch of an offset on; undecodable ones as markers."""
-        asked = Fetch([FetchFrom(*queue, start)], bytes_max=_FETCH_BYTES, wait_ms=0)
+    async def _fetch_letters(
+        self, queue: QueueRef, start: int, *, heads: bool = False
+    ) -> list[Record]:
+        """What one answer holds, from the batch of an offset on; undecodable ones as markers.
+
+        With `heads` the content is left out where it may not be seen: for what shows letters, not for what sends them.
+        """
+        asked = Fetch([FetchFrom(*queue, start)], bytes_max=_FETCH_BYTES, wait_ms=0, heads=heads)
         body = await self._link.request(
             RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms
         )

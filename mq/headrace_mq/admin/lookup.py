@@ -5,8 +5,11 @@ A part of `AdminClient`; sends FIND_MESSAGES, FETCH and DESCRIBE_PRODUCERS, and 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from headrace_mq.access.heads import consumption
 from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.readable import StoredBatch, readable_records, stored_batch
 from headrace_mq.client.fetch.damage import is_marker
@@ -14,6 +17,7 @@ from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep, decode
 from headrace_mq.errors import RequestTimeout, ResponseCode, TopicNotFound, error_for
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
+from headrace_mq.protocol.access import ExplainAccess, Explanation
 from headrace_mq.protocol.administration import (
     DescribeProducers,
     FindMessages,
@@ -108,7 +112,7 @@ class MessageSearch(AdminConnection):
     async def _batches_of(self, message_id: str) -> list[memoryview]:
         queue, offset = MessageId.parse(message_id)
         # One byte: the batch that holds it, and no other.
-        asked = Fetch([FetchFrom(*queue, offset)], bytes_max=1, wait_ms=0, group="")
+        asked = Fetch([FetchFrom(*queue, offset)], bytes_max=1, wait_ms=0, heads=True)
         data = await self._link.request(
             RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms
         )
@@ -139,7 +143,8 @@ class MessageSearch(AdminConnection):
     async def steps(self, message_id: str) -> list[TraceStep]:
         """What consumers that trace did with a message, in order of time; the first 1,000 steps.
 
-        The message itself says when it was produced and stored, and by which producer.
+        The message itself says when it was produced and stored, and by which producer. Details are left out where you
+        may not consume the topic of the message.
 
         Args:
             message_id: `topic:queue:offset`, where it stood first: a retried message keeps its id.
@@ -148,12 +153,20 @@ class MessageSearch(AdminConnection):
             ValueError: it is no message id.
             RequestTimeout: the search took longer than a call may.
         """
-        MessageId.parse(message_id)
+        (topic, _), _ = MessageId.parse(message_id)
         try:
             records = await self.find(TRACE_TOPIC, message_id, limit=STEPS_SHOWN_MAX)
         except TopicNotFound:
             return []
-        found = (decode_step(record.body) for record in records)
+        found: Iterator[TraceStep | None] = (decode_step(record.body) for record in records)
+        # What a handler failed with may quote the message.
+        ask = consumption(topic)
+        asked = ExplainAccess("", ask.action, ask.resource)
+        if (
+            records
+            and not (await self._ask(Explanation, RequestCode.EXPLAIN_ACCESS, asked)).allowed
+        ):
+            found = (step and msgspec.structs.replace(step, detail="") for step in found)
         # Steps told by several consumers meet in the topic in the order of their arrival.
         return sorted((step for step in found if step is not None), key=lambda step: step.at_ms)
 
@@ -164,7 +177,7 @@ class MessageSearch(AdminConnection):
         while True:
             asked = FindMessages(
                 wanted.topic, wanted.key, wanted.from_ms, wanted.to_ms,
-                wanted.messages_max, wanted.bytes_max, log, position,
+                wanted.messages_max, wanted.bytes_max, log, position, heads=True,
             )  # fmt: skip
             data = await self._link.request(
                 RequestCode.FIND_MESSAGES, encode(asked), timeout_ms=self._timeout_ms

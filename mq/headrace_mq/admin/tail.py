@@ -101,6 +101,20 @@ class MessageTail(AdminConnection):
         start = max(one.first, offset)
         return await self._between(queue, start, min(one.end, start + count))
 
+    async def page(self, queue: QueueRef, offset: int) -> tuple[list[Record], int]:
+        """What one answer holds of a queue from an offset on, about a megabyte, and the offset behind it.
+
+        Args:
+            queue: which.
+            offset: where to begin; below the first one that is held, it goes on there.
+
+        Raises:
+            TopicNotFound, QueueNotFound: the topic or the queue does not exist.
+            QueueFrozen: the queue is frozen for reading.
+        """
+        places = {queue: offset}
+        return await self._fetch(places, 0), places[queue]
+
     async def follow(self, behind: Mapping[QueueRef, int]) -> AsyncIterator[Record]:
         """Yields what is stored from these offsets on, as it comes, without an end.
 
@@ -131,6 +145,7 @@ class MessageTail(AdminConnection):
             [FetchFrom(*queue, offset) for queue, offset in places.items()],
             bytes_max=_ANSWER_BYTES_MAX,
             wait_ms=wait_ms,
+            heads=True,
         )
         data = await self._link.request(
             RequestCode.FETCH, encode(asked), timeout_ms=self._timeout_ms + wait_ms

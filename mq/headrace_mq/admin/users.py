@@ -140,5 +140,13 @@ class UserAdministration(AdminConnection):
         asked = ExplainAccess(user, action, resource)
         return await self._ask(Explanation, RequestCode.EXPLAIN_ACCESS, asked)
 
+    async def may(self, action: str, resource: str) -> Explanation:
+        """Whether you may do something, and which rule decides; without a login all may do everything.
+
+        Raises:
+            InvalidArgument: a word has no meaning.
+        """
+        return await self.explain("", action, resource)
+
     async def _set(self, asked: SetUser) -> UserEntry:
         return (await self._ask(UsersAnswer, RequestCode.SET_USER, asked)).users[0]

@@ -161,7 +161,7 @@ class RulesAnswer(Body, frozen=True):
 
 
 class ExplainAccess(Body, frozen=True):
-    """Asks whether a user may do something; `resource` has no `*` but for all of a kind."""
+    """Asks whether a user may do something, empty: oneself; `resource` has no `*` but for all of a kind."""
 
     user: str
     action: str

@@ -436,7 +436,7 @@ class BrokerStatus(Body, frozen=True):
 class FindMessages(Body, frozen=True):
     """Searches for messages of a key that were appended from `from_ms` on and before `to_ms`.
 
-    `log` and `position` are those of the last answer, to go on; an empty `log` begins.
+    `log` and `position` are those of the last answer, to go on; an empty `log` begins. `heads`: as in Fetch.
     """
 
     topic: str
@@ -447,6 +447,7 @@ class FindMessages(Body, frozen=True):
     bytes_max: int
     log: str = ""
     position: int = 0
+    heads: bool = False
 
 
 class FindAnswer(Body, frozen=True):

@@ -133,8 +133,8 @@ class TopicFilter(Body, frozen=True):
 class Fetch(Body, frozen=True):
     """Reads from many queues at once; waits up to `wait_ms` when there is nothing to read.
 
-    `filters` names the topics of which only some messages are wanted. The answer may have more than
-    was selected, never less. With `picks` it may have some of them as `Picked` instead of batches.
+    `filters` names the topics of which some messages are wanted; the answer may have more. With `picks` it may have some
+    as `Picked`. With `heads` a topic that the user may read but not consume is answered with heads: no bodies, no headers.
     """
 
     queues: list[FetchFrom]
@@ -143,14 +143,14 @@ class Fetch(Body, frozen=True):
     group: str = ""
     filters: list[TopicFilter] = []
     picks: bool = False
+    heads: bool = False
 
 
 class FetchedQueue(Body, frozen=True):
     """The state of one queue in a FETCH answer.
 
-    `first` is the lowest offset held, `end` the next offset to be readable. `code` is
-    OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where the request cannot be served. `next` is for
-    filtered topics: where to go on, past what was not selected; -1 elsewhere.
+    `first` is the lowest offset held, `end` the next to be readable; `code` is OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where
+    it cannot be served. `next` is for filtered topics: where to go on, past what was not selected; -1 elsewhere.
     """
 
     topic: str

@@ -10,7 +10,7 @@ import typer
 from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json
 from headrace.cli.tables import print_table
-from headrace.figures.records import described, shortened, word
+from headrace.figures.records import content, described, word
 from headrace.figures.words import when
 
 __all__ = ["dead", "purge", "resend"]
@@ -59,7 +59,7 @@ def dead(
                 str(origin.attempt) if origin else "",
                 word(origin.reason) if origin else "",
                 "" if one.resent_at_ms is None else when(one.resent_at_ms) or "unknown",
-                shortened(one.record.body),
+                content(one.record),
             )
             for one, origin in zip(letters, origins, strict=True)
         ),

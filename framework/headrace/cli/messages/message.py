@@ -23,6 +23,7 @@ from headrace.figures.records import (
     word,
     words,
 )
+from headrace.figures.search import MessageFilter, Search, last_that_fit, search
 from headrace.figures.words import when
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
@@ -35,6 +36,10 @@ commands.command()(dead_letters.dead)
 commands.command()(dead_letters.resend)
 commands.command()(dead_letters.purge)
 
+Filter = Annotated[
+    str,
+    typer.Option("--filter", metavar="FILTER", help="Only those that fit, as `search` takes it."),
+]
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
 
 
@@ -63,23 +68,24 @@ def show(
     if record is None:
         typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
         raise typer.Exit(1)
+    told = described(record)
     if as_json:
-        print_json(described(record) | sender_of(record, senders))
+        print_json(told | sender_of(record, senders))
         return
     sender = senders.get(record.producer_id)
     rows = [
         ("id", message_id),
         ("key", word(record.key)),
         ("tag", word(record.tag)),
-        *((f"header {word(name)}", word(held)) for name, held in record.headers.items()),
+        *((f"header {word(name)}", word(held)) for name, held in told["headers"].items()),
         ("born (UTC)", when(record.born_at_ms)),
         ("stored (UTC)", when(record.stored_at_ms)),
         ("sent from", sender.address if sender else ""),
         ("sent by", f"{word(sender.client_id)} ({word(sender.software)})" if sender else ""),
-        ("bytes", f"{len(record.body):,}"),
+        ("bytes", f"{told['bytes']:,}"),
     ]
     print_table(("", ""), ((name, value) for name, value in rows if value))
-    typer.echo(text_of(record.body))
+    typer.echo(f"hidden: {told['hidden']}" if told["hidden"] else text_of(record.body))
 
 
 def _show_undecodable(header: Any, damage: str, *, as_json: bool) -> None:
@@ -280,6 +286,7 @@ def tail(
         typer.Option("--queue", help="A queue's number; repeat it for more. Default: all."),
     ] = None,
     last: Annotated[int, typer.Option("--last", "-n", help="How many messages.")] = 10,
+    condition: Filter = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep showing new messages until interrupted.")
     ] = False,
@@ -289,15 +296,21 @@ def tail(
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Show the last messages of a topic, without being a consumer."""
+    chosen = _condition(condition) if condition else None
 
     async def question(admin: Any) -> None:
-        end = await admin.tail(topic, last, queue or ())
+        # Where the queues end, before their last messages are looked at: none is left out between.
+        end = await admin.tail(topic, last if chosen is None else 0, queue or ())
+        records = end.records
+        if chosen is not None:
+            records = await last_that_fit(admin, topic, chosen, last, queue or ())
+            records = [one for one in records if one.offset < end.behind[one.queue]]
         if not follow:
-            _show(end.records, as_json=as_json)
+            _show(records, as_json=as_json)
             return
-        _print_lines(end.records, as_json=as_json)
+        _print_lines(records, as_json=as_json)
         async for record in admin.follow(end.behind):
-            _print_lines([record], as_json=as_json)
+            _print_lines(chosen.select([record]) if chosen else [record], as_json=as_json)
 
     try:
         ask(broker, question)
@@ -305,6 +318,58 @@ def tail(
         raise typer.BadParameter(str(error), param_hint="--last") from error
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+@commands.command("search")
+def search_messages(
+    topic: Topic,
+    condition: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILTER", help="Such as \"body.amount > 100 AND _key LIKE 'acc%'\"."
+        ),
+    ],
+    *,
+    queue: Annotated[
+        int | None, typer.Option("--queue", help="Only this queue. Default: all.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Stored then or later; as --time takes."),
+    ] = None,
+    after: Annotated[
+        str, typer.Option(metavar="PLACE", help="Go on where the search before ended.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Show at most this many.")] = 100,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Search a topic for messages that fit a filter, a piece of it at a time."""
+    wanted = Search(
+        topic,
+        _condition(condition),
+        queue=queue,
+        since_ms=None if since is None else milliseconds(since, "--from"),
+        after=after,
+        limit=limit,
+    )
+    try:
+        found = ask(broker, lambda admin: search(admin, wanted))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--after") from error
+    if as_json:
+        print_json(
+            {
+                "messages": [described(one) for one in found.records],
+                "searched": found.searched,
+                "of": found.of,
+                "next": found.next or None,
+            }
+        )
+        return
+    _show(found.records, as_json=False)
+    told = f"searched {found.searched:,} of {found.of:,} messages, queue by queue"
+    typer.echo(f"{told}; go on with --after {found.next}" if found.next else told)
 
 
 @commands.command()
@@ -358,6 +423,13 @@ def send(
     else:
         for one in ids:
             typer.echo(str(one))
+
+
+def _condition(text: str) -> MessageFilter:
+    try:
+        return MessageFilter(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="FILTER") from error
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -40,8 +40,9 @@ if (tail && window.EventSource) {
       cell(row, one.stored, "time");
       cell(row, one.key, "");
       cell(row, one.tag, "");
-      const text = document.createElement("code");
-      text.textContent = one.cut ? one.body + "…" : one.body;
+      cell(row, one.bytes.toLocaleString("en"), "n");
+      const text = document.createElement(one.hidden ? "span" : "code");
+      text.textContent = one.hidden ? `${tail.dataset.hidden} ${one.hidden}` : one.cut ? one.body + "…" : one.body;
       cell(row, "", "wide").append(text);
     }
     while (body.rows.length > ROWS_MAX || (body.rows.length && body.rows[0].cells.length === 1)) body.deleteRow(0);

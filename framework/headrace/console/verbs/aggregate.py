@@ -7,7 +7,7 @@ The verbs about an application's aggregates: list, show, compare; and what the e
     aggregate compare   what differs between two versions, in words
 
 They only read. Used by `application`; reads the event store as `headrace aggregate` and `headrace stream show` do. Personal
-values are masked.
+values are masked; fields, states and differences are hidden from those who may not consume the application's events.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from headrace.aggregates.changes import CHANGES_MAX, changes_between
 from headrace.aggregates.directory import AggregateEntry, open_directory
 from headrace.aggregates.past import Past, PastState
 from headrace.app import App
+from headrace.console.content import HIDDEN_WORDS, content_need
 from headrace.console.problems import Mistake
 from headrace.console.verbs.topic import PAGE_ROWS
 from headrace.console.verbs.verb import Given, Verb, VerbField
@@ -97,7 +98,7 @@ class AggregateVerbs:
 
     async def _stream(self, admin: AdminClient, given: Given) -> Any:
         rows = _rows(given)
-        async with self._opened(admin, given["id"]) as (store, entry):
+        async with self._opened(admin, given["id"]) as (store, entry, need):
             found = await store.survey(
                 aggregate_id=entry.aggregate_id,
                 after_position=max(0, given["position"]),
@@ -106,22 +107,28 @@ class AggregateVerbs:
         shown = found[:rows]
         return {
             "aggregate": _entry(entry),
-            "streams": [_stored(one) for one in shown],
+            "streams": [_bare(_stored(one)) if need else _stored(one) for one in shown],
+            "hidden": need,
             "next": shown[-1].position if len(found) > rows else None,
         }
 
     async def _show(self, admin: AdminClient, given: Given) -> Any:
-        async with self._opened(admin, given["id"]) as (store, entry):
+        async with self._opened(admin, given["id"]) as (store, entry, need):
             version = given["version"] or entry.version
             _check_version(entry, version)
+            if need:
+                bare = {"version": version, "recorded_at": "", "command_id": "", "state": None}
+                return {"aggregate": _entry(entry), **bare, "hidden": need}
             (found,) = await self._past(store).at(entry.aggregate_id, [version])
-        return {"aggregate": _entry(entry), **_state(found)}
+        return {"aggregate": _entry(entry), **_state(found), "hidden": ""}
 
     async def _compare(self, admin: AdminClient, given: Given) -> Any:
         first, last = sorted((given["from"], given["to"]))
-        async with self._opened(admin, given["id"]) as (store, entry):
+        async with self._opened(admin, given["id"]) as (store, entry, need):
             for version in (first, last):
                 _check_version(entry, version)
+            if need:
+                return self._difference(entry, (first, last), need)
             states = await self._past(store).at(entry.aggregate_id, [first, last])
             made = await store.read_stream(
                 entry.aggregate_id,
@@ -129,15 +136,20 @@ class AggregateVerbs:
                 to_version=min(last, first + PAGE_ROWS),
             )
         changes = changes_between(states[0].state, states[-1].state)
-        return {
-            "aggregate": _entry(entry),
-            "from": first,
-            "to": last,
+        return self._difference(entry, (first, last)) | {
             "changes": [{**asdict(one), "sentence": one.sentence} for one in changes],
-            "changes_max": CHANGES_MAX,
             "streams": [_stream_of(one) for one in made],
             "more": max(0, last - first - PAGE_ROWS),
         }
+
+    def _difference(
+        self, entry: AggregateEntry, versions: tuple[int, int], need: str = ""
+    ) -> dict[str, Any]:
+        """What is said of two versions besides what differs."""
+        return {
+            "aggregate": _entry(entry), "from": versions[0], "to": versions[1], "changes": [],
+            "changes_max": CHANGES_MAX, "streams": [], "more": 0, "hidden": need,
+        }  # fmt: skip
 
     def _past(self, store: EventStore) -> Past:
         return Past(store, self._app.definition.aggregates)
@@ -145,9 +157,10 @@ class AggregateVerbs:
     @asynccontextmanager
     async def _opened(
         self, admin: AdminClient, aggregate_id: str
-    ) -> AsyncIterator[tuple[EventStore, AggregateEntry]]:
-        """The event store, and an aggregate that is there."""
+    ) -> AsyncIterator[tuple[EventStore, AggregateEntry, str]]:
+        """The event store, an aggregate that is there, and what the user lacks to see its content."""
         await admin.status()  # refused to those who may not read the cluster
+        need = await content_need(admin, self._app.name)
         await check(self._url)
         async with open_directory(self._url) as directory:
             entry = await directory.find(aggregate_id)
@@ -158,7 +171,7 @@ class AggregateVerbs:
         serializer = self._app.serializer_at(self._url)
         store = await open_event_store(self._url, serializer)
         try:
-            yield store, entry
+            yield store, entry, need
         finally:
             await store.aclose()
             serializer.close()
@@ -224,6 +237,20 @@ def _stream_of(stream: Any) -> dict[str, Any]:
             "sentence": rejection.sentence,
         },
         "damaged": "",
+    }
+
+
+def _bare(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what is stored of a stream without its content: names, versions, times and ids stay."""
+    if stored.get("damaged"):
+        return {**stored, "damaged": HIDDEN_WORDS}
+    rejection = stored["rejection"]
+    return {
+        **stored,
+        "items": {},
+        "events": [{**one, "fields": None} for one in stored["events"]],
+        "messages": [{**one, "fields": None} for one in stored["messages"]],
+        "rejection": rejection and {**rejection, "sentence": HIDDEN_WORDS},
     }
 
 

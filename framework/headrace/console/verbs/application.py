@@ -10,9 +10,11 @@ process, and are noted before in the broker's audit under the user who asked, wh
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from headrace.app import App
+from headrace.console.content import HIDDEN_WORDS, content_need
 from headrace.console.problems import Mistake
 from headrace.console.verbs.aggregate import AggregateVerbs
 from headrace.console.verbs.command import CommandAnswer, environment_of, run_command
@@ -97,6 +99,8 @@ class ApplicationVerbs:
         await self.check()
         async with self._app.parked(self._settings) as parked:
             found = await parked.read(processor=given["processor"] or None)
+        need = await content_need(admin, self._app.name)
+        found = _bare(found) if need else found
         causes = Counter((one.processor, one.error or one.state.value) for one in found)
         shown, place = paged(found, given)
         return {
@@ -105,6 +109,7 @@ class ApplicationVerbs:
                 {"processor": processor, "cause": cause, "parked": count}
                 for (processor, cause), count in causes.most_common(20)
             ],
+            "hidden": need,
             **place,
         }
 
@@ -193,6 +198,7 @@ class ApplicationVerbs:
                 aggregate_id=given["aggregate"] or None,
                 command_id=given["command"] or None,
             )
+        found = _bare(found) if await content_need(admin, self._app.name) else found
         return [one for one in found if given["command"] or one.state is not LetterState.HELD]
 
     async def _note(
@@ -221,7 +227,13 @@ class ApplicationVerbs:
         options = [
             f"--{field.name}={value}" for field, value in zip(_CHOICE, choice, strict=True) if value
         ]
-        return await run_command(["parked", word, *options], environment, tell)
+        need = await content_need(admin, self._app.name)
+        return await run_command(["parked", word, *options], environment, tell, need=need)
+
+
+def _bare(found: Sequence[ParkedEntry]) -> list[ParkedEntry]:
+    """Returns what is parked without what errors say: that may quote an event."""
+    return [replace(one, sentence=HIDDEN_WORDS, traceback="") for one in found]
 
 
 _NOTHING: Final = "nothing that is parked fits; the list shows what is"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.console.content import hidden_failure
 from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Tell
 from headrace.errors import HeadraceError
@@ -74,6 +75,7 @@ async def run_command(
     tell: Tell,
     *,
     keeps: Callable[[str], bool] = lambda _: True,
+    need: str = "",
 ) -> CommandAnswer:
     """Runs `headrace` with some words, to its end; ends it where the caller is cancelled.
 
@@ -82,10 +84,13 @@ async def run_command(
         environment: all of its variables.
         tell: gets each line of its progress.
         keeps: whether a line of what it did is kept.
+        need: what the user lacks to read what it says, which may quote events; empty: it is shown.
 
     Raises:
         HeadraceError: it could not begin or go on; the sentence is its own.
     """
+    if need:
+        tell, keeps = (lambda _: None), (lambda _: False)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headrace", *words,
         env=environment,
@@ -100,6 +105,11 @@ async def run_command(
         status = await process.wait()
     finally:
         await _end(process)
+    if need:
+        if status not in {0, 1}:
+            raise hidden_failure(need, status)
+        ended = "it is done" if status == 0 else "it ended, but not all is as it should be"
+        return CommandAnswer(done=status == 0, lines=(f"{ended}; what it said is hidden: {need}",))
     if status not in {0, 1} or (status and not said):
         raise HeadraceError(_sentence(progress, status))
     return CommandAnswer(done=status == 0, lines=tuple(said))

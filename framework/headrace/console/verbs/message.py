@@ -1,5 +1,5 @@
 """
-The verbs about messages: show, trace, find, list, tail, send; and about dead letters: dead, resend, purge.
+The verbs about messages: show, trace, find, list, tail, search, send; and about dead letters: dead, resend, purge.
 
 Used by `catalogue`; asks the broker as `headrace message` does.
 """
@@ -11,6 +11,7 @@ from typing import Any, Final
 from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
 from headrace.figures.records import described, messages_from, sender_of
+from headrace.figures.search import MessageFilter, Search, last_that_fit, search
 from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX, DeadLetter, ResendSettings, Resent
@@ -102,8 +103,31 @@ async def _list(admin: AdminClient, given: Given) -> Any:
 
 
 async def _tail(admin: AdminClient, given: Given) -> Any:
-    end = await admin.tail(given["topic"], _at_most(given), given["queue"])
-    return {"messages": [row_of(one) for one in end.records]}
+    limit, queues = _at_most(given), given["queue"]
+    if given["filter"]:
+        condition = MessageFilter(given["filter"])
+        records = await last_that_fit(admin, given["topic"], condition, limit, queues)
+    else:
+        records = (await admin.tail(given["topic"], limit, queues)).records
+    return {"messages": [row_of(one) for one in records]}
+
+
+async def _search(admin: AdminClient, given: Given) -> Any:
+    wanted = Search(
+        given["topic"],
+        MessageFilter(given["filter"]),
+        queue=given["queue"],
+        since_ms=given["since"],
+        after=given["after"],
+        limit=_at_most(given),
+    )
+    found = await search(admin, wanted)
+    return {
+        "messages": [row_of(one) for one in found.records],
+        "searched": found.searched,
+        "of": found.of,
+        "next": found.next or None,
+    }
 
 
 def _at_most(given: Given) -> int:
@@ -115,6 +139,8 @@ def row_of(record: Record) -> dict[str, Any]:
     """Returns the fields of a message in a list: the body's beginning alone."""
     row = described(record)
     row.pop("body_base64")
+    if row["hidden"]:
+        return row | {"body": "", "cut": False}
     text = row["body"] if row["body"] is not None else record.body[:BODY_SHOWN_MAX].hex(" ")
     row["cut"] = len(text) > BODY_SHOWN_MAX
     return row | {"body": text[:BODY_SHOWN_MAX]}
@@ -184,8 +210,19 @@ async def _before_resend(admin: AdminClient, given: Given) -> Consequence:
             )
     return Consequence(
         (*told, "The group handles each as a new message; one whose cause is still there becomes a dead letter again."),
-        hindered="it has none that were not sent again" if given["all"] and not letters else "",
+        hindered="it has none that were not sent again"
+        if given["all"] and not letters
+        else await _resend_need(admin, group),
     )  # fmt: skip
+
+
+async def _resend_need(admin: AdminClient, group: str) -> str:
+    """Says what a user lacks to send letters again: who may not see them cannot send them."""
+    resource = f"group:{group}"
+    ruling = await admin.may("consume", resource)
+    return (
+        "" if ruling.allowed else f"the letters are hidden from you: it needs consume on {resource}"
+    )
 
 
 async def _changed_lines(admin: AdminClient, given: Given) -> Sequence[str]:
@@ -286,7 +323,23 @@ MESSAGES: Final = (
             _LIMIT,
         ),
     ),
-    Verb("message tail", _tail, (_TOPIC, VerbField("queue", "numbers", ()), _LIMIT)),
+    Verb(
+        "message tail",
+        _tail,
+        (_TOPIC, VerbField("queue", "numbers", ()), VerbField("filter", default=""), _LIMIT),
+    ),
+    Verb(
+        "message search",
+        _search,
+        (
+            _TOPIC,
+            VerbField("filter"),
+            VerbField("queue", "number", None),
+            VerbField("since", "time", None),
+            VerbField("after", default=""),
+            _LIMIT,
+        ),
+    ),
     Verb(
         "message dead",
         _dead,

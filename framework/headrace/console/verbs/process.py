@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from headrace.app import App
+from headrace.console.content import HIDDEN_WORDS, content_need
 from headrace.console.verbs.topic import PAGE_ROWS
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
 from headrace.processes.overview import Processes, ProcessInstance
@@ -76,6 +77,7 @@ class ProcessVerbs:
 
     async def _list(self, admin: AdminClient, given: Given) -> Any:
         await admin.status()  # refused to those who may not read the cluster
+        need = await content_need(admin, self._app.name)
         rows = max(1, min(_ROWS_MAX, given["rows"]))
         after = (given["after_name"], given["after_key"]) if given["after_name"] else None
         async with self._models() as models:
@@ -91,12 +93,13 @@ class ProcessVerbs:
         last = found[rows - 1] if len(found) > rows else None
         return {
             "counts": [dataclasses.asdict(one) for one in counts],
-            "instances": [self._plain(one) for one in found[:rows]],
+            "instances": [self._plain(one, need) for one in found[:rows]],
             "next": last and {"name": last.process, "key": last.key},
         }
 
     async def _show(self, admin: AdminClient, given: Given) -> Any:
         await admin.status()
+        need = await content_need(admin, self._app.name)
         async with self._models() as models:
             processes = Processes(models)
             found = await processes.get(given["name"], given["key"])
@@ -104,7 +107,7 @@ class ProcessVerbs:
                 given["name"], given["key"], after=max(0, given["step"]), limit=PAGE_ROWS + 1
             )
         return {
-            "instance": self._plain(found),
+            "instance": self._plain(found, need),
             "steps": [dataclasses.asdict(one) for one in steps[:PAGE_ROWS]],
             "next": steps[PAGE_ROWS - 1].number if len(steps) > PAGE_ROWS else None,
         }
@@ -140,8 +143,12 @@ class ProcessVerbs:
     def _process(self, given: Given) -> Process[Any]:
         return self._app.process(given["name"])
 
-    def _plain(self, instance: ProcessInstance) -> Any:
+    def _plain(self, instance: ProcessInstance, need: str) -> Any:
         found = json.loads(json.dumps(dataclasses.asdict(instance), default=datetime.isoformat))
+        if need:
+            stuck = [one | {"sentence": HIDDEN_WORDS, "traceback": ""} for one in found["stuck"]]
+            return found | {"state": None, "stuck": stuck, "hidden": need}
+        found["hidden"] = ""
         if self._has_personal_events(instance.process):
             found["state"] = _without_texts(found["state"])
         return found

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from headrace.app import App
+from headrace.console.content import content_need
 from headrace.console.verbs.command import CommandAnswer, environment_of, run_command
 from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
 from headrace.errors import ProjectionNotFound
@@ -339,7 +340,10 @@ class ProjectionVerbs:
 
     async def _command(self, admin: AdminClient, words: Sequence[str], tell: Tell) -> CommandAnswer:
         environment = environment_of(self._environment, self._settings, admin.address)
-        return await run_command(["projection", *words], environment, tell, keeps=_without_values)
+        need = await content_need(admin, self._app.name)
+        return await run_command(
+            ["projection", *words], environment, tell, keeps=_without_values, need=need
+        )
 
     @asynccontextmanager
     async def _models(self) -> AsyncIterator[ReadModels]:

@@ -6,6 +6,8 @@ search does not hold up other clients.
 """
 
 from headrace_mq._net.server import Connection
+from headrace_mq.access.heads import head_of
+from headrace_mq.access.resources import Action, Ask, ResourceKind
 from headrace_mq.broker.quotas.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
@@ -30,6 +32,7 @@ from headrace_mq.protocol.bodies import (
     decode,
     encode,
 )
+from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 from headrace_mq.store.log.lookup import Cursor, LookupQuery
 
@@ -44,6 +47,8 @@ __all__ = [
     "queue_ranges",
 ]
 
+# Messages of one answer that has heads alone: the batch of each is decoded and made again.
+HEADS_FOUND_MAX = 8
 # By name; some ten milliseconds of the loop's time.
 TOPICS_DESCRIBED_MAX = 4_096
 
@@ -122,15 +127,17 @@ PRODUCERS_PER_REQUEST_MAX = 1_000
 
 
 def find_messages(
-    state: BrokerState, _connection: Connection, frame: Frame
+    state: BrokerState, connection: Connection, frame: Frame
 ) -> tuple[bytes | memoryview, ...]:
     """Searches on from where the last answer stopped.
 
     Raises:
         InvalidArgument: a value is out of its range.
+        NotPermitted: the user may not consume the topic; for heads, not read it.
         TopicNotFound: no such topic.
     """
     asked = decode(FindMessages, frame.body)
+    hidden = _is_hidden(state, connection, asked)
     if len(asked.key.encode()) > KEY_BYTES_MAX:
         raise InvalidArgument(f"a key has at most {KEY_BYTES_MAX} bytes; search for a shorter one")
     # Below its start stand the messages of a deleted queue of the same name.
@@ -140,12 +147,27 @@ def find_messages(
         LookupQuery(asked.topic, asked.key, asked.from_ms, asked.to_ms),
         Cursor(asked.log, asked.position) if asked.log else None,
         starts=starts,
-        messages_max=asked.messages_max,
+        messages_max=min(asked.messages_max, HEADS_FOUND_MAX) if hidden else asked.messages_max,
         bytes_max=min(asked.bytes_max, state.batch_bytes_max),
     )
     log, position = found.cursor or ("", 0)
     answer = encode_find_answer(FindAnswer(found.messages, log, position))
+    if hidden:
+        return (answer, *(memoryview(head_of(one, asked.key)) for one in found.batches))
     return (answer, *found.batches)
+
+
+def _is_hidden(state: BrokerState, connection: Connection, asked: FindMessages) -> bool:
+    """Whether heads are answered alone; refuses who may not even see those."""
+    guard = state.guard
+    if guard is None:
+        return False
+    if asked.heads:
+        guard.require_heads(connection, [asked.topic], RequestCode.FIND_MESSAGES)
+        return guard.hides(connection, asked.topic)
+    ask = Ask(Action.CONSUME, ResourceKind.TOPIC, asked.topic)
+    guard.require(connection, ask, RequestCode.FIND_MESSAGES)
+    return False
 
 
 def describe_producers(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:

@@ -6,12 +6,14 @@ Called by the dispatcher; uses the store. Batches are passed on as the store ret
 
 import sys
 from collections.abc import Collection, Mapping
+from itertools import accumulate
 from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
 
 from headrace_mq._net.server import Connection
+from headrace_mq.access.heads import HEAD_RECORDS_MAX, head_of
 from headrace_mq.broker.fetch.long_poll import ParkedFetch
 from headrace_mq.broker.fetch.scan import ReadLimits, Scan
 from headrace_mq.broker.handlers.throttle import charge_fetched, hold_fetch, room_to_fetch
@@ -96,7 +98,7 @@ def fetch(state: BrokerState, connection: Connection, frame: Frame) -> Parts | N
     request = decode(Fetch, frame.body)
     _check(state, request)
     if state.guard is not None:
-        state.guard.require_fetch(connection, _topics(request), request.group)
+        _require(state.guard, connection, request)
     peer = state.peers.get(connection)
     if peer is not None:
         peer.reads = True
@@ -140,7 +142,7 @@ def serve_parked(state: BrokerState, parked: ParkedFetch, queues: Collection[Que
         return True
     since_s = perf_counter()
     request, offsets = parked.request, parked.offsets
-    if len(queues) == 1 and not (request.filters or state.limited):
+    if len(queues) == 1 and not (request.filters or request.heads or state.limited):
         (queue,) = queues
         served = _serve_one(state, parked, queue, offsets[queue])
     else:
@@ -199,12 +201,19 @@ def _is_forbidden(guard: Guard, parked: ParkedFetch) -> bool:
     """Refuses a woken fetch whose user may not read there any more; False: it may be served."""
     connection, request = parked.connection, parked.request
     try:
-        guard.require_fetch(connection, _topics(request), request.group)
+        _require(guard, connection, request)
     except BrokerError as error:
         frame = Frame(RequestCode.FETCH, connection.version, 0, parked.correlation, _NO_BODY)
         refuse(connection, frame, error)
         return True
     return False
+
+
+def _require(guard: Guard, connection: Connection, request: Fetch) -> None:
+    if request.heads:
+        guard.require_heads(connection, _topics(request), RequestCode.FETCH)
+    else:
+        guard.require_fetch(connection, _topics(request), request.group)
 
 
 def _topics(request: Fetch) -> set[str]:
@@ -258,6 +267,10 @@ def _check(state: BrokerState, request: Fetch) -> None:
         )
     if request.bytes_max < 1 or request.wait_ms < 0:
         raise InvalidArgument("bytes_max of a fetch is at least 1, and wait_ms is not negative")
+    if request.heads and (request.group or request.filters):
+        raise InvalidArgument(
+            "heads are for looking at messages: fetch them without group and filters"
+        )
     for topic in {item.topic for item in request.queues}:
         if topic not in state.topics:
             try:
@@ -301,6 +314,7 @@ def _read(
     scan = Scan(state.store, state.clock, bytes_max, picks=request.picks, ahead=ahead)
     if room is not None:
         budget = min(budget, max(1, room.size))
+    hidden = _hidden(state, connection, request)
     answer = FetchAnswer([], [])
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
@@ -315,6 +329,7 @@ def _read(
             taken = _selected(scan, queue, offsets[queue], batch_filter, bounds)
         elif readable:
             taken = _whole(state, queue, offsets[queue], bounds, room, first=not used)
+            taken = _shown(taken, hidden=queue.topic in hidden)
         if taken is None:
             coming = True
             continue
@@ -335,6 +350,30 @@ def _read(
         if used >= budget or (batch_filter and scan.is_over):
             break
     return _Found((encode_fetch_answer(answer), *batches) if answer.queues else None, coming)
+
+
+def _hidden(state: BrokerState, connection: Connection, request: Fetch) -> Collection[str]:
+    """The topics of which the user may see heads alone; asked with each answer, because rules change."""
+    guard = state.guard
+    if guard is None or not request.heads:
+        return ()
+    return {topic for topic in _topics(request) if guard.hides(connection, topic)}
+
+
+def _shown(taken: _Taken | None, *, hidden: bool) -> _Taken | None:
+    """What is taken of a queue, or the heads of it: of the first batch, and of those behind it that are few enough."""
+    if taken is None or not hidden:
+        return taken
+    counts = accumulate(map(record_count, taken.batches))
+    kept = [
+        batch
+        for place, (batch, count) in enumerate(zip(taken.batches, counts, strict=True))
+        if not place or count <= HEAD_RECORDS_MAX
+    ]
+    made: list[bytes | memoryview] = [memoryview(head_of(batch)) for batch in kept]
+    return taken._replace(
+        batches=made, size=sum(map(len, made)), messages=sum(map(record_count, kept))
+    )
 
 
 def _charged(

@@ -170,13 +170,21 @@ def list_rules(state: BrokerState, _connection: Connection, frame: Frame) -> tup
     return (encode(RulesAnswer(_book(state).rules(decode(ListRules, frame.body).subject))),)
 
 
-def explain_access(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
-    """Answers whether a user may do something, and which rule decided.
+def explain_access(state: BrokerState, connection: Connection, frame: Frame) -> tuple[bytes]:
+    """Answers whether a user may do something, and which rule decided; an empty name is that of the client's own user.
 
     Raises:
         InvalidArgument: a word has no meaning.
+        NotPermitted: it is about another user.
     """
-    book, request = _book(state), decode(ExplainAccess, frame.body)
+    request = decode(ExplainAccess, frame.body)
+    if not request.user and state.users is None:
+        return (encode(Explanation(allowed=True, reason="this broker has no login")),)
+    book = _book(state)
+    if request.user not in {"", connection.user}:
+        assert state.guard is not None
+        ask = Ask(Action.ADMINISTER, ResourceKind.CLUSTER)
+        state.guard.require(connection, ask, RequestCode.EXPLAIN_ACCESS)
     if request.action not in list(Action):
         raise InvalidArgument(f"an action is one of {', '.join(Action)}, not {request.action!r}")
     kind, name, is_prefix = Pattern.parse(request.resource)
@@ -185,7 +193,7 @@ def explain_access(state: BrokerState, _connection: Connection, frame: Frame) ->
             f"ask about one resource, or about all with {kind}:*, not about {request.resource!r}"
         )
     ask = owned(Ask(Action(request.action), kind, name))
-    ruling = book.policy.grants(request.user).explain(ask)
+    ruling = book.policy.grants(request.user or connection.user).explain(ask)
     rule = "" if ruling.rule is None else str(ruling.rule)
     return (encode(Explanation(ruling.allowed, ruling.reason, rule)),)
 

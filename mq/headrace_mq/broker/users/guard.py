@@ -5,18 +5,26 @@ It asks the policy of this moment for each request, so a change takes effect wit
 connection. The answers are remembered as long as the policy stands. Without a login it lets everything through, but
 for writing to the audit, and notes changes all the same.
 
-Used by the dispatcher, and by the handlers of PRODUCE and FETCH; uses the table of needs. It tells the audit of refusals
+Used by the dispatcher, and by handlers such as those of PRODUCE and FETCH; uses the table of needs. It tells the audit of refusals
 and changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
 from headrace_mq._net.server import Connection
 from headrace_mq.access.audit import AUDIT_ALONE
 from headrace_mq.access.needs import NEEDS
-from headrace_mq.access.resources import Action, Ask, ResourceKind, is_audit_change, owned
+from headrace_mq.access.resources import (
+    MARKS,
+    Action,
+    Ask,
+    ResourceKind,
+    is_audit_change,
+    is_open,
+    owned,
+)
 from headrace_mq.broker.users.audit import Audit
 from headrace_mq.broker.users.details import detail_of
 from headrace_mq.broker.users.user_book import UserBook
@@ -151,6 +159,22 @@ class Guard:
             self.require(connection, ask._replace(action=Action.CREATE), RequestCode.PRODUCE)
         self._trim()
         self._sent.add(key)
+
+    def hides(self, connection: Connection, topic: str) -> bool:
+        """Whether the user of a connection sees no more than the heads of a topic's messages."""
+        ask = Ask(Action.CONSUME, ResourceKind.TOPIC, topic)
+        # Marks say which letters were sent again; nothing of the letters.
+        return not topic.startswith(MARKS) and not self.allows(connection, ask)
+
+    def require_heads(self, connection: Connection, topics: Iterable[str], code: int) -> None:
+        """Raises NotPermitted unless at least the heads of the messages of topics may be read."""
+        for topic in topics:
+            consume = Ask(Action.CONSUME, ResourceKind.TOPIC, topic)
+            if self.allows(connection, consume):
+                continue
+            read = consume._replace(action=Action.READ)
+            # What each user may look at shows no message; their keys would be some of it.
+            self.require(connection, consume if is_open(read) else read, code)
 
     def require_fetch(self, connection: Connection, topics: set[str], group: str) -> None:
         """Raises NotPermitted unless messages of topics may be read, for a group if one is named."""

@@ -9,6 +9,7 @@ from headrace.console.live import Live
 from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
+from headrace.figures.search import MessageFilter
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
 
@@ -91,3 +92,26 @@ async def test_a_topic_that_does_not_exist_ends_the_stream_with_a_sentence(
     session = Session("", admin, None, 0)
     parts = [part async for part in live._counted(session, live._messages(session, "tea"))]
     assert b"no topic 'tea'" in parts[-1]
+
+
+async def test_new_messages_that_do_not_fit_a_filter_are_not_shown(broker, admin) -> None:
+    settings = ConsoleSettings(live_ms=100)
+    sessions = Sessions(BrokerAddress.parse(broker), settings)
+    live = Live(sessions, Safety(), settings)
+    session = sessions._shared = Session("", admin, None, 0)
+    await admin.create_topic("orders", 1)
+    stream = live._messages(session, "orders", MessageFilter("body.n > 1"))
+    assert _told(await anext(stream))["messages"] == []
+    async with Producer(broker) as producer:
+        bodies = [Message(topic="orders", body=b'{"n": %d}' % n) for n in range(4)]
+        await producer.send_many(bodies)
+    told = _told(await anext(stream))
+    assert [one["body"] for one in told["messages"]] == ['{"n": 2}', '{"n": 3}']
+    assert told["left_out"] == 0
+
+
+async def test_a_stream_with_a_wrong_filter_is_refused(browser, admin) -> None:
+    await admin.create_topic("orders", 1)
+    answer = await browser.client.get("/live/messages", params={"topic": "orders", "filter": "n >"})
+    assert answer.status_code == 422
+    assert "column 4" in answer.text

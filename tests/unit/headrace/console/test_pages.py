@@ -284,7 +284,15 @@ async def test_the_page_of_an_application_is_there_where_one_is_named(broker, co
             "parked_at": "2026-01-01T00:00:00", "attempts": 1, "error": "KeyError", "sentence": "<i>",
         }  # fmt: skip
         causes = [{"processor": "commands", "cause": "KeyError", "parked": 1}]
-        return {"parked": [entry], "causes": causes, "page": 1, "pages": 1, "total": 1, "rows": 50}
+        return {
+            "parked": [entry],
+            "causes": causes,
+            "hidden": "",
+            "page": 1,
+            "pages": 1,
+            "total": 1,
+            "rows": 50,
+        }
 
     browser = await console(broker, {"parked list": Verb("parked list", parked)})
     page = await browser.page("/parked")

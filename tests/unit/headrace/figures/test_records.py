@@ -40,6 +40,17 @@ def test_a_row_shows_the_beginning_of_a_body(body: bytes, text: str) -> None:
     assert content(record(body)) == text
 
 
+def test_a_head_says_what_its_content_needs() -> None:
+    head = Record(
+        queue=QueueRef("%DLQ%kitchen", 0), offset=7, key="k", tag="", headers={"%head": "1200"}, body=b"",
+        born_at_ms=1, stored_at_ms=2,
+    )  # fmt: skip
+    assert content(head) == "hidden: needs consume on group:kitchen"
+    told = described(head)
+    assert (told["hidden"], told["bytes"]) == ("needs consume on group:kitchen", 1200)
+    assert (told["body"], told["body_base64"], told["headers"]) == (None, None, {})
+
+
 def test_programs_get_every_field() -> None:
     told = described(record(b"\xff"))
     assert (told["id"], told["body"], told["body_base64"]) == ("t:1:7", None, "/w==")

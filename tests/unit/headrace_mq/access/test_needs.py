@@ -18,7 +18,10 @@ from headrace_mq.protocol.codes import RequestCode
 
 PUSHED_FROM = 128
 OPEN = {RequestCode.HELLO, RequestCode.LOGIN}
-ASKED_BY_THEIR_HANDLERS = {RequestCode.PRODUCE, RequestCode.FETCH, RequestCode.SET_PASSWORD}
+ASKED_BY_THEIR_HANDLERS = {
+    RequestCode.PRODUCE, RequestCode.FETCH, RequestCode.FIND_MESSAGES, RequestCode.SET_PASSWORD,
+    RequestCode.EXPLAIN_ACCESS,
+}  # fmt: skip
 
 
 def asked(code: RequestCode, body: Body | None = None, *, queues: int = 0) -> list[str]:

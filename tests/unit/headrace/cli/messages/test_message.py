@@ -33,7 +33,8 @@ def test_a_message_is_sent_and_shown(run, topic) -> None:
     assert 0 < told.pop("born_at_ms") <= told.pop("stored_at_ms")
     assert told == {
         "id": f"{topic}:0:0", "topic": topic, "queue_id": 0, "offset": 0, "key": "k", "tag": "a",
-        "headers": {"n": "v=w"}, "body": "hällo", "body_base64": "aMOkbGxv",
+        "headers": {"n": "v=w"}, "bytes": 6, "body": "hällo", "body_base64": "aMOkbGxv",
+            "hidden": "",
     }  # fmt: skip
 
 
@@ -98,6 +99,25 @@ def test_the_tail_is_one_object_a_line_for_programs(run, topic) -> None:
     lines = run("message", "tail", topic, "--last", "2", "--queue", "0", "--json").output
     assert [line[:20] for line in lines.splitlines()] == ['{"id":"' + topic[:13]] * 2
     assert '"body":"c"' in lines.splitlines()[1]
+
+
+def test_a_topic_is_searched_by_a_filter(run, topic) -> None:
+    run("message", "send", topic, "--lines", "--tag", "hot", typed=b'{"n": 1}\n{"n": 2}\n{"n": 3}')
+    found = run("message", "search", topic, "_tag = 'hot' AND body.n > 1")
+    assert [row[-1] for row in found.rows[1:3]] == ['{"n": 2}', '{"n": 3}']
+    assert "searched 3 of 3 messages" in found.output
+    first = run("message", "search", topic, "body.n > 1", "--limit", "1", "--json").json
+    assert (first["searched"], first["of"], first["next"]) == (2, 3, "0:2")
+    told = run("message", "search", topic, "body.n > 1", "--limit", "1").output
+    assert "go on with --after 0:2" in told
+    rest = run("message", "search", topic, "body.n > 1", "--after", "0:2", "--json").json
+    assert ([one["body"] for one in rest["messages"]], rest["next"]) == (['{"n": 3}'], None)
+    tail = run("message", "tail", topic, "--filter", "body.n = 2", "--json").output
+    assert tail.count('"id"') == 1
+    wrong = run("message", "search", topic, "body.n >")
+    assert (wrong.status, "column 9" in wrong.output) == (2, True)
+    wrong = run("message", "search", topic, "body.n > 1", "--after", "here")
+    assert (wrong.status, "queue:offset" in wrong.output) == (2, True)
 
 
 def test_following_a_topic_shows_new_messages_until_interrupted(run, topic, broker_address) -> None:

@@ -73,6 +73,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "message find": ("t", "k"),
     "message list": ("t", "--offset", "0"),
     "message tail": ("t",),
+    "message search": ("t", "_key = 'k'"),
     "message send": ("t", "x"),
     "producer list": (),
     "quota set": ("topic", "t", "produce-messages=1"),

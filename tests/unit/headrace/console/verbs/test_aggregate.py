@@ -14,6 +14,7 @@ from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
 from headrace.subjects.personal import Personal
 from headrace_mq.errors import NotPermitted
+from headrace_mq.protocol.access import Explanation
 
 
 class Register(Command):
@@ -55,6 +56,9 @@ class Asked:
 
     async def status(self) -> None:
         """Lets it through."""
+
+    async def may(self, _action: str, _resource: str) -> Explanation:
+        return Explanation(allowed=True, reason="")
 
 
 class Refusing:

@@ -16,6 +16,7 @@ from headrace.parked import Parked, ParkedEntry
 from headrace.stores.base import LetterState
 from headrace.stores.database.schema import upgrade
 from headrace_mq.errors import NotPermitted
+from headrace_mq.protocol.access import Explanation
 from samples.bank import app
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -112,6 +113,9 @@ class Noting:
     async def status(self) -> None:
         """Lets it through."""
 
+    async def may(self, _action: str, _resource: str) -> Explanation:
+        return Explanation(allowed=True, reason="")
+
     async def note_change(self, what: str, *, group: str) -> None:
         if group in self.denied:
             raise NotPermitted(f"user 'ann' may not update group:{group}")
@@ -143,7 +147,8 @@ def ran(monkeypatch) -> list[tuple[Any, ...]]:
     """What the command line was asked for, with variables of its process."""
     found: list[tuple[Any, ...]] = []
 
-    async def run_command(words: Any, environment: Any, tell: Any) -> CommandAnswer:
+    async def run_command(words: Any, environment: Any, tell: Any, *, need: str) -> CommandAnswer:
+        assert need == ""
         found.append((*words, environment["HEADRACE_APP"], environment["HEADRACE_BROKER"]))
         tell("begun")
         return CommandAnswer(done=False, lines=("1 of 2 parked are done", "bob"))

@@ -87,3 +87,20 @@ async def test_a_command_ends_with_the_change_that_it_does(headrace: Path) -> No
         await task
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
+
+
+async def test_the_words_of_a_command_are_hidden_where_content_is(
+    headrace: Path,
+) -> None:
+    told: list[str] = []
+    for status, done in ((0, True), (1, False)):
+        write(headrace, f"echo secret; echo secret >&2; exit {status}")
+        found = await run_command(["x"], os.environ, told.append, need="needs consume on t")
+        assert found.done is done
+        assert "hidden: needs consume on t" in found.lines[0]
+        assert "secret" not in str(found)
+    write(headrace, "echo 'headrace: secret' >&2; exit 2")
+    with pytest.raises(HeadraceError, match=r"status 2.*hidden: needs consume on t") as raised:
+        await run_command(["x"], os.environ, told.append, need="needs consume on t")
+    assert "secret" not in str(raised.value)
+    assert told == []

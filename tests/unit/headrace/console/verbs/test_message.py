@@ -131,3 +131,24 @@ async def test_a_message_is_sent_and_its_trace_begins_with_its_sender(run, ahead
     with pytest.raises(TopicNotFound):
         await ahead("message send", topic="coffee", body="x")
     assert (await run("message trace", id="orders:0:99"))["steps"] == []
+
+
+async def test_a_topic_is_searched_by_a_filter_a_page_at_a_time(run, admin) -> None:
+    await admin.create_topic("orders", 2)
+    async with Producer(admin.address) as producer:
+        for number in range(8):
+            body = b'{"amount": %d}' % number
+            await producer.send(Message(topic="orders", body=body, key=f"k{number}", tag="hot"))
+    fit = {"topic": "orders", "filter": "_tag = 'hot' AND body.amount >= 2"}
+    found = await run("message search", **fit)
+    assert sorted(one["body"] for one in found["messages"]) == [f'{{"amount": {n}}}' for n in range(2, 8)]  # fmt: skip
+    assert (found["searched"], found["of"], found["next"]) == (8, 8, None)
+    first = await run("message search", **fit, limit=4)
+    assert first["searched"] < 8
+    second = await run("message search", **fit, limit=4, after=first["next"])
+    ids = [one["id"] for page in (first, second) for one in page["messages"]]
+    assert ids == [one["id"] for one in found["messages"]]
+    last = await run("message tail", topic="orders", filter="body.amount = 3")
+    assert [one["key"] for one in last["messages"]] == ["k3"]
+    with pytest.raises(ValueError, match=r"filter, column 14: expected"):
+        await run("message search", topic="orders", filter="body.amount >")

@@ -189,7 +189,8 @@ async def test_a_user_who_may_not_read_the_cluster_changes_no_projection(verbs) 
 async def test_a_report_of_differences_has_no_values_of_rows(verbs, admin, monkeypatch) -> None:
     said = "2 differ\n  1 differ in owner\n    ann: live 'a secret name', rebuilt 'ann'\n  1 have no row"
 
-    async def run_command(*_: Any, keeps: Any) -> CommandAnswer:
+    async def run_command(*_: Any, keeps: Any, need: str) -> CommandAnswer:
+        assert need == ""
         return CommandAnswer(done=False, lines=tuple(filter(keeps, said.splitlines())))
 
     monkeypatch.setattr(projection, "run_command", run_command)

@@ -1,11 +1,15 @@
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from headrace_mq.broker.handlers import fetch as module
 from headrace_mq.broker.handlers.fetch import QUEUES_PER_FETCH_MAX
+from headrace_mq.broker.server import Broker
+from headrace_mq.broker.users.guard import Guard
 from headrace_mq.errors import InvalidArgument, ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, split_batches
@@ -421,3 +425,54 @@ async def test_a_paused_group_owes_nothing_to_quotas_while_it_waits(
     assert len(broker._state.long_poll) == 1
     await client.ask(RequestCode.SET_GROUP, SetGroup("g", "on"))
     assert opened((await waiting.answer(late)).body)[1] == [b"1", b"2"]
+
+
+def hide_all(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the broker show heads alone."""
+    no_audit: Any = None
+    guard = Guard(None, lambda _: 1, no_audit)
+    monkeypatch.setattr(guard, "hides", lambda *_: True)
+    monkeypatch.setattr(broker._state, "guard", guard)
+
+
+async def test_heads_are_fetched_without_group_and_filters(client) -> None:
+    for asked in (
+        Fetch([FetchFrom("t", 0, 0)], 1, 0, "g", heads=True),
+        Fetch([FetchFrom("t", 0, 0)], 1, 0, filters=[TopicFilter("t", "n = 1")], heads=True),
+    ):
+        with pytest.raises(InvalidArgument, match="without group and filters"):
+            await client.ask(RequestCode.FETCH, asked)
+
+
+async def test_heads_are_whole_messages_where_nothing_is_hidden(client) -> None:
+    await client.create("t", 1)
+    await client.produce(numbered("t", 1))
+    asked = Fetch([FetchFrom("t", 0, 0)], 1 << 20, 0, heads=True)
+    assert opened(await client.ask(RequestCode.FETCH, asked))[1] == [b"1"]
+
+
+async def test_a_fetch_that_waits_for_heads_gets_no_body(
+    broker, connect, client, parked, monkeypatch
+) -> None:
+    await client.create("t", 1)
+    hide_all(broker, monkeypatch)
+    reader = await connect(broker, "reader")
+    asked = Fetch([FetchFrom("t", 0, 0)], 1 << 20, LONG_MS, heads=True)
+    correlation = reader.send(RequestCode.FETCH, asked)
+    await parked(broker)
+    await client.produce(numbered("t", 1, 2))
+    answer = (await reader.answer(correlation)).body
+    _, batches = decode_fetch_answer(answer)
+    (batch,) = split_batches(batches)
+    assert [one.headers for one in decode_records(batch)] == [{"%head": "1"}] * 2
+    assert opened(answer)[1] == [b"", b""]
+
+
+async def test_one_answer_has_few_heads_but_always_a_batch(client, broker, monkeypatch) -> None:
+    await client.create("t", 1)
+    await client.produce(numbered("t", 1, 2), numbered("t", 3), numbered("t", 4))
+    hide_all(broker, monkeypatch)
+    for limit, count in ((1, 2), (3, 3), (4, 4)):
+        monkeypatch.setattr(module, "HEAD_RECORDS_MAX", limit)
+        asked = Fetch([FetchFrom("t", 0, 0)], 1 << 20, 0, heads=True)
+        assert len(opened(await client.ask(RequestCode.FETCH, asked))[1]) == count

@@ -7,6 +7,7 @@ from headrace_mq.protocol.access import (
     SCRAM,
     Credentials,
     ExplainAccess,
+    Explanation,
     ListRules,
     Login,
     RuleEntry,
@@ -14,6 +15,7 @@ from headrace_mq.protocol.access import (
     SetRule,
     SetUser,
 )
+from headrace_mq.protocol.bodies import decode
 from headrace_mq.protocol.codes import RequestCode
 
 RULE = RuleEntry("ann", "read", "cluster", allows=True)
@@ -35,3 +37,9 @@ async def test_without_a_login_there_are_no_users(client, code: RequestCode, bod
     refused = await client.refusal(code, body)
     assert isinstance(refused, InvalidArgument)
     assert "start it with --login" in str(refused)
+
+
+async def test_without_a_login_each_client_may_do_everything(client) -> None:
+    asked = ExplainAccess("", "consume", "topic:orders")
+    told = decode(Explanation, await client.ask(RequestCode.EXPLAIN_ACCESS, asked))
+    assert (told.allowed, told.reason) == (True, "this broker has no login")

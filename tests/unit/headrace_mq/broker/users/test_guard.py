@@ -387,3 +387,21 @@ def test_an_administrator_may_do_everything_until_it_is_disabled(gate: Gate, cod
         return
     with pytest.raises((NotPermitted, MalformedRequest)):
         gate.check("root", RequestCode(code), body)
+
+
+def test_heads_need_to_read_a_topic_that_not_everyone_may_look_at(gate: Gate) -> None:
+    ann: Any = Client("ann")
+    gate.allow("read", "topic:*")
+    gate.allow("read", "group:kitchen")
+    gate.guard.require_heads(ann, ["orders", "%DLQ%kitchen"], RequestCode.FETCH)
+    assert gate.guard.hides(ann, "orders")
+    assert gate.guard.hides(ann, "%DLQ%kitchen")
+    # Marks have places alone.
+    assert not gate.guard.hides(ann, "%MARK%kitchen")
+    for topic in (AUDIT_TOPIC, *JOURNAL_TOPICS, "%DLQ%bar"):
+        with pytest.raises(NotPermitted):
+            gate.guard.require_heads(ann, [topic], RequestCode.FETCH)
+    gate.allow("consume", "topic:orders")
+    assert not gate.guard.hides(ann, "orders")
+    gate.allow("read", "topic:orders", allows=False)
+    gate.guard.require_heads(ann, ["orders"], RequestCode.FETCH)
