@@ -67,11 +67,13 @@ class LinkSettings(NamedTuple):
         reconnect_ms: first and longest pause between two attempts, doubled in between.
         vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
         busy_poll_us: how long its loop stays awake behind what arrives, in microseconds.
+        tells: whether the log has why it cannot connect; else who asks for the connection says it.
     """
 
     reconnect_ms: tuple[int, int]
     vanished_ms: int = VANISHED_MS
     busy_poll_us: int = 0
+    tells: bool = True
 
     @classmethod
     def of(cls, settings: ProducerSettings | ConsumerSettings) -> Self:
@@ -340,7 +342,7 @@ class Link:
                 connection = await self._connect()
             except (OSError, TimeoutError, ValueError, MessageQueueError) as error:
                 # ValueError: a host name that cannot be one.
-                if pause_ms == first_ms:
+                if pause_ms == first_ms and self._settings.tells:
                     _log.warning(
                         "cannot connect; the client tries again",
                         address=self.address,

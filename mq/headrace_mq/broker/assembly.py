@@ -33,6 +33,7 @@ from headrace_mq.broker.topics.topics import COMPACT
 from headrace_mq.broker.users.audit import Audit, AuditLimits
 from headrace_mq.broker.users.guard import Guard
 from headrace_mq.broker.users.logins import Logins
+from headrace_mq.broker.users.open_door import open_door
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
@@ -70,8 +71,11 @@ def connect(state: BrokerState, workers: FilterWorkers | None, files: Files | No
         MessageQueueError: login is on, and no one could administer the broker.
     """
     settings = state.settings
+    users = users_file(settings.store.directory, files)
     if settings.login:
-        _let_users_in(state, UserBook(users_file(settings.store.directory, files)))
+        _let_users_in(state, UserBook(users))
+    elif why := open_door(users, settings.store.directory, login=False):
+        _log.warning("the login is off", reason=why)
     if settings.keeps_audit:
         _guard(state)
     elif AUDIT_TOPIC in state.topics:  # of an earlier start

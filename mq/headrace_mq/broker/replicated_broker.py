@@ -55,6 +55,7 @@ from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.users.open_door import open_door
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
@@ -123,8 +124,9 @@ class ReplicatedBroker:
         self._term: Followers | None = None
         self._stopping = False
         self._conversation = Conversation(
-            self._replica, self._clock, self._address_of, self._until_changed
-        )
+            self._replica, self._clock, self._address_of, self._until_changed,
+            self._open_door,
+        )  # fmt: skip
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -136,11 +138,13 @@ class ReplicatedBroker:
 
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
-            MessageQueueError: the address cannot be bound, the files cannot be used, or the folder is of a broker that
-                ran alone and cannot found the group, or of one of another group.
+            MessageQueueError: the address cannot be bound, the files cannot be used, the folder has users and the login is
+                off, or it is of a broker that ran alone and cannot found the group, or of one of another group.
         """
         self.failure = asyncio.get_running_loop().create_future()
         _refuse_archived(self._directory)
+        if why := self._open_door():
+            raise MessageQueueError(why)
         listener = self._listener = listening_socket(self._settings.host, self._settings.port)
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -377,6 +381,11 @@ class ReplicatedBroker:
                 kept = file.read()
                 starts[queue] = 0 if kept is None else kept.read_to
         return starts
+
+    def _open_door(self) -> str:
+        """Returns why this broker must neither start nor follow; see `open_door`."""
+        file = users_file(self._directory)
+        return open_door(file, self._directory, login=self._settings.login)
 
     def _door(self) -> ReplicaDoor | None:
         """Returns who lets replicas in until clients are served; None: there is no login."""

@@ -24,7 +24,14 @@ from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.errors import ConnectionLost, MessageQueueError, NotLeader
+from headrace_mq.errors import (
+    ConnectionLost,
+    LoginFailed,
+    MessageQueueError,
+    NotLeader,
+    NotPermitted,
+    TlsFailed,
+)
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import REPLICA_SOFTWARE
@@ -34,6 +41,13 @@ __all__ = ["Conversation"]
 # How long one attempt to reach the leader may take; it is repeated until the lease is over.
 _REACH_MS = 500
 _RECONNECT_MS = (20, 100)
+
+# The sentences of errors are for clients; a broker has other settings.
+_ADVICE = (
+    (LoginFailed, "; a broker logs in as group.user, with the password in group.password_file"),
+    (NotPermitted, "; group.user must be an administrator, or may administer cluster"),
+    (TlsFailed, "; a broker shows its own certificate, and believes the authorities in group.ca"),
+)
 
 _log = get_logger(__name__)
 
@@ -46,6 +60,7 @@ class Conversation:
         clock: the time.
         address_of: what to connect to for a leader's name.
         pause: waits for so many milliseconds, or until something changed.
+        hindrance: why this broker must not follow, by what is in its folder; empty: it may.
     """
 
     def __init__(
@@ -54,11 +69,13 @@ class Conversation:
         clock: Clock,
         address_of: Callable[[str], BrokerAddress],
         pause: Callable[[int], Awaitable[None]],
+        hindrance: Callable[[], str] = lambda: "",
     ) -> None:
         self._replica = replica
         self._clock = clock
         self._address_of = address_of
         self._pause = pause
+        self._hindrance = hindrance
         # What is wrong, so that it is said once.
         self._trouble = ""
 
@@ -81,10 +98,13 @@ class Conversation:
         if await _is_refused(leader):
             patience.refused()
             return None
+        if why := self._hindrance():
+            await self._wait(leader, MessageQueueError(why))
+            return None
         link = Link(
             str(self._address_of(leader)),
             client_id=str(uuid.uuid4()),
-            settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS),
+            settings=LinkSettings(_RECONNECT_MS, vanished_ms=LEASE_MS, tells=False),
             software=REPLICA_SOFTWARE,
         )
         offer: HandOver | None = None
@@ -121,6 +141,9 @@ class Conversation:
         patience.heard(self._clock.monotonic_ms())
         answer = decode(FollowAnswer, body)
         await self._replica.take(member, answer)
+        if answer.documents and (why := self._hindrance()):
+            # Before it says that it has them, and so before it enters the set.
+            raise MessageQueueError(why)
         if answer.epoch == member.epoch:
             self._replica.heard_ms = asked_ms
         await self._replica.until_synced(ahead_bytes=FOLLOW_BYTES_MAX)
@@ -136,8 +159,9 @@ class Conversation:
 
     async def _wait(self, leader: str, error: Exception) -> None:
         """Says once why this broker cannot follow, and waits before it tries again."""
-        is_lost = isinstance(error, ConnectionLost | NotLeader)
+        is_lost = isinstance(error, ConnectionLost | NotLeader) and not isinstance(error, TlsFailed)
         trouble = str(error) or "the disk took no bytes in time; make room, or replace it"
+        trouble += next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
         if trouble != self._trouble:
             self._trouble = trouble
             log = _log.info if is_lost else _log.error

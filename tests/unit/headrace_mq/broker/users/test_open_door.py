@@ -1,0 +1,83 @@
+"""A broker without a login in whose folder there are users: someone forgot the login."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace_mq.broker.metadata import users_file
+from headrace_mq.broker.replicated_broker import ReplicatedBroker
+from headrace_mq.broker.server import Broker
+from headrace_mq.broker.users.open_door import open_door
+from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.errors import MessageQueueError
+from headrace_mq.protocol.access import SetUser
+from headrace_mq.settings import BrokerSettings, GroupSettings, StoreSettings
+from tests.unit.headrace_mq.broker.test_replicated_broker import Group, LoggedIn
+
+
+def add_administrator(folder: Path) -> None:
+    (folder / "metadata").mkdir(exist_ok=True)
+    UserBook(users_file(folder)).change(SetUser("add", "root", admin=1))
+
+
+def test_a_broker_without_a_login_is_an_open_door_where_there_are_users(tmp_path: Path) -> None:
+    file = users_file(tmp_path)
+    assert open_door(file, tmp_path, login=False) == ""
+    add_administrator(tmp_path)
+    assert open_door(file, tmp_path, login=True) == ""
+    found = open_door(file, tmp_path, login=False)
+    assert str(tmp_path) in found
+    assert "start it with --login" in found
+
+
+async def test_a_broker_that_runs_alone_says_in_its_log_that_its_door_is_open(
+    tmp_path: Path,
+) -> None:
+    add_administrator(tmp_path)
+    with capture_logs() as lines:
+        async with Broker(BrokerSettings(store=StoreSettings(directory=tmp_path), port=0)):
+            pass
+    (said,) = (one for one in lines if one["event"] == "the login is off")
+    assert said["log_level"] == "warning"
+    assert "start it with --login" in said["reason"]
+
+
+@pytest.fixture
+async def door(tmp_path: Path, free_port: Callable[[], int]) -> AsyncIterator[LoggedIn]:
+    group = Group(tmp_path, free_port)
+    yield LoggedIn(group, tmp_path)
+    for broker in list(group.brokers):
+        await group.stop(broker)
+
+
+async def test_a_broker_without_a_login_does_not_enter_a_group_with_users_and_does_not_start_again(
+    door: LoggedIn, tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    """It would let everyone in once it leads."""
+    door.first_administrator("a")
+    await door.add("a")
+    settings = BrokerSettings(
+        store=StoreSettings(directory=tmp_path / "b", segment_bytes=64 * 1024),
+        port=free_port(),
+        group=GroupSettings(
+            record="postgresql://unused/record", user="root", password_file=door.password
+        ),
+    )
+    forgotten = ReplicatedBroker(settings, record=door.group.record)
+    door.group.brokers.append(forgotten)
+    with capture_logs() as lines:
+        await forgotten.start()
+        async with asyncio.timeout(120):
+            while not any("start it with --login" in str(one.get("reason")) for one in lines):
+                await asyncio.sleep(0)
+    record = door.group.record._record
+    assert record is not None
+    assert len(record.in_sync) == 1
+    await door.group.stop(forgotten)
+    again = ReplicatedBroker(settings, record=door.group.record)
+    door.group.brokers.append(again)
+    with pytest.raises(MessageQueueError, match="start it with --login"):
+        await again.start()
