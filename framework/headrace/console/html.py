@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from headrace.console.picture import picture_of, took_words
 from headrace.console.words import said
 from headrace.figures.records import id_of, word
 from headrace.figures.topics import frozen_queues, frozen_sides
@@ -114,7 +115,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        url=_url, age=age, frozen_queues=frozen_queues, frozen_sides=frozen_sides, id_of=id_of
+        url=_url,
+        age=age,
+        frozen_queues=frozen_queues,
+        frozen_sides=frozen_sides,
+        id_of=id_of,
+        picture=picture_of,
     )
     environment.filters.update(
         line=_line,
@@ -122,6 +128,7 @@ def _environment() -> Environment:
         pretty=pretty_value,
         when=when,
         size=size,
+        took=took_words,
         word=word,
         number=lambda value: f"{value:,}",
         rate=per_second,

@@ -37,11 +37,12 @@ __all__ = ["PAGES", "ConsolePage", "ConsolePages"]
 
 
 class ConsolePage(NamedTuple):
-    """A page: its template, and the verb whose answer it shows."""
+    """A page: its template, the verb whose answer it shows, and whether it is a form until a field is filled in."""
 
     template: str
     verb: str
     tab: str
+    form: bool = False
 
 
 PAGES: Final[Mapping[str, ConsolePage]] = {
@@ -52,7 +53,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/groups": ConsolePage("groups.html", "group list", "groups"),
     "/group": ConsolePage("group.html", "group show", "groups"),
     "/message": ConsolePage("message.html", "message show", "messages"),
-    "/trace": ConsolePage("trace.html", "message trace", "messages"),
+    "/trace": ConsolePage("trace.html", "message trace", "messages", form=True),
     "/dead": ConsolePage("dead.html", "message dead", "letters"),
     "/aggregates": ConsolePage("aggregates.html", "aggregate list", "aggregates"),
     "/aggregate": ConsolePage("aggregate.html", "stream show", "aggregates"),
@@ -107,7 +108,8 @@ class ConsolePages:
     async def show(self, request: Request) -> Response:
         """Answers a GET of one of `PAGES`."""
         shown = PAGES[request.url.path]
-        return await self._answer(request, shown.template, shown.verb, shown.tab, {})
+        verb = "" if shown.form and not _filled(request.query_params) else shown.verb
+        return await self._answer(request, shown.template, verb, shown.tab, {})
 
     async def letters(self, request: Request) -> Response:
         """Answers with the groups that have dead letters."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli.messages import dead_letters
+from headrace.cli.messages.trace import trace
 from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, milliseconds, print_json, quiet
 from headrace.cli.queue.group import DryRun, show_moves
@@ -35,6 +36,7 @@ commands = typer.Typer(help="Single messages.", no_args_is_help=True)
 commands.command()(dead_letters.dead)
 commands.command()(dead_letters.resend)
 commands.command()(dead_letters.purge)
+commands.command()(trace)
 
 Filter = Annotated[
     str,
@@ -153,50 +155,6 @@ def skip(
         typer.echo(f"there is no message {message_id}, or it was deleted by age", err=True)
         raise typer.Exit(1)
     show_moves(f"group {group}", answer, as_json=as_json)
-
-
-@commands.command()
-def trace(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="TOPIC:QUEUE:OFFSET.")],
-    *,
-    as_json: AsJson = False,
-    broker: BrokerAddress = "127.0.0.1:9876",
-) -> None:
-    """Show what happened to one message. Exit status 1 if nothing is known of it.
-
-    Consumers are shown only if their setting `trace_share` records the message.
-    """
-
-    async def question(admin: Any) -> tuple[Any, list[Any], Senders]:
-        record = await admin.message(message_id)
-        steps = await admin.steps(message_id)
-        return record, steps, {} if record is None else await admin.producers([record])
-
-    try:
-        record, steps, senders = ask(broker, question)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="ID") from error
-    if record is None and not steps:
-        typer.echo(f"there is no message {message_id}, and no trace of it", err=True)
-        raise typer.Exit(1)
-    if as_json:
-        import msgspec
-
-        told = None if record is None else described(record) | sender_of(record, senders)
-        print_json({"message": told, "steps": msgspec.to_builtins(steps)})
-        return
-    rows = [
-        (when(step.at_ms), step.kind, word(step.group), str(step.attempt), word(step.detail))
-        for step in steps
-    ]
-    if record is not None:
-        sender = senders.get(record.producer_id)
-        rows = [
-            (when(record.born_at_ms), "produced", "", "", sender.address if sender else ""),
-            (when(record.stored_at_ms), "stored", "", "", message_id),
-            *rows,
-        ]
-    print_table(("time (UTC)", "step", "group", "attempt", "detail"), rows)
 
 
 @commands.command()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.console.problems import Mistake
+from headrace.console.verbs.journey.trace import TRACE
 from headrace.console.verbs.verb import Consequence, Given, Tell, Verb, VerbField
 from headrace.figures.records import described, messages_from, sender_of
 from headrace.figures.search import MessageFilter, Search, last_that_fit, search
@@ -39,29 +40,6 @@ async def _show(admin: AdminClient, given: Given) -> Any:
         return {"message": described(record) | sender_of(record, senders), "damage": ""}
     batch = await admin.batch_of(given["id"])
     return {"message": None, "damage": batch.damage if batch is not None else ""}
-
-
-async def _trace(admin: AdminClient, given: Given) -> Any:
-    try:
-        record = await admin.message(given["id"])
-        steps = await admin.steps(given["id"])
-    except ValueError as error:
-        raise Mistake(str(error)) from error
-    rows: list[dict[str, Any]] = [
-        {"at_ms": one.at_ms, "step": one.kind, "group": one.group, "attempt": one.attempt, "detail": one.detail}
-        for one in steps
-    ]  # fmt: skip
-    if record is not None:
-        sender = sender_of(record, await admin.producers([record]))["sender"]
-        whom = f"{sender.client_id} at {sender.address}" if sender else ""
-        rows = [
-            {"at_ms": at_ms, "step": step, "group": "", "attempt": None, "detail": detail}
-            for at_ms, step, detail in (
-                (record.born_at_ms, "produced", whom),
-                (record.stored_at_ms, "stored", given["id"]),
-            )
-        ] + rows
-    return {"id": given["id"], "steps": rows, "kept": record is not None}
 
 
 async def _send(admin: AdminClient, given: Given) -> Any:
@@ -288,7 +266,7 @@ async def _before_purge(admin: AdminClient, given: Given) -> Consequence:
 
 MESSAGES: Final = (
     Verb("message show", _show, (VerbField("id"),)),
-    Verb("message trace", _trace, (VerbField("id"),)),
+    TRACE,
     Verb(
         "message send",
         _send,

@@ -164,27 +164,6 @@ def test_a_missing_topic_or_queue_is_a_mistake(run, topic) -> None:
     assert isinstance(run("message", "show", f"no.{topic}:0:0").error, QueueNotFound)
 
 
-def test_a_message_is_followed_from_its_producer_to_its_end(run, topic) -> None:
-    run("message", "send", topic, "a")
-    message_id = f"{topic}:0:0"
-    step = '{"kind":"acknowledged","at_ms":%d,"group":"g","client_id":"c","detail":"well"}'
-    stored = run("message", "show", message_id, "--json").json["stored_at_ms"]
-    run("message", "send", "%TRACE%", step % (stored + 5), "--key", message_id)
-    rows = run("message", "trace", message_id).rows
-    assert [row[1] for row in rows] == ["step", "produced", "stored", "acknowledged"]
-    assert rows[-1][2:] == ["g", "1", "well"]
-    told = run("message", "trace", message_id, "--json").json
-    assert told["message"]["body"] == "a"
-    assert [one["kind"] for one in told["steps"]] == ["acknowledged"]
-
-
-def test_an_unknown_message_has_no_trace(run, topic) -> None:
-    done = run("message", "trace", f"{topic}:0:7")
-    assert done.status == 1
-    assert f"there is no message {topic}:0:7, and no trace of it" in done.output
-    assert run("message", "trace", "seven").status == 2
-
-
 def test_messages_of_a_queue_are_listed_from_an_offset_or_a_time_on(run, topic) -> None:
     for body in ("a", "b", "c"):
         run("message", "send", topic, body)

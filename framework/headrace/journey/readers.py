@@ -1,0 +1,266 @@
+"""
+How far each reader of an application's events is with what one command did: applied, parked, paused, or it waits.
+
+    projections        by the version of the aggregate that their live table has
+    event handlers     by the version that they have handled
+    process managers   by what their instances have seen, and by the group's offset; with the commands that they sent
+
+Used by `trace`; reads the database of read models and asks the broker. It changes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, select
+
+from headrace._runtime.ids import derived_id
+from headrace.app import App
+from headrace.domain.stream import EventStream
+from headrace.errors import ProjectionNotFound
+from headrace.figures.records import id_of
+from headrace.journey.groups import queue_of, standing_of, steps_of
+from headrace.journey.hop import Journey, page_of
+from headrace.processes.instances import WAITS, parked_instances
+from headrace.processes.process import Process
+from headrace.processes.progress import ProcessProgress
+from headrace.projections.definition.projection import Projection, projection_group
+from headrace.projections.tables.generation_tables import find_all
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.parked import Letter, ParkedStore
+from headrace.stores.database.tables import process_commands, process_journal, projection_versions
+from headrace_mq.admin.client import AdminClient
+from headrace_mq.message import Record
+
+__all__ = ["COMMANDS_MAX", "Reaction", "ReaderHops", "kept_commands"]
+
+# Commands of one reaction that are looked for.
+COMMANDS_MAX: Final = 20
+
+
+class Reaction:
+    """A process manager, or an instance of a process, that may have sent commands because of a stream.
+
+    Args:
+        manager: its name.
+        instance: the key of the instance; empty: it has none.
+        hop: the number of its hop.
+    """
+
+    def __init__(self, manager: str, instance: str, hop: int) -> None:
+        self.manager = manager
+        self.instance = instance
+        self.hop = hop
+
+    def command_ids(self, stream: EventStream) -> list[str]:
+        """Returns the ids that its first commands have: they are derived from what it reacted to."""
+        whose = (self.manager, self.instance) if self.instance else (self.manager,)
+        cause = (stream.aggregate_id, stream.command_id)
+        return [derived_id(*whose, *cause, str(place)) for place in range(COMMANDS_MAX)]
+
+
+class ReaderHops:
+    """Adds a hop for each reader of an application.
+
+    Args:
+        app: has the readers.
+        models: the database of their progress.
+        admin: asks the broker.
+        journey: gets the hops.
+        stream: what the command did.
+        record: its message in the event topic; None: it is not there.
+        after: the hop that the readers follow.
+    """
+
+    def __init__(
+        self,
+        *,
+        app: App,
+        models: ReadModels,
+        admin: AdminClient,
+        journey: Journey,
+        stream: EventStream,
+        record: Record | None,
+        after: int,
+    ) -> None:
+        self._app = app
+        self._models = models
+        self._admin = admin
+        self._journey = journey
+        self._stream = stream
+        self._record = record
+        self._after = after
+        # When consumers that trace were done, by group.
+        self._times: dict[str, int] = {}
+
+    async def add(self) -> list[Reaction]:
+        """Adds all of them; returns those that may have sent commands."""
+        definition = self._app.definition
+        if self._record is not None:
+            for group, steps in (await steps_of(self._admin, id_of(self._record))).items():
+                done = [one.at_ms for one in steps if one.kind == "acknowledged"]
+                if done:
+                    self._times[group] = done[-1]
+        if self._stream.version is not None:
+            for projection in definition.projections:
+                await self._projection(projection)
+            for handlers in definition.processors:
+                await self._handlers(handlers.name)
+        reactions: list[Reaction] = []
+        for manager in definition.managers:
+            reactions += await self._manager(manager.name, stateful=isinstance(manager, Process))
+        return reactions
+
+    async def _projection(self, projection: Projection[Any]) -> None:
+        name = projection.name
+        page = page_of("/projection", {"name": name})
+        try:
+            state = await self._models.state(name)
+        except ProjectionNotFound as error:
+            self._add(
+                "applied", name, page, state="stopped", cause="no consumer", detail=str(error)
+            )
+            return
+        async with self._models.snapshot() as connection:
+            version, letter = await connection.run_sync(
+                self._standing, ParkedStore(name, state.generation), state.generation
+            )
+            origins = await find_all(connection, name)
+        obstacle = state.obstacle(projection, origins)
+        group = projection_group(self._app.name, name, state.version)
+        if self._has(version):
+            told = {"detail": f"its table has version {version} of {self._stream.aggregate_id}"}
+        elif letter is not None:
+            told = _parked(letter)
+            page = page_of("/parked", {"processor": f"projection:{name}"})
+        elif state.paused_at is not None:
+            since = f"{state.paused_at:%Y-%m-%d %H:%M:%S}"
+            told = _stopped("projection paused", f"it is paused since {since} UTC; resume it")
+        elif obstacle is not None:
+            told = _stopped("projection waits", obstacle)
+        else:
+            told = await self._waiting(group)
+            offsets = await self._models.offsets(name, state.generation)
+            if self._record is not None and told["state"] != "stopped":
+                behind = self._record.offset - offsets.get(
+                    (self._record.queue.topic, self._record.queue.queue_id), 0
+                )
+                told["detail"] = (
+                    f"{max(0, behind):,} messages of the queue before it are not applied"
+                )
+        self._add("applied", name, page, group, **told)
+
+    async def _handlers(self, name: str) -> None:
+        group = f"{self._app.name}.handlers.{name}"
+        page = page_of("/group", {"group": group})
+        async with self._models.snapshot() as connection:
+            version, letter = await connection.run_sync(
+                self._standing, ParkedStore(f"handlers:{name}"), 0
+            )
+        if self._has(version):
+            told = {"detail": f"version {version} of {self._stream.aggregate_id} is handled"}
+        elif letter is not None:
+            told = _parked(letter)
+            page = page_of("/parked", {"processor": f"handlers:{name}"})
+        else:
+            told = await self._waiting(group)
+        self._add("handled", name, page, group, **told)
+
+    async def _manager(self, name: str, *, stateful: bool) -> list[Reaction]:
+        found: list[Reaction] = []
+        group = f"{self._app.name}.process.{name}"
+        if stateful:
+            async with self._models.snapshot() as connection:
+                seen = await connection.run_sync(self._journal, name)
+            for instance, outcome, letter in seen:
+                told = {"detail": outcome}
+                page = page_of("/process", {"name": name, "key": instance})
+                if outcome == WAITS and letter is not None:
+                    told = _parked(letter)
+                hop = self._add("reacted", f"{name} {instance}", page, group, **told)
+                found.append(Reaction(name, instance, hop))
+            if found:
+                return found
+        page = page_of("/group", {"group": group})
+        async with self._models.snapshot() as connection:
+            letter = await connection.run_sync(
+                ProcessProgress(name).parked.find, self._stream.aggregate_id
+            )
+        if letter is not None and letter.version < (self._stream.version or 0):
+            page = page_of("/parked", {"processor": f"process:{name}"})
+            told = _parked(letter)
+        else:
+            told = await self._waiting(group)
+        if told.get("state", "done") == "done" and stateful:
+            told["detail"] = "no instance reacts to it"
+        return [Reaction(name, "", self._add("reacted", name, page, group, **told))]
+
+    async def _waiting(self, group: str) -> dict[str, Any]:
+        """Where a group stands that has not said otherwise that it is done."""
+        if self._record is None:
+            return {"state": "waits", "cause": "not published", "detail": "it is not in the topic"}
+        told = await standing_of(self._admin, group, self._record)
+        lag = await queue_of(self._admin, group, self._record)
+        if told["state"] == "unknown" and lag is not None:
+            told |= {"state": "waits", "cause": "waits its turn"}
+        return told
+
+    def _add(self, step: str, name: str, page: str, group: str = "", **more: Any) -> int:
+        if more.get("state", "done") == "done":
+            more["at_ms"] = self._times.get(group)
+        return self._journey.add(self._after, "reader", step, name, page=page, **more)
+
+    def _has(self, version: int | None) -> bool:
+        return version is not None and version >= (self._stream.version or 0)
+
+    def _standing(
+        self, connection: Connection, parked: ParkedStore, generation: int
+    ) -> tuple[int | None, Letter | None]:
+        columns, aggregate_id = projection_versions.c, self._stream.aggregate_id
+        version = connection.scalar(
+            select(columns.version).where(
+                columns.name == parked.name,
+                columns.generation == generation,
+                columns.aggregate_id == aggregate_id,
+            )
+        )
+        return version, parked.find(connection, aggregate_id)
+
+    def _journal(
+        self, connection: Connection, process: str
+    ) -> Sequence[tuple[str, str, Letter | None]]:
+        columns = process_journal.c
+        rows = connection.execute(
+            select(columns.instance, columns.outcome).where(
+                columns.process == process,
+                columns.aggregate_id == self._stream.aggregate_id,
+                columns.command_id == self._stream.command_id,
+            )
+        ).all()
+        parked = parked_instances(process)
+        return [(key, outcome, parked.find(connection, key)) for key, outcome in rows]
+
+
+def kept_commands(connection: Connection, command_ids: Sequence[str]) -> dict[str, Any]:
+    """Returns the rows of commands that processes keep, by command id.
+
+    Args:
+        connection: to the read models.
+        command_ids: which ones.
+    """
+    columns = process_commands.c
+    rows = connection.execute(
+        select(
+            columns.process, columns.command_id, columns.instance, columns.name,
+            columns.aggregate_id, columns.due, columns.sent, columns.refused,
+        ).where(columns.command_id.in_(command_ids))
+    ).all()  # fmt: skip
+    return {row.command_id: row for row in rows}
+
+
+def _parked(letter: Letter) -> dict[str, Any]:
+    why = f"{letter.error_name}: {letter.error}" if letter.error_name else letter.error
+    return _stopped("parked", f"{why}; retry or skip it")
+
+
+def _stopped(cause: str, detail: str) -> dict[str, Any]:
+    return {"state": "stopped", "cause": cause, "detail": detail}

@@ -1,0 +1,122 @@
+"""Commands of an application that ran over a broker are followed, and what is shown is what the shop did."""
+
+from typing import Any
+
+import pytest
+
+from headrace.journey.command_trace import trace_application
+from headrace.journey.trace import Trace, TraceTarget
+from headrace.stores.open import open_event_store
+from tests.unit.headrace.journey.shop import shop
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def follow(world: Any, **wanted: Any) -> Trace:
+    return await trace_application(world.admin, shop, world.settings, TraceTarget(**wanted))
+
+
+def told(found: Trace) -> dict[tuple[str, str], Any]:
+    """Hops by their step and the first word of their name."""
+    return {(one.step, one.name.split(" ")[0]): one for one in found.journey.hops}
+
+
+async def test_a_command_is_followed_from_its_sender_to_all_readers(world) -> None:
+    found = await follow(world, command_id="c-ann")
+    hops = told(found)
+    assert found.command == {"id": "c-ann", "name": "Order", "aggregate_id": "ann", "caused_by": ""}
+    command = await world.admin.message(found.message_id)
+    assert hops["queued", found.message_id].at_ms == command.stored_at_ms
+    store = await open_event_store(world.urls["event_store"], shop.serializer)
+    stream = await store.find_command("ann", "c-ann")
+    await store.aclose()
+    assert stream is not None
+    assert hops["handled", "order"].at_ms == round(stream.recorded_at.timestamp() * 1_000)
+    assert hops["stored", "version"].name == "version 1: Ordered, Announced"
+    (event,) = [one for one in hops if one[0] == "published"]
+    published = await world.admin.message(event[1])
+    assert (published.key, published.headers["command"]) == ("ann", "c-ann")
+    assert hops[event].at_ms == published.stored_at_ms
+    readers = {one: hops[one].state for one in hops if one[0] in {"applied", "reacted"}}
+    assert readers == {
+        ("applied", "lines"): "done",
+        ("reacted", "parcels"): "done",
+        ("reacted", "bills"): "done",
+    }
+    assert hops["read", "shop.messages"].state == "done"
+    assert hops["answered", hops_name(hops, "answered")].state == "unknown"
+    assert found.plain["stands"] == []
+
+
+def hops_name(hops: dict[tuple[str, str], Any], step: str) -> str:
+    return next(name for kind, name in hops if kind == step)
+
+
+async def test_a_command_that_a_process_sent_follows_its_reaction(world) -> None:
+    first = await follow(world, command_id="c-ann", aggregate_id="ann")
+    sent = told(first)["commanded", "Pack"]
+    assert first.journey.hops[sent.after - 1].name == "parcels ann"
+    second = await follow(world, aggregate_id="ann", version=2)
+    assert second.command is not None
+    assert (second.command["name"], second.command["caused_by"]) == ("Pack", "c-ann")
+    assert f"command={second.command['id']}" in sent.page
+    third = told(second)["commanded", "to"]
+    assert third.name == "to bill of ann"
+
+
+async def test_messages_of_a_command_lead_to_the_same_journey(world) -> None:
+    whole = await follow(world, command_id="c-ann")
+    names = [
+        one.name for one in whole.journey.hops if one.step in {"queued", "published", "announced"}
+    ]
+    assert len(names) == 3
+    for name in names:
+        found = await follow(world, message_id=name)
+        assert found.journey.plain() == whole.journey.plain()
+
+
+async def test_a_rejection_says_why_and_reaches_processes_alone(world) -> None:
+    hops = told(await follow(world, command_id="c-bob"))
+    assert hops["rejected", "order"].detail == "SoldOut: no tea is left"
+    assert ("applied", "lines") not in hops
+    assert hops["reacted", "parcels"].detail == "no instance reacts to it"
+
+
+async def test_a_command_that_changed_nothing_is_not_published(world) -> None:
+    steps = [one.step for one in (await follow(world, command_id="c-none")).journey.hops]
+    assert steps == ["sent", "queued", "unchanged", "answered", "stored"]
+
+
+async def test_a_parked_command_stops_with_its_cause_and_a_page(world) -> None:
+    found = await follow(world, command_id="c-cid")
+    last = found.journey.hops[-1]
+    assert (last.step, last.state, last.cause) == ("parked", "stopped", "parked")
+    assert last.detail == "ValueError: no such shelf; retry or skip it"
+    assert last.page == "/parked?processor=commands"
+
+
+async def test_an_event_that_a_projection_parked_stops_there_alone(world) -> None:
+    found = await follow(world, command_id="c-dora")
+    hops = told(found)
+    assert hops["applied", "lines"].cause == "parked"
+    assert "no such item" in hops["applied", "lines"].detail
+    assert hops["applied", "lines"].page == "/parked?processor=projection%3Alines"
+    assert hops["reacted", "parcels"].state == "done"
+    assert len(found.plain["stands"]) == 1
+
+
+async def test_a_command_that_waits_for_a_service_is_found_by_its_id_alone(world) -> None:
+    found = await follow(world, command_id="c-fay")
+    assert found.command is not None
+    assert found.command["aggregate_id"] == "fay"
+    assert (found.journey.hops[-1].cause, len(found.journey.hops)) == ("no consumer", 3)
+
+
+async def test_nothing_that_was_ever_sent_is_a_sentence(world) -> None:
+    assert "nothing is known of command c-0" in (await follow(world, command_id="c-0")).missing
+    assert (await follow(world, aggregate_id="ann", version=9)).missing == "ann has no version 9"
+
+
+async def test_a_message_of_no_command_is_followed_as_the_broker_knows_it(world) -> None:
+    gone = await follow(world, message_id="shop.commands:0:999")
+    assert gone.missing == "there is no message shop.commands:0:999, and no trace of it"

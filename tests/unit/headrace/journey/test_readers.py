@@ -1,0 +1,76 @@
+"""Readers that have not handled what a command did say why: paused, behind, without consumers, or parked."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headrace._runtime.ids import derived_id
+from headrace.domain.stream import EventStream
+from headrace.journey.hop import Hop, Journey
+from headrace.journey.readers import Reaction, ReaderHops, kept_commands
+from headrace.projections.tables.read_models import ReadModels
+from headrace.stores.database.schema import upgrade
+from headrace_mq import Message, Producer
+from tests.unit.headrace.journey.shop import Ordered, lines, shop
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STREAM = EventStream(
+    aggregate_type="Basket", aggregate_id="ann", version=1, command_id="c-1", correlation_id="c-0",
+    recorded_at=NOW, events=(Ordered(item="cup"),),
+)  # fmt: skip
+
+
+@pytest.fixture
+async def models(tmp_path) -> AsyncIterator[ReadModels]:
+    url = f"sqlite:///{tmp_path}/read.db"
+    await upgrade(url)
+    models = ReadModels(url)
+    yield models
+    await models.aclose()
+
+
+async def hops(admin: Any, models: ReadModels, record: Any) -> dict[str, Hop]:
+    journey = Journey()
+    after = journey.add(None, "topic", "published", "shop.events:0:0")
+    readers = ReaderHops(
+        app=shop, models=models, admin=admin, journey=journey, stream=STREAM, record=record, after=after
+    )  # fmt: skip
+    await readers.add()
+    return {one.name: one for one in journey.hops[1:]}
+
+
+async def test_readers_that_do_not_run_or_are_paused_say_so(admin, models) -> None:
+    await admin.create_topic("shop.events", 1)
+    async with Producer(admin.address) as producer:
+        await producer.send(Message(topic="shop.events", key="ann", body=b"{}"))
+    record = await admin.message("shop.events:0:0")
+    found = await hops(admin, models, record)
+    assert {name: one.cause for name, one in found.items()} == {
+        "lines": "no consumer", "parcels": "no consumer", "bills": "no consumer",
+    }  # fmt: skip
+    await models.ensure(lines)
+    await models.pause("lines")
+    paused = (await hops(admin, models, record))["lines"]
+    assert (paused.state, paused.cause) == ("stopped", "projection paused")
+    assert paused.page == "/projection?name=lines"
+    await models.resume("lines")
+    assert (await hops(admin, models, record))["lines"].cause == "no consumer"
+
+
+async def test_readers_of_an_event_that_is_not_in_the_topic_wait(admin, models) -> None:
+    await models.ensure(lines)
+    found = await hops(admin, models, None)
+    assert {one.cause for one in found.values()} == {"not published"}
+
+
+async def test_no_command_is_kept_of_a_process_that_sent_none(models) -> None:
+    async with models.snapshot() as connection:
+        assert await connection.run_sync(kept_commands, ["c-1"]) == {}
+
+
+def test_a_reaction_knows_the_ids_of_its_commands() -> None:
+    ids = Reaction("parcels", "ann", 3).command_ids(STREAM)
+    assert ids[0] == derived_id("parcels", "ann", "ann", "c-1", "0")
+    assert Reaction("bills", "", 3).command_ids(STREAM)[1] == derived_id("bills", "ann", "c-1", "1")
