@@ -242,7 +242,10 @@ class LineageCheck:
         for seen in self.transport.seen.values():
             for number, message in seen.last.items():
                 ends[number] = max(ends.get(number, 0), message.offset + 1)
-        lost = any(now.ranges.get(number, (0, 0))[1] < end for number, end in ends.items())
+        # Where messages were lost, others may have their offsets by now.
+        lost = now.has_lost_since(known) or any(
+            now.ranges.get(number, (0, 0))[1] < end for number, end in ends.items()
+        )
         if not lost:
             self._lineage = now
         return lost
@@ -279,7 +282,10 @@ class LineageCheck:
             return
         topic_kept = kept[own, 0]
         reset = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
-        if _is_lacking(topic_kept, topic, await self._store.last_position(), reset=bool(reset)):
+        # What was lost may be behind the marks of all readers.
+        lost = self._lineage is not None and topic.has_lost_since(self._lineage)
+        last_position = await self._store.last_position()
+        if _is_lacking(topic_kept, topic, last_position, reset=bool(reset) or lost):
             self._lacking = True
             self._wake.set()
         state = _FILLING if self._lacking else _FILLED

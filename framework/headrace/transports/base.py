@@ -102,16 +102,24 @@ class TopicLineage:
         ranges: per queue the lowest offset held, and the one that the next message gets.
         starts: per queue the offset of its first message ever, if that is above 0: a topic that is made
             again under its name may go on with the offsets.
+        epoch: grows each time that another broker leads, or the same one again; 0: the queue does not know.
+        lossy: the epoch in which the brokers last lost messages; 0: they never did.
     """
 
     identity: str
     ranges: Mapping[int, tuple[int, int]]
     starts: Mapping[int, int] = field(default_factory=dict)
+    epoch: int = 0
+    lossy: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether it holds no message."""
         return all(first == end for first, end in self.ranges.values())
+
+    def has_lost_since(self, known: "TopicLineage") -> bool:
+        """Whether the brokers lost messages after this was known; others may stand at their offsets."""
+        return 0 < known.epoch < self.lossy
 
     def has_lost(self, number: int, offset: int) -> bool:
         """Whether a queue has lost messages from an offset on; it never had those below its start."""

@@ -259,9 +259,11 @@ class QueueTransport:
             MessageQueueError: the broker is away, or there is no such topic.
         """
         admin = await self._ask()
-        identity, ranges = await admin.lineage(topic)
+        identity, ranges, epoch, lossy = await admin.life_of(topic)
         return TopicLineage(
             identity=identity,
+            epoch=epoch,
+            lossy=lossy,
             ranges={each.queue_id: (each.first, each.end) for each in ranges},
             # A broker that does not tell the start loses nothing.
             starts={each.queue_id: each.first if each.start < 0 else each.start for each in ranges},

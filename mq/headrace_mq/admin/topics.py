@@ -5,6 +5,7 @@ Used by `groups`, which builds on it; a part of `AdminClient`.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.errors import TopicNotFound
@@ -30,7 +31,24 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.protocol.releases import QueueRelease, ReleaseAnswer, ReleaseMessages
 
-__all__ = ["TopicAdministration", "portions"]
+__all__ = ["TopicAdministration", "TopicLife", "portions"]
+
+
+class TopicLife(NamedTuple):
+    """A topic at one moment.
+
+    Attributes:
+        identity: a UUID, made with the topic; see `TopicAdministration.lineage`.
+        ranges: of its queues.
+        epoch: of the broker that says this; 0: it is of a version that does not know.
+        lossy: the epoch in which the broker's group last lost messages; 0: it never did. If it is later than an epoch that you
+            were served in, other messages may stand at the offsets that you know.
+    """
+
+    identity: str
+    ranges: list[QueueRange]
+    epoch: int
+    lossy: int
 
 
 class TopicAdministration(AdminConnection):
@@ -103,9 +121,19 @@ class TopicAdministration(AdminConnection):
         Raises:
             TopicNotFound: there is no such topic.
         """
+        life = await self.life_of(topic)
+        return life.identity, life.ranges
+
+    async def life_of(self, topic: str) -> TopicLife:
+        """A topic's identity and ranges, and the epochs of its broker, all at one moment.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
         asked = QueueRanges(topics=[topic])
         answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
-        return next((each.identity for each in answer.identities), ""), answer.ranges
+        identity = next((each.identity for each in answer.identities), "")
+        return TopicLife(identity, answer.ranges, answer.epoch, answer.lossy)
 
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""

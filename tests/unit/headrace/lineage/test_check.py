@@ -1,6 +1,7 @@
 """Compared at start: another topic is made whole and read from its begin, another store is refused."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.history import FakeClock
-from headrace.transports.base import DAMAGED, Incoming, Outgoing
+from headrace.transports.base import DAMAGED, Incoming, Outgoing, TopicLineage
 from headrace.transports.local import LocalTransport
 
 TOPIC = "shop.events"
@@ -106,6 +107,56 @@ async def test_readers_of_another_topic_begin_at_its_start(parts: Any) -> None:
     again = await parts.check()
     await again.begin()
     assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {}
+
+
+class Brokers(LocalTransport):
+    """Brokers that may have lost messages."""
+
+    epochs = (3, 0)
+
+    async def topic_lineage(self, topic: str) -> TopicLineage:
+        epoch, lossy = self.epochs
+        found = await super().topic_lineage(topic)
+        return replace(found, identity="one topic", epoch=epoch, lossy=lossy)
+
+
+async def test_a_topic_that_lost_messages_is_filled_also_where_no_reader_had_them(
+    parts: Any,
+) -> None:
+    parts.transport = Brokers()
+    check = await parts.check()
+    await check.begin()
+    assert parts.fills == 1
+    await parts.read(check, 2)
+    # Another broker leads, and has everything.
+    parts.transport.epochs = (4, 0)
+    await check.look()
+    assert parts.fills == 1
+    # One led that lacks messages. As many are there as before.
+    parts.transport.epochs = (6, 5)
+    await check.look()
+    assert parts.fills == 2
+    await check.look()
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
+
+
+async def test_readers_of_lost_messages_begin_again_though_others_have_their_offsets(
+    parts: Any,
+) -> None:
+    parts.transport = Brokers()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    other = Brokers()
+    await other.ensure_topic(TOPIC, queues=1, forever=True)
+    for number in range(5):
+        headers = {"kind": "events", "command": f"c-{number}"}
+        await other.publish(Outgoing(TOPIC, "a", b"", "", headers))
+    check._plain = other
+    other.epochs = (6, 5)
+    await check.look()
     assert await parts.models.offsets("totals", 1) == {}
 
 
