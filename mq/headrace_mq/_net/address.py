@@ -11,6 +11,7 @@ The address of a broker as text: where it is, and how a client makes sure of who
     tcp://127.0.0.1:9876?user=ann&password_file=ann.txt     without TLS, with a login
     nameserver://ns1:9875,ns2:9875/default              the brokers of a cluster, where name servers say that they are
     nameserver://ns1:9875/default/g1?ca=ca.pem          those of one of its groups; the options hold for all of them
+    nameserver://ns1:9875/default/g1,g2                 topics that are spread over these groups, and the others of g1
 
 So everything that takes an address takes TLS and a login too: settings, options, Spark's plans. It holds names of files and no
 secret, so it may be logged; one with a user before the host is refused, and no refusal repeats what may be a password. Used by clients, which connect there, and by options, which check what a user wrote; pure.
@@ -83,7 +84,7 @@ class ClusterName(NamedTuple):
 
     Attributes:
         cluster: its name.
-        group: one of its groups; empty: the only one.
+        group: one of its groups, or several with commas between them; empty: the only one.
     """
 
     cluster: str
@@ -146,6 +147,9 @@ class BrokerAddress(NamedTuple):
                 "name the cluster behind the name servers, as in nameserver://HOST:9875/default, and one of its groups"
                 " where it has several: nameserver://HOST:9875/default/g1"
             )
+        groups = names[1].split(",") if len(names) > 1 else []
+        if len(set(groups)) < len(groups) or not all(groups):
+            raise ValueError("name each group once, as in nameserver://HOST:9875/default/g1,g2")
         places = tuple(parse_address(each.strip()) for each in hosts.split(","))
         secured = any(files) or f"{scheme}://" == _SECURE_NAMES_SCHEME
         read_from = read_from_of(given.get(_READ_FROM, "leader"))
@@ -155,6 +159,28 @@ class BrokerAddress(NamedTuple):
     def may_move(self) -> bool:
         """Whether another place may serve when this one does not."""
         return len(self.places) > 1 or self.cluster is not None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that it names; several for topics that are spread over them."""
+        named = "" if self.cluster is None else self.cluster.group
+        return tuple(named.split(",")) if named else ()
+
+    def of_each_group(self) -> dict[str, Self]:
+        """Returns the address of each group that it names, by name."""
+        assert self.cluster is not None
+        return {
+            group: self._replace(cluster=self.cluster._replace(group=group))
+            for group in self.groups
+        }
+
+    def of_one_group(self) -> Self:
+        """Returns this address. Raises ValueError where it names several groups, and one is needed."""
+        if len(self.groups) > 1:
+            raise ValueError(
+                f"the address names the groups {', '.join(self.groups)}, and this works with one of them; name that one"
+            )
+        return self
 
     def secured(self, tls: ClientFiles) -> Self:
         """Returns this address with TLS; files that it names itself go first.
@@ -185,7 +211,7 @@ class BrokerAddress(NamedTuple):
     def __str__(self) -> str:
         hosts = ",".join(place_name(place) for place in self.places)
         if self.cluster is not None:
-            names = "/".join(quote(each, safe="") for each in self.cluster if each)
+            names = "/".join(quote(each, safe=",") for each in self.cluster if each)
             hosts = f"{hosts}/{names}"
         apart = {} if self.read_from == "leader" else {_READ_FROM: self.read_from}
         if self.cluster is None and self.tls is None and self.login is None and not apart:

@@ -34,21 +34,14 @@ from headrace_mq.errors import (
     RequestTimeout,
     TlsFailed,
 )
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.access import LoginAnswer
 from headrace_mq.protocol.bodies import Body, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.frame import (
-    PROTOCOL_VERSION,
-    Frame,
-)
+from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
 from headrace_mq.settings import ConsumerSettings, ProducerSettings
 
-__all__ = [
-    "Link",
-    "LinkSettings",
-    "hello_for",
-    "software",
-]
+__all__ = ["Link", "LinkSettings", "hello_for", "software"]
 
 # Connecting and shaking hands; a broker that needs longer is as good as absent.
 CONNECT_TIMEOUT_MS = 5_000
@@ -151,7 +144,7 @@ class Link:
         self._settings = settings
         self._software = software
         self._busy_poll: BusyPoll | None = None
-        parsed = BrokerAddress.parse(address)
+        parsed = BrokerAddress.parse(address).of_one_group()
         self._places, self._tls, self._login = list(parsed.places), parsed.tls, parsed.login
         self._names = NameServers.of(parsed, self._places, self._open_to, self._greet)
         self.address = address
@@ -180,17 +173,25 @@ class Link:
             UnsupportedVersion: the broker speaks another version of the protocol.
             LoginFailed: the broker does not let this user in.
         """
+        self.begin()
+        try:
+            await self.reached(timeout_ms)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def begin(self) -> None:
+        """Begins to connect."""
         if self._keeper is not None:
             raise ValueError("a link is started once")
         loop = asyncio.get_running_loop()
         self._busy_poll = busy_poll_of(loop, self._settings.busy_poll_us)
         self._next = loop.create_future()
         self._keeper = asyncio.create_task(self._keep_connected(), name=f"link {self.address}")
-        try:
-            await self._connected(timeout_ms)
-        except BaseException:
-            await self.aclose()
-            raise
+
+    async def reached(self, timeout_ms: int) -> None:
+        """Waits for the first connection; raises as `start`, and goes on to connect."""
+        await self._connected(timeout_ms)
 
     async def aclose(self) -> None:
         """Writes what was submitted, closes the connection and stops reconnecting."""
@@ -222,6 +223,13 @@ class Link:
     def is_ready(self) -> bool:
         """Whether a request submitted now is written without filling memory."""
         return self._connection is not None and self._connection.writable
+
+    def serves(self, _queue: QueueRef) -> bool:
+        """Whether what is asked of a queue is answered, or waits for the connection."""
+        return True
+
+    async def require_first(self, _topic: str) -> None:
+        """Returns if the broker that a topic's scheduled messages wait at has all of its queues; raises InvalidArgument."""
 
     def submit(
         self,

@@ -58,7 +58,8 @@ def routes_of(answer: RoutesAnswer, name: ClusterName) -> tuple[list[Place], boo
     if len(groups) > 1:
         raise InvalidArgument(
             f"cluster {name.cluster} has the groups {', '.join(groups)}: name one of them in the address,"
-            f" nameserver://HOST:PORT/{name.cluster}/{groups[0]}"
+            f" nameserver://HOST:PORT/{name.cluster}/{groups[0]}, or several for topics that are spread over them,"
+            f" nameserver://HOST:PORT/{name.cluster}/{','.join(groups)}"
         )
     places: dict[Place, None] = {}
     for text in (text for each in answer.brokers for text in each.addresses):

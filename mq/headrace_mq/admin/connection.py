@@ -7,8 +7,9 @@ Used by every part of `AdminClient`.
 import uuid
 from typing import TypeVar
 
-from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.link import LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
+from headrace_mq.client.spread.spread_link import link_to
 from headrace_mq.protocol.bodies import Body
 from headrace_mq.protocol.codes import RequestCode
 
@@ -37,7 +38,9 @@ class AdminConnection(AsyncBlock):
     ) -> None:
         self._timeout_ms = timeout_ms
         self._connect_ms = timeout_ms if connect_ms is None else connect_ms
-        self._link = Link(address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS))
+        self._link = link_to(
+            address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS)
+        )
 
     @property
     def address(self) -> str:

@@ -73,6 +73,25 @@ class TopicAdministration(AdminConnection):
         answer = await self._ask(TopicsAnswer, RequestCode.CREATE_TOPIC, asked)
         return answer.topics[0]
 
+    async def own_queues(
+        self, topic: str, queues: int, retention: str, owned: Sequence[int], identity: str
+    ) -> TopicDescription:
+        """Says which queues of a topic this broker group has; durable. `spread.spread_topic` says it to all groups.
+
+        Args:
+            topic: its name.
+            queues: how many all groups have together.
+            retention: as of `create_topic`.
+            owned: the numbers of this group's queues: those that it has, and new ones.
+            identity: the UUID that the topic has in all groups.
+
+        Raises:
+            InvalidArgument: the group would lose a queue, or get one that may be another group's.
+            TopicExists: there is another topic of the name.
+        """
+        asked = CreateTopic(topic, queues, retention, list(owned), identity)
+        return (await self._ask(TopicsAnswer, RequestCode.CREATE_TOPIC, asked)).topics[0]
+
     async def add_queues(self, topic: str, queues: int) -> TopicDescription:
         """Lets an existing topic have at least this many queues in all; durable.
 

@@ -1,11 +1,12 @@
 """`headrace topic`: creates, shows, changes and deletes topics of a broker and their queues."""
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.options import BrokerAddress
-from headrace.cli.queue.administration import AsJson, ask, print_json
+from headrace.cli.queue.administration import AsJson, ask, print_json, quiet
 from headrace.cli.tables import print_table
 from headrace.figures.topics import frozen_queues, frozen_sides, topic_rows
 from headrace.figures.words import per_second, when
@@ -104,6 +105,45 @@ def add_queues(
     """Add queues to a topic while it is in use. Keys may then belong to other queues."""
     topic = ask(broker, lambda admin: admin.add_queues(name, queues))
     typer.echo(f"topic {name} has {topic.queues} queues")
+
+
+@commands.command()
+def spread(
+    name: Name,
+    *,
+    queues: Annotated[int, typer.Option(help="How many in all groups together.")],
+    forever: Annotated[bool, typer.Option(help="Keep messages without limit.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where an earlier call was interrupted."),
+    ] = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Spread a topic over the broker groups that the address names. New queues go to groups that have none."""
+    from headrace_mq.admin.spread.division import spread_topic
+
+    quiet()
+    try:
+        plan = asyncio.run(
+            spread_topic(
+                broker, name, queues, retention="forever" if forever else "", resume=resume
+            )
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--broker") from error
+    for group, mine in plan.items():
+        typer.echo(f"topic {name}: group {group} has queues {_runs(mine)}")
+
+
+def _runs(numbers: list[int]) -> str:
+    """Writes ascending numbers as 0-3, 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @commands.command()

@@ -65,6 +65,11 @@ def spread(request: CreateTopic, kept: KeptTopic | None, queues: int) -> KeptTop
         raise InvalidArgument(
             f"topic {topic!r} has {kept.queues} queues over all broker groups, and cannot have fewer"
         )
+    if queues > kept.queues and kept.retention == "compact":
+        raise InvalidArgument(
+            f"topic {topic!r} is compacted and keeps its {kept.queues} queues: with more of them keys would move; create"
+            " another topic and copy the state"
+        )
     before = set(kept.numbers)
     lost = sorted(before.difference(owned))
     taken = [number for number in owned if number < kept.queues and number not in before]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.group.membership import Listeners
+from headrace_mq.client.spread.topic_map import require_whole
 from headrace_mq.errors import ConnectionLost, MessageQueueError, RequestTimeout
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -126,7 +127,7 @@ class BroadcastQueues:
         answer = await self._link.request(
             RequestCode.DESCRIBE_TOPICS, body, timeout_ms=self._settings.request_timeout_ms
         )
-        topics = decode(TopicsAnswer, answer).topics
+        topics = require_whole(decode(TopicsAnswer, answer).topics).values()
         self._missing = len(topics) < len(self._topics)
         queues = frozenset(
             QueueRef(topic.topic, number) for topic in topics for number in range(topic.queues)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.link import LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
@@ -25,6 +25,7 @@ from headrace_mq.client.fetch.damage import DamageLog
 from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.record_columns import RecordColumns
+from headrace_mq.client.fetch.spread_fetcher import fetcher_for
 from headrace_mq.client.fetch.start_offsets import (
     OffsetLoader,
     TopicIdentities,
@@ -41,6 +42,7 @@ from headrace_mq.client.handlers.attempts import BatchHandler
 from headrace_mq.client.handlers.execution import BatchLimits, Handler, HandlerRuns
 from headrace_mq.client.handlers.failures import FailurePolicy
 from headrace_mq.client.names import client_id_of
+from headrace_mq.client.spread.spread_link import link_to
 from headrace_mq.client.trace.tracer import delivering_for, policy_for, tracer_of
 from headrace_mq.errors import BrokerStopping, ConnectionLost, MessageQueueError, NotLeader
 from headrace_mq.filters.filter import filters_of
@@ -113,13 +115,14 @@ class Consumer(AsyncBlock):
         self._load_offsets = load_offsets
         self._clock = clock or SystemClock()
         self._client_id = client_id_of(self._settings.name)
-        self._link = Link(
+        self._link = link_to(
             address,
             client_id=self._client_id,
             settings=LinkSettings.of(self._settings),
             on_push=self._pushed,
             on_ready=self._pull_soon,
-            on_down=self._down,
+            on_down=lambda: self._membership.lost(),  # noqa: PLW0108 - it is made below
+            patient=True,
         )
         self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
         self._identities = TopicIdentities(self._link, timeout_ms=self._settings.request_timeout_ms)
@@ -194,7 +197,7 @@ class Consumer(AsyncBlock):
             ConnectionLost: no broker answered in time; the sentence says what to check.
             BrokerError: the broker refuses the member.
         """
-        self._fetcher = Fetcher(
+        self._fetcher = fetcher_for(self._link)(
             self._link,
             self._shares,
             settings=self._settings,
@@ -388,9 +391,6 @@ class Consumer(AsyncBlock):
     def _pushed(self, frame: Frame) -> None:
         if frame.code == RequestCode.PUSHED_GROUP_CHANGE:
             self._membership.changed(decode(GroupChanged, frame.body))
-
-    def _down(self) -> None:
-        self._membership.lost()
 
     def _pull_soon(self) -> None:
         if self._fetcher is not None:

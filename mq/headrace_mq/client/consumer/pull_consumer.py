@@ -8,7 +8,7 @@ of the group and may commit; without a group it stores nothing on the broker.
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.link import LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
@@ -16,9 +16,11 @@ from headrace_mq.client.fetch.damage import DamageLog
 from headrace_mq.client.fetch.delivery import RecordDelivery
 from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.client.fetch.queue_priorities import urgency_of
+from headrace_mq.client.fetch.spread_fetcher import fetcher_for
 from headrace_mq.client.fetch.start_offsets import find_starts, offsets_at
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.names import client_id_of
+from headrace_mq.client.spread.spread_link import link_to
 from headrace_mq.errors import Closed
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
@@ -54,11 +56,12 @@ class PullConsumer(AsyncBlock):
         self._asking = GroupFilters(group, filters_of(filters or {}))
         self._settings = settings or ConsumerSettings()
         self._clock = clock or SystemClock()
-        self._link = Link(
+        self._link = link_to(
             address,
             client_id=client_id_of(self._settings.name),
             settings=LinkSettings.of(self._settings),
             on_ready=self._pull_soon,
+            patient=True,
         )
         self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
         # No group divides these queues, so there is nothing to lock.
@@ -70,7 +73,7 @@ class PullConsumer(AsyncBlock):
 
     async def start(self) -> None:
         """Connects. Raises ConnectionLost: no broker answered in time; says what to check."""
-        self._fetcher = Fetcher(
+        self._fetcher = fetcher_for(self._link)(
             self._link,
             self._shares,
             settings=self._settings,

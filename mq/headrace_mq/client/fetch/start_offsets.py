@@ -69,7 +69,9 @@ async def find_starts(
         Exception: what `load_offsets` raises.
     """
     if load_offsets is None:
-        kept: Mapping[QueueRef, int] = await _committed(link, queues, group, settings)
+        told = await _committed(link, queues, group, settings)
+        # One that nothing is said of has no offset -1: the group that has it is away.
+        kept: Mapping[QueueRef, int] = {queue: _known(told, queue) for queue in queues}
     else:
         kept = await load_offsets(queues)
     starts = {

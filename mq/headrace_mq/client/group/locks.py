@@ -86,7 +86,7 @@ class QueueLocks:
             BrokerError, ConnectionLost, RequestTimeout: nothing more is known than before.
         """
         if not self.wanted:
-            return list(queues)
+            return [queue for queue in queues if self._link.serves(queue)]
         granted: list[QueueRef] = []
         for names in _in_parts(queues):
             sent_at_ms = self._clock.monotonic_ms()

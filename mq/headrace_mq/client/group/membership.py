@@ -20,6 +20,7 @@ from headrace_mq.client.group.allocation import Strategy, sticky
 from headrace_mq.client.group.rebalance import allocate
 from headrace_mq.client.group.rules import CurrentGroupRules
 from headrace_mq.client.names import member_of
+from headrace_mq.client.spread.topic_map import require_whole
 from headrace_mq.errors import (
     BrokerError,
     ConnectionLost,
@@ -238,7 +239,7 @@ class Membership:
         """Asks for the topics' queues; returns whether they, or those frozen, changed."""
         body = encode(DescribeTopics(topics=self._topics))
         answer = decode(TopicsAnswer, await self._request(RequestCode.DESCRIBE_TOPICS, body))
-        queues = {topic.topic: topic.queues for topic in answer.topics}
+        queues = {name: topic.queues for name, topic in require_whole(answer.topics).items()}
         frozen = frozenset(
             QueueRef(topic.topic, number) for topic in answer.topics for number in topic.unreadable
         )

@@ -1,8 +1,4 @@
-"""
-Sends messages, each acknowledged by the broker, in order per queue.
-
-Owns the connection, the routes of topics and the replies; messages on their way are in `send_buffer`.
-"""
+"""Sends messages, each acknowledged by the broker, in order per queue; those on their way are in `send_buffer`."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from headrace_mq._net.client_connection import Answer
-from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._net.link import LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.log import get_logger
@@ -21,6 +17,9 @@ from headrace_mq.client.producer.route import Selector
 from headrace_mq.client.producer.scheduled import Scheduled, When, envelope
 from headrace_mq.client.producer.send_buffer import SendBuffer
 from headrace_mq.client.producer.send_results import SendResults, all_placed, report, settled
+from headrace_mq.client.producer.spread_buffer import buffer_for
+from headrace_mq.client.spread.spread_link import link_to
+from headrace_mq.client.spread.topic_map import require_whole
 from headrace_mq.errors import (
     Closed,
     ConnectionLost,
@@ -83,7 +82,7 @@ class Producer(AsyncBlock):
         self._clock = clock or SystemClock()
         self._selector = selector
         self._client_id = client_id_of(self._settings.name)
-        self._link = Link(
+        self._link = link_to(
             address,
             client_id=self._client_id,
             settings=LinkSettings.of(self._settings),
@@ -116,7 +115,7 @@ class Producer(AsyncBlock):
             ValueError: the codec of the settings is not installed.
         """
         _check_codec(self._settings.codec)
-        self._buffer = SendBuffer(
+        self._buffer = buffer_for(self._link)(
             self._link,
             self._settings,
             self._clock,
@@ -294,6 +293,7 @@ class Producer(AsyncBlock):
         """
         when = When.of(at_ms=at_ms, delay_ms=delay_ms, level=level)
         sealed, due_at_ms = envelope(message, when), when.due_at_ms(self._clock.now_ms())
+        await self._link.require_first(message.topic)
         if not self._schedule_is_there:
             await self.create_topic(SCHEDULE_TOPIC, 1)
             self._schedule_is_there = True
@@ -475,7 +475,7 @@ class Producer(AsyncBlock):
             DescribeTopics(topics=topics, create_missing=create_missing),
             timeout_ms=self._settings.send_timeout_ms,
         )
-        return {found.topic: found for found in answer.topics}
+        return require_whole(answer.topics)
 
 
 def _no_topic(topic: str) -> TopicNotFound:

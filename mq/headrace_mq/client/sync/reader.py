@@ -9,12 +9,14 @@ the committed offsets.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
 from headrace_mq._net.address import BrokerAddress, ReadFrom
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.sync.connection import BlockingConnection
+from headrace_mq.client.sync.group_readers import GroupReaders, require_all
 from headrace_mq.client.sync.leader import LEADER_IS_GONE, Leader, Search
 from headrace_mq.client.sync.replicas import Replicas
 from headrace_mq.client_settings import FETCH_BYTES_MAX
@@ -144,9 +146,13 @@ class BlockingReader:
         self, address: str, *, timeout_ms: int = 10_000, read_from: ReadFrom | None = None
     ) -> None:
         self._is_closed = False
-        self._leader = Leader(address, timeout_ms=timeout_ms)
         self._replicas: Replicas | None = None
+        self._groups: GroupReaders | None = None
         parsed = BrokerAddress.parse(address).reading_from(read_from)
+        if len(parsed.groups) > 1:
+            self._groups = GroupReaders(parsed, partial(BlockingReader, timeout_ms=timeout_ms))
+            return
+        self._leader = Leader(address, timeout_ms=timeout_ms)
         if parsed.read_from == "replica":
             self._replicas = Replicas(parsed, timeout_ms)
         # While a replica serves, the leader may be away.
@@ -156,6 +162,9 @@ class BlockingReader:
     def close(self) -> None:
         """Closes the connection."""
         self._is_closed = True
+        if self._groups is not None:
+            self._groups.close()
+            return
         self._leader.close()
         if self._replicas is not None:
             self._replicas.close()
@@ -177,11 +186,19 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
+        if self._groups is not None:
+            return self._groups.ranges(topics)
         found: list[QueueRange] = []
         for names in topics_in_parts(topics):
             asked = QueueRanges(topics=names)
-            found += self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked).ranges
+            answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
+            require_all(answer.ranges, answer.identities)
+            found += answer.ranges
         return found
+
+    def held(self, topic: str) -> QueueRangesAnswer:
+        """What one broker group has of a topic, which may be a part of it. Raises TopicNotFound."""
+        return self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
 
     def is_settled(self, topic: str) -> bool:
         """Whether the broker knows that each key has had one queue since the topic was made.
@@ -191,8 +208,9 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
-        return any(each.settled for each in answer.identities)
+        if self._groups is not None:
+            return self._groups.identity(topic).settled
+        return any(each.settled for each in self.held(topic).identities)
 
     def identity(self, topic: str) -> str:
         """The UUID that a topic got when it was made; empty: the broker is of a version that does not know.
@@ -200,8 +218,9 @@ class BlockingReader:
         Raises:
             TopicNotFound: there is no such topic.
         """
-        answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
-        return next((each.identity for each in answer.identities), "")
+        if self._groups is not None:
+            return self._groups.identity(topic).identity
+        return next((each.identity for each in self.held(topic).identities), "")
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
         """The first offset of every queue of the topics that was stored at a time or later.
@@ -213,6 +232,8 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
+        if self._groups is not None:
+            return self._groups.offsets_at(topics, time_ms)
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = OffsetsAt(topics=names, time_ms=time_ms)
@@ -225,6 +246,8 @@ class BlockingReader:
         Raises:
             TopicNotFound: one of them does not exist.
         """
+        if self._groups is not None:
+            return self._groups.committed(group, topics)
         found: dict[QueueRef, int] = {}
         for names in topics_in_parts(topics):
             asked = GetOffsets(group=group, topics=names)
@@ -238,6 +261,9 @@ class BlockingReader:
             GroupNotEmpty: the group has members, which commit for themselves.
             TopicNotFound, QueueNotFound, OffsetOutOfRange: no such place; nothing was stored.
         """
+        if self._groups is not None:
+            self._groups.commit(group, offsets)
+            return
         entries = [CommittedOffset(*queue, offset) for queue, offset in offsets.items()]
         asked = CommitOffsets(group=group, member="", generation=0, offsets=entries)
         self._leader.tell(RequestCode.COMMIT_OFFSETS, asked)
@@ -276,7 +302,19 @@ class BlockingReader:
         """
         if not 1 <= bytes_max <= FETCH_BYTES_MAX:
             raise ValueError(f"bytes_max is 1 to {FETCH_BYTES_MAX}, not {bytes_max}")
-        at, replicas = start, self._replicas
+        if self._groups is not None:
+            return self._groups.read(queue, start, end, bytes_max=bytes_max, wanted=wanted)
+        return self._read_on(queue, (start, end), bytes_max, wanted)
+
+    def _read_on(
+        self,
+        queue: QueueRef,
+        within: tuple[int, int],
+        bytes_max: int,
+        wanted: Callable[[BatchHeader], bool] | None,
+    ) -> Iterator[Part]:
+        at, replicas = within[0], self._replicas
+        end = within[1]
         while replicas is not None and at < end and not self._is_closed:
             connection = replicas.connection()
             if connection is None:

@@ -79,6 +79,13 @@ def test_structs_and_tuples_get_the_names_of_their_fields() -> None:
         right: list[TopicDescription]
 
     topic = TopicDescription("t", 2, "forever", [1])
-    shown = {"topic": "t", "queues": 2, "retention": "forever", "unwritable": [1], "unreadable": []}
+    shown = {
+        "topic": "t",
+        "queues": 2,
+        "retention": "forever",
+        "unwritable": [1],
+        "unreadable": [],
+        "owned": [],
+    }
     assert named({"answer": TopicsAnswer([topic])}) == {"answer": {"topics": [shown]}}
     assert named(Pair(1, [topic])) == {"left": 1, "right": [shown]}

@@ -224,3 +224,27 @@ def test_one_failure_stays_what_it_is_and_several_become_one() -> None:
     refused = ConnectionRefusedError("refused")
     assert failure_of({("a", 1): refused}) is refused
     assert "b:2: gone" in str(failure_of({("a", 1): refused, ("b", 2): OSError("gone")}))
+
+
+def test_an_address_may_name_several_groups() -> None:
+    address = "nameserver://h:1,i:2/c/g1,g2?read_from=replica"
+    parsed = BrokerAddress.parse(address)
+    assert parsed.groups == ("g1", "g2")
+    assert str(parsed) == address
+    assert {group: str(one) for group, one in parsed.of_each_group().items()} == {
+        "g1": "nameserver://h:1,i:2/c/g1?read_from=replica",
+        "g2": "nameserver://h:1,i:2/c/g2?read_from=replica",
+    }
+    with pytest.raises(ValueError, match="names the groups g1, g2"):
+        parsed.of_one_group()
+    one = BrokerAddress.parse("nameserver://h:1/c/g1")
+    assert (one.groups, one.of_one_group()) == (("g1",), one)
+    assert (
+        BrokerAddress.parse("h:1").groups == BrokerAddress.parse("nameserver://h:1/c").groups == ()
+    )
+
+
+@pytest.mark.parametrize("groups", ["g1,", ",g1", "g1,g1", ","])
+def test_an_address_names_each_group_once(groups: str) -> None:
+    with pytest.raises(ValueError, match="name each group once"):
+        BrokerAddress.parse(f"nameserver://h:1/c/{groups}")

@@ -100,6 +100,8 @@ VERBS: dict[str, tuple[str, ...]] = {
 # Of the queue's commands, those that do not ask a broker, or ask one in the work of an application.
 ELSEWHERE = {
     "topic copy",
+    # Asks each of several groups, as `AdminClient` does.
+    "topic spread",
     "cluster brokers",
     "cluster promote",
     "cluster remove",

@@ -40,7 +40,7 @@ def test_bodies_are_printed_as_objects_with_names(capsys: pytest.CaptureFixture[
             "topics": [
                 {
                     "topic": "t", "queues": 2, "retention": "forever",
-                    "unwritable": [1], "unreadable": [],
+                    "unwritable": [1], "unreadable": [], "owned": [],
                 }
             ]
         },

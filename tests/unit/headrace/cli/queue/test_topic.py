@@ -97,6 +97,28 @@ def test_settings_that_do_not_fit_are_mistakes(run, topic) -> None:
     assert isinstance(run("topic", "delete", topic, "--keep", "9").error, InvalidArgument)
 
 
+def test_a_topic_is_spread_over_the_groups_of_an_address(
+    monkeypatch: pytest.MonkeyPatch, run, topic
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    async def spread_topic(*arguments: object, **more: object) -> dict[str, list[int]]:
+        asked.append((*arguments, more))
+        return {"g1": [0, 1, 2, 8], "g2": [3]}
+
+    monkeypatch.setattr("headrace_mq.admin.spread.division.spread_topic", spread_topic)
+    done = run("topic", "spread", topic, "--queues", "9", "--forever", "--resume")
+    assert done.output == (
+        f"topic {topic}: group g1 has queues 0-2, 8\ntopic {topic}: group g2 has queues 3\n"
+    )
+    assert asked[0][1:] == (topic, 9, {"retention": "forever", "resume": True})
+
+
+def test_a_topic_is_spread_where_the_address_names_groups_alone(run, topic) -> None:
+    done = run("topic", "spread", topic, "--queues", "8")
+    assert (done.status, "name the groups" in done.output) == (2, True)
+
+
 def test_list_shows_the_rates_of_each_topic(run, topic) -> None:
     run("topic", "create", topic, "--queues", "2")
     run("message", "send", topic, "--lines", typed=b"a\nb\nc")

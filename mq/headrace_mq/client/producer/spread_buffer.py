@@ -1,0 +1,60 @@
+"""
+The unacknowledged messages of a producer whose queues are in several broker groups.
+
+    g1 ◀── a request with a batch of each of its queues
+    g2 ◀── another one; away: its batches come back, and go again after a pause
+
+A request goes to one group, so that a group that is away or slow holds up its own queues alone. What is for a group that
+is away is sent again after a pause, until the time of its messages is up. Its sequence numbers stay, so a batch that was
+stored before the connection ended is recognised by the broker.
+
+Used by `Producer`, by way of `buffer_for`.
+"""
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.batch.batch import Batch
+from headrace_mq.client.producer.queue_sender import QueueSender
+from headrace_mq.client.producer.send_buffer import SendBuffer
+from headrace_mq.client.spread.spread_link import SpreadLink
+from headrace_mq.errors import ConnectionLost, MessageQueueError
+
+__all__ = ["SpreadBuffer", "buffer_for"]
+
+
+class SpreadBuffer(SendBuffer):
+    """A `SendBuffer` over a `SpreadLink`.
+
+    The senders of queues are those of a `SendBuffer`: each keeps the order of its queue, and sends again what came back.
+    A frozen queue gives its messages to queues of other groups, too.
+    """
+
+    def _send(self, load: list[tuple[QueueSender, Batch]], parts: list[bytearray]) -> None:
+        link = self._link
+        assert isinstance(link, SpreadLink)
+        places: dict[str | None, list[int]] = {}
+        for place, (sender, _) in enumerate(load):
+            places.setdefault(link.owner(sender.queue), []).append(place)
+        for mine in places.values():
+            # Of a group that is away the link takes nothing: the batches come back as lost.
+            super()._send([load[place] for place in mine], [parts[place] for place in mine])
+
+    def _refused(self, sender: QueueSender, batch: Batch, error: MessageQueueError) -> None:
+        if not isinstance(error, ConnectionLost):
+            super()._refused(sender, batch, error)
+            return
+        # Its queue alone waits: the link is still of use to the others, so no event would wake it up.
+        sender.returned(batch)
+        if not sender.paused:
+            self._pause(sender, batch)
+
+    def _pause(self, sender: QueueSender, batch: Batch) -> None:
+        """Sends a queue's batches again after a pause, which is longer the more often that was in vain."""
+        sender.paused = True
+        first_ms, most_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
+        pause_ms = min(first_ms << min(batch.attempts - 1, 16), most_ms)
+        self.loop.call_later(pause_ms / 1_000, self._resend, sender)
+
+
+def buffer_for(link: Link) -> type[SendBuffer]:
+    """Returns the kind of buffer that a link needs."""
+    return SpreadBuffer if isinstance(link, SpreadLink) else SendBuffer

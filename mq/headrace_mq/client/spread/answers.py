@@ -1,0 +1,450 @@
+"""
+Answers a request as one broker would that has the queues of several broker groups.
+
+    about topics         asked of the groups that have them, the answers put together
+    about queues         divided by the group of each queue
+    joins, heartbeats    asked of all groups; the members are those of `group_views`
+    about the rest       asked of the first group, or refused where it is about one broker
+
+Used by `spread_link`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from headrace_mq._net.link import Link
+from headrace_mq.client.spread.group_views import GroupViews
+from headrace_mq.client.spread.merge import (
+    MERGED,
+    by_owner,
+    one_group,
+    page_of_groups,
+)
+from headrace_mq.client.spread.topic_map import TopicMap
+from headrace_mq.errors import (
+    ConnectionLost,
+    GroupNotFound,
+    InvalidArgument,
+    MessageQueueError,
+    NotGroupMember,
+    NotLeader,
+    QueueNotFound,
+    ReplyUndeliverable,
+    TopicInUse,
+    TopicNotFound,
+)
+from headrace_mq.protocol.administration import (
+    DeleteQueues,
+    FreezeQueues,
+    GroupDescription,
+    GroupsAnswer,
+    QueueDeletion,
+    QueueDeletions,
+)
+from headrace_mq.protocol.bodies import (
+    CommitOffsets,
+    CreateTopic,
+    DescribeTopics,
+    GroupAnswer,
+    Heartbeat,
+    JoinGroup,
+    LockQueues,
+    LocksAnswer,
+    QueueName,
+    TopicsAnswer,
+    UnlockQueues,
+    decode,
+    encode,
+)
+from headrace_mq.protocol.codes import RequestCode
+
+__all__ = ["Answers"]
+
+# Longer than any client waits: its own time ends the request.
+PART_MS_MAX: Final = 300_000
+
+
+class Answers:
+    """The requests of one client to all of its broker groups.
+
+    Args:
+        links: by the name of the group, in the order of the address.
+        topics: where queues are; filled here.
+        views: of the consumer group; filled here.
+
+    Attributes:
+        late: the groups whose answers are waited for.
+    """
+
+    def __init__(self, links: Mapping[str, Link], topics: TopicMap, views: GroupViews) -> None:
+        self._links = links
+        self._map = topics
+        self._views = views
+        self.late: set[str] = set()
+        self._answers: dict[RequestCode, Callable[[bytes], Awaitable[bytes | memoryview]]] = {
+            RequestCode.DESCRIBE_TOPICS: self._describe,
+            RequestCode.CREATE_TOPIC: self._create,
+            RequestCode.LOCK_QUEUES: self._lock,
+            RequestCode.UNLOCK_QUEUES: self._unlock,
+            RequestCode.COMMIT_OFFSETS: self._commit,
+            RequestCode.JOIN_GROUP: self._join,
+            RequestCode.HEARTBEAT: self._beat,
+            RequestCode.LEAVE_GROUP: self._leave,
+            RequestCode.REPLY: self._reply,
+            RequestCode.FREEZE_QUEUES: self._freeze,
+            RequestCode.DELETE_QUEUES: self._delete,
+            RequestCode.LIST_GROUPS: self._list_groups,
+            RequestCode.DESCRIBE_GROUP: self._describe_group,
+            RequestCode.SET_GROUP: partial(self._everywhere, RequestCode.SET_GROUP),
+            RequestCode.CANCEL_SCHEDULED: partial(self._first, RequestCode.CANCEL_SCHEDULED),
+            RequestCode.DESCRIBE_BROKER: partial(self._first, RequestCode.DESCRIBE_BROKER),
+        }
+
+    async def answer(self, code: RequestCode, body: bytes, *, patient: bool) -> memoryview:
+        """Returns the answer to a request.
+
+        Args:
+            code: of the request.
+            body: its body.
+            patient: a question about topics is answered without the groups that are away.
+
+        Raises:
+            BrokerError: a group refused; NotLeader: one that is needed is away.
+            ConnectionLost: a connection ended before the answer; the outcome is unknown.
+        """
+        if code in MERGED:
+            return memoryview(await self._about_topics(code, body, patient=patient))
+        answer = self._answers.get(code)
+        if answer is None:
+            raise InvalidArgument(
+                f"{code.name.lower().replace('_', ' ')} is about one broker group, and the address names several"
+                f" ({', '.join(self._links)}); name one of them"
+            )
+        return memoryview(await answer(body))
+
+    @property
+    def _up(self) -> list[str]:
+        return [group for group, link in self._links.items() if link.is_up]
+
+    def _require(self, groups: Collection[str]) -> None:
+        """Raises NotLeader unless all of these groups are connected."""
+        away = [group for group in groups if not self._links[group].is_up]
+        if away:
+            raise NotLeader(
+                f"broker group {away[0]} does not answer, and it is needed for this; start its brokers, or look at its"
+                f" address in the name servers ({self._links[away[0]].last_error or 'it was connected before'})"
+            )
+
+    async def _ask(self, group: str, code: RequestCode, body: bytes) -> memoryview:
+        self.late.add(group)
+        try:
+            answer = await self._links[group].request(code, body, timeout_ms=PART_MS_MAX)
+        except MessageQueueError:
+            self.late.discard(group)
+            raise
+        # Where its time ended meanwhile, it stays among those that are late.
+        self.late.discard(group)
+        return answer
+
+    async def _ask_each(
+        self, code: RequestCode, bodies: Mapping[str, bytes]
+    ) -> tuple[dict[str, memoryview], dict[str, MessageQueueError]]:
+        """Asks some groups at the same time; returns what they answered, and why others did not."""
+        answers: dict[str, memoryview] = {}
+        failures: dict[str, MessageQueueError] = {}
+
+        async def ask(group: str, body: bytes) -> None:
+            try:
+                answers[group] = await self._ask(group, code, body)
+            except MessageQueueError as error:
+                failures[group] = error
+
+        await asyncio.gather(*(ask(group, body) for group, body in bodies.items()))
+        # In the order of the address.
+        return {group: answers[group] for group in bodies if group in answers}, failures
+
+    async def _ask_up(self, code: RequestCode, body: bytes) -> dict[str, memoryview]:
+        """Asks all groups that are connected; one whose connection ends meanwhile is left out.
+
+        Raises:
+            MessageQueueError: a group refused, or none answered.
+        """
+        answers, failures = await self._ask_each(code, dict.fromkeys(self._up, body))
+        for error in failures.values():
+            if not answers or not isinstance(error, ConnectionLost):
+                raise error
+        if not answers:
+            raise ConnectionLost(f"none of the broker groups {', '.join(self._links)} answers")
+        return answers
+
+    async def _first(self, code: RequestCode, body: bytes) -> memoryview:
+        first = next(iter(self._links))
+        self._require([first])
+        return await self._ask(first, code, body)
+
+    async def _everywhere(self, code: RequestCode, body: bytes) -> memoryview:
+        self._require(self._links)
+        answers = await self._ask_up(code, body)
+        return next(iter(answers.values()))
+
+    async def _describe(self, body: bytes) -> bytes:
+        asked = decode(DescribeTopics, body)
+        await self._look(asked.topics)
+        names = asked.topics or self._map.topics
+        missing = [name for name in names if not self._map.holders(name)]
+        if missing and asked.create_missing:
+            # One that is away may have it.
+            self._require(self._links)
+            first = next(iter(self._links))
+            made = encode(DescribeTopics(missing, create_missing=True))
+            answer = await self._ask(first, RequestCode.DESCRIBE_TOPICS, made)
+            self._map.hear(first, missing, decode(TopicsAnswer, answer).topics)
+        found = [self._map.merged(name) for name in dict.fromkeys(names)]
+        return encode(TopicsAnswer([each for each in found if each is not None]))
+
+    async def _look(self, topics: Sequence[str]) -> None:
+        """Asks all groups that are connected which queues of the topics they have."""
+        body = encode(DescribeTopics(list(topics)))
+        for group, answer in (await self._ask_up(RequestCode.DESCRIBE_TOPICS, body)).items():
+            self._map.hear(group, topics, decode(TopicsAnswer, answer).topics)
+
+    async def _known(self, topic: str) -> list[str]:
+        """The groups that have a topic.
+
+        Raises:
+            TopicNotFound: none has it.
+            NotLeader: none that answers has it, and one does not answer.
+        """
+        await self._look([topic])
+        holders = self._map.holders(topic)
+        if not holders:
+            self._require(self._links)
+            raise TopicNotFound(
+                f"there is no topic {topic!r} in the broker groups {', '.join(self._links)}; create it first, or correct"
+                " the name"
+            )
+        return holders
+
+    async def require_first(self, topic: str) -> None:
+        """Raises InvalidArgument unless all queues of a topic are, or will be, in the first group."""
+        if self._map.holders(topic) != list(self._links)[:1] or self._map.is_spread(topic):
+            await self._look([topic])
+        first = next(iter(self._links))
+        holders = self._map.holders(topic)
+        if holders not in ([], [first]) or self._map.is_spread(topic):
+            raise InvalidArgument(
+                f"messages are scheduled in broker group {first}, the first of the address, and topic {topic!r} is in"
+                f" {', '.join(holders)}: schedule messages for topics of the first group"
+            )
+        if not holders:
+            self._require(self._links)
+
+    async def _about_topics(self, code: RequestCode, body: bytes, *, patient: bool) -> bytes:
+        kind, merge = MERGED[code]
+        asked = decode(kind, body)
+        topics: list[str] = list(dict.fromkeys(asked.topics))
+        await self._look(topics)
+        parts: dict[str, list[str]] = {}
+        for topic in topics:
+            holders = self._map.holders(topic) or await self._known(topic)
+            self._map.merged(topic)
+            here = [group for group in holders if self._links[group].is_up]
+            if not patient or not here:
+                self._require(holders)
+            unowned = self._map.unowned(topic)
+            if unowned and not patient:
+                self._require(self._links)
+                raise NotLeader(
+                    f"queue {topic}/{unowned[0]} is in none of the broker groups {', '.join(self._links)}; name all groups"
+                    " of the topic in the address, and look whether each of them runs"
+                )
+            for group in here:
+                parts.setdefault(group, []).append(topic)
+        bodies = {group: encode(replace(asked, topics=mine)) for group, mine in parts.items()}
+        answers, failures = await self._ask_each(code, bodies)
+        for error in failures.values():
+            if not (patient and answers and isinstance(error, ConnectionLost)):
+                raise error
+        return merge(list(answers.values()))
+
+    async def _create(self, body: bytes) -> bytes:
+        asked = decode(CreateTopic, body)
+        if asked.owned:
+            raise InvalidArgument(
+                "say which queues a group has to that group; name it alone in the address"
+            )
+        await self._look([asked.topic])
+        holders = self._map.holders(asked.topic)
+        if not holders:
+            self._require(self._links)
+            holders = list(self._links)
+        found = self._map.merged(asked.topic)
+        if found is not None and len(holders) > 1 and asked.queues <= found.queues:
+            # Each of them confirms the kind of the topic; the first is as good as any that answers.
+            holders = [group for group in holders if self._links[group].is_up] or holders
+        self._require(holders[:1])
+        answer = await self._ask(holders[0], RequestCode.CREATE_TOPIC, body)
+        self._map.hear(holders[0], [asked.topic], decode(TopicsAnswer, answer).topics)
+        made = self._map.merged(asked.topic)
+        assert made is not None
+        return encode(TopicsAnswer([made]))
+
+    async def _lock(self, body: bytes) -> bytes:
+        asked = decode(LockQueues, body)
+        parts = by_owner(asked.queues, self._map)
+        # All of them, also for nothing: an answer says that the member's other locks there still stand.
+        bodies = {
+            group: encode(replace(asked, queues=parts.get(group, []))) for group in self._joined()
+        }
+        answers, failures = await self._ask_each(RequestCode.LOCK_QUEUES, bodies)
+        for error in failures.values():
+            if not isinstance(error, ConnectionLost):
+                raise error
+        if not answers:
+            raise ConnectionLost("no broker group has let the member in; it joins again")
+        found = [decode(LocksAnswer, answer) for answer in answers.values()]
+        # What was not granted is asked for again, as if another member had it.
+        return encode(
+            LocksAnswer(
+                [lock for each in found for lock in each.locks],
+                min(each.expiry_ms for each in found),
+            )
+        )
+
+    async def _unlock(self, body: bytes) -> bytes:
+        asked = decode(UnlockQueues, body)
+        parts = by_owner(asked.queues, self._map)
+        bodies = {
+            group: encode(replace(asked, queues=parts[group]))
+            for group in self._up
+            if group in parts
+        }
+        _, failures = await self._ask_each(RequestCode.UNLOCK_QUEUES, bodies)
+        for error in failures.values():
+            if not isinstance(error, ConnectionLost):
+                raise error
+        return b""
+
+    async def _commit(self, body: bytes) -> bytes:
+        asked = decode(CommitOffsets, body)
+        parts = by_owner(asked.offsets, self._map)
+        bodies = {}
+        for group in parts:
+            if not group or not self._links[group].is_up:
+                continue
+            generation = self._views.generation(group) if asked.member else asked.generation
+            bodies[group] = encode(replace(asked, offsets=parts[group], generation=generation))
+        _, failures = await self._ask_each(RequestCode.COMMIT_OFFSETS, bodies)
+        for error in failures.values():
+            # The others' are stored; all of them are sent again.
+            raise error
+        away = [group for group in parts if group not in bodies]
+        if away:
+            raise NotLeader(
+                f"offsets of {len(parts[away[0]])} queues were not stored: broker group {away[0] or 'of these'} does not"
+                " answer"
+            )
+        return b""
+
+    def _joined(self) -> list[str]:
+        """The groups that have let the member in, over the connections that stand."""
+        return [
+            group
+            for group in self._up
+            if self._views.has_joined(group, self._links[group].connections)
+        ]
+
+    async def _join(self, body: bytes) -> bytes:
+        connections = {group: self._links[group].connections for group in self._up}
+        answers = await self._ask_up(RequestCode.JOIN_GROUP, body)
+        found = {group: decode(GroupAnswer, answer) for group, answer in answers.items()}
+        merged = self._views.join(
+            decode(JoinGroup, body).group, found, {group: connections[group] for group in found}
+        )
+        return encode(merged)
+
+    async def _beat(self, body: bytes) -> bytes:
+        named = decode(Heartbeat, body).group
+        if named:
+            back = sorted(set(self._up).difference(self._joined()))
+            if back:
+                raise NotGroupMember(f"broker group {back[0]} answers again; join there, too")
+        answers = await self._ask_up(RequestCode.HEARTBEAT, body)
+        if not named:
+            return encode(GroupAnswer(0, []))
+        for group, answer in answers.items():
+            self._views.hear(group, decode(GroupAnswer, answer))
+        return encode(self._views.merged())
+
+    async def _leave(self, body: bytes) -> bytes:
+        bodies = dict.fromkeys(self._joined(), body)
+        _, failures = await self._ask_each(RequestCode.LEAVE_GROUP, bodies)
+        for error in failures.values():
+            raise error
+        return b""
+
+    async def _reply(self, body: bytes) -> memoryview:
+        refusal: MessageQueueError | None = None
+        for group in self._up:
+            try:
+                return await self._ask(group, RequestCode.REPLY, body)
+            except (ReplyUndeliverable, ConnectionLost) as error:
+                # Its receiver may have lost its connection to this group alone.
+                refusal = error
+        raise refusal or ConnectionLost(f"none of the groups {', '.join(self._links)} answers")
+
+    async def _freeze(self, body: bytes) -> bytes:
+        asked = decode(FreezeQueues, body)
+        holders = await self._known(asked.topic)
+        names = [QueueName(asked.topic, number) for number in asked.queues]
+        parts = by_owner(names, self._map) if names else dict.fromkeys(holders, names)
+        if "" in parts:
+            raise QueueNotFound(
+                f"topic {asked.topic!r} has no queue {parts[''][0].queue_id} in the groups {', '.join(holders)}"
+            )
+        self._require(parts)
+        for group, mine in parts.items():
+            numbers = [each.queue_id for each in mine]
+            part = encode(replace(asked, queues=numbers))
+            answer = await self._ask(group, RequestCode.FREEZE_QUEUES, part)
+            self._map.hear(group, [asked.topic], decode(TopicsAnswer, answer).topics)
+        frozen = self._map.merged(asked.topic)
+        assert frozen is not None
+        return encode(TopicsAnswer([frozen]))
+
+    async def _delete(self, body: bytes) -> bytes:
+        asked = decode(DeleteQueues, body)
+        holders = await self._known(asked.topic)
+        self._require(holders)
+        found: list[QueueDeletion] = []
+        # Before the first of them: a topic that is gone in one group alone could not be used.
+        for dry_run in (True,) if asked.dry_run else (True, False):
+            part = encode(replace(asked, dry_run=dry_run))
+            answers = [await self._ask(group, RequestCode.DELETE_QUEUES, part) for group in holders]
+            found = [one for answer in answers for one in decode(QueueDeletions, answer).queues]
+            hindered = [one for one in found if one.obstacles]
+            if hindered and not asked.dry_run:
+                raise TopicInUse(
+                    f"{len(hindered)} of {len(found)} queues cannot be deleted yet: {asked.topic}/{hindered[0].queue_id}"
+                    f" {'; '.join(hindered[0].obstacles)}"
+                )
+        found.sort(key=lambda one: one.queue_id)
+        return encode(QueueDeletions(not asked.dry_run, found))
+
+    async def _list_groups(self, body: bytes) -> bytes:
+        self._require(self._links)
+        answers = await self._ask_up(RequestCode.LIST_GROUPS, body)
+        return encode(page_of_groups([decode(GroupsAnswer, each) for each in answers.values()]))
+
+    async def _describe_group(self, body: bytes) -> bytes:
+        self._require(self._links)
+        bodies = dict.fromkeys(self._links, body)
+        answers, failures = await self._ask_each(RequestCode.DESCRIBE_GROUP, bodies)
+        for error in failures.values():
+            if not (answers and isinstance(error, GroupNotFound)):
+                raise error
+        return encode(one_group([decode(GroupDescription, each) for each in answers.values()]))
