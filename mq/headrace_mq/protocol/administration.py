@@ -103,10 +103,7 @@ class QueuesAnswer(Body, frozen=True):
 
 
 class FreezeQueues(Body, frozen=True):
-    """Freezes queues of a topic, or opens them again with `frozen` false; no numbers: all.
-
-    Asked for neither `writing` nor `reading`, it is refused.
-    """
+    """Freezes `writing` or `reading` of queues of a topic, or opens them again with `frozen` false; no numbers: all."""
 
     topic: str
     queues: list[int]
@@ -148,7 +145,7 @@ class OffsetsAt(Body, frozen=True):
 
 
 class ResetOffsets(Body, frozen=True):
-    """Moves an idle group: `to` is "earliest", "latest", "offset", "time" or "shift".
+    """Moves an idle group: `to` is "earliest", "latest", "offset", "time", "shift" or "undo".
 
     `value` is the offset, the time in milliseconds since 1970 UTC, or how many messages to go
     forward (negative: back). No topics: all that the group committed offsets in. No queue numbers:
@@ -197,10 +194,13 @@ class OffsetMove(Body, frozen=True):
 
 
 class OffsetMoves(Body, frozen=True):
-    """The answer to RESET_OFFSETS, CLONE_OFFSETS and DELETE_GROUP; not `moved`: a dry run."""
+    """The answer to RESET_OFFSETS, CLONE_OFFSETS and DELETE_GROUP; not `moved`: a dry run; the rest is of an undo."""
 
     moved: bool
     moves: list[OffsetMove]
+    hindered: str = ""
+    reset_at_ms: int = 0
+    reset_by: str = ""
 
 
 class ListGroups(Body, frozen=True):

@@ -35,6 +35,7 @@ pytestmark = [
 # Each kind of page, and the one that asks before a change is reached from a group's.
 PAGES = (
     "/", "/topics", "/topic?topic=orders", "/groups", "/group?group=kitchen", "/messages", "/messages?topic=orders",
+    "/messages?topic=orders&filter=_bytes+%3E+1",
     "/message?id=orders:0:1", "/aggregates", "/aggregate?id=ann", "/state?id=ann&version=2", "/difference?id=ann&from=1&to=3", "/processes", "/projections", "/projection?name=balances", "/trace", "/trace?id=orders:0:1", "/trace?aggregate=ann&version=2", "/producers", "/alarms", "/letters", "/dead?group=kitchen",
 )  # fmt: skip
 # A browser on a busy machine.

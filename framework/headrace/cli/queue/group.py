@@ -192,6 +192,24 @@ def reset(
 
 
 @commands.command()
+def undo(
+    name: Name,
+    *,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
+) -> None:
+    """Put a group back to where it stood before its last reset; its consumers must be stopped."""
+    answer = ask(broker, lambda admin: admin.undo_reset(name, dry_run=dry_run))
+    show_moves(f"group {name}", answer, as_json=as_json)
+    if not as_json:
+        typer.echo(f"it was moved at {when(answer.reset_at_ms)} UTC by {answer.reset_by}")
+    if answer.hindered:
+        typer.echo(f"this cannot be done: {answer.hindered}", err=True)
+        raise typer.Exit(1)
+
+
+@commands.command()
 def clone(
     name: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.")],
     target: Annotated[str, typer.Argument(help="The group that gets the offsets.")],

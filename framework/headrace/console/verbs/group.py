@@ -1,5 +1,5 @@
 """
-The verbs about groups: list, show, reset, set, delete.
+The verbs about groups: list, show, reset, undo, set, delete.
 
 Used by `catalogue`; asks the broker as `headrace group` does.
 """
@@ -72,6 +72,23 @@ def _where(given: Given) -> str:
         "offset": f"offset {given['value']}",
         "shift": f"where it stands, and {given['value']} messages on",
     }[given["to"]]
+
+
+async def _undo(admin: AdminClient, given: Given) -> OffsetMoves:
+    return await admin.undo_reset(given["group"])
+
+
+async def _before_undo(admin: AdminClient, given: Given) -> Consequence:
+    moves = await admin.undo_reset(given["group"], dry_run=True)
+    since = f"{moves.reset_by} moved it at {when(moves.reset_at_ms)} UTC"
+    return Consequence(
+        (f"Group {given['group']} goes back to where it stood before {since}.",
+         _counts(moves),
+         "What is skipped by this it had read before it was moved; what it has read since stays handled."),
+        _COLUMNS,
+        _rows(moves),
+        hindered=moves.hindered,
+    )  # fmt: skip
 
 
 async def _delete(admin: AdminClient, given: Given) -> Any:
@@ -169,6 +186,7 @@ GROUPS: Final = (
         _before_reset,
         _moved,
     ),
+    Verb("group undo", _undo, (_GROUP,), _before_undo, _moved),
     Verb(
         "group set",
         _set,

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
+from headrace_mq.broker.groups.last_resets import KeptReset, LastResets
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 
@@ -32,9 +33,10 @@ _log = get_logger(__name__)
 
 
 class KeptOffsets(msgspec.Struct, frozen=True):
-    """The content of `offsets.json`: group -> topic -> queue number -> next offset to read."""
+    """The content of `offsets.json`: group -> topic -> queue number -> next offset to read; and groups' last moves."""
 
     groups: dict[str, dict[str, dict[int, int]]]
+    resets: dict[str, KeptReset] = {}
 
 
 def _by_topic(offsets: Mapping[QueueRef, int]) -> dict[str, dict[int, int]]:
@@ -49,10 +51,14 @@ class Offsets:
 
     Args:
         file: where they are kept.
+
+    Attributes:
+        resets: where groups stood before operators moved them.
     """
 
     def __init__(self, file: MetadataFile[KeptOffsets]) -> None:
         self._file = file
+        self.resets = LastResets()
         self._groups: dict[str, dict[QueueRef, int]] = {}
         # The same by queue: who stands where in one is asked however many other groups there are.
         self._readers: dict[QueueRef, dict[str, int]] = {}
@@ -84,6 +90,7 @@ class Offsets:
         if kept is None:
             self._dirty = True
             return
+        self.resets.load(kept.resets, ends)
         for group, topics in kept.groups.items():
             for topic, queues in topics.items():
                 for queue_id, offset in queues.items():
@@ -181,6 +188,7 @@ class Offsets:
 
     def forget(self, queues: Collection[QueueRef]) -> None:
         """Drops every group's offsets of queues."""
+        self.resets.forget(queues)
         for queue in queues:
             for group in self._readers.pop(queue, ()):
                 offsets = self._groups[group]
@@ -221,7 +229,8 @@ class Offsets:
         self._changed.clear()
         self._dirty, self._writing = False, True
         self._written, self._waiting = self._waiting, []
-        return msgspec.json.encode({"groups": self._words})
+        resets = msgspec.Raw(self.resets.encoded())
+        return msgspec.json.encode({"groups": self._words, "resets": resets})
 
     def write(self, changes: bytes) -> None:
         """Makes the taken changes durable; may run in another thread, one at a time.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.broker.groups.last_resets import LastReset, hindrance
 from headrace_mq.broker.groups.offsets import NEVER
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.quotas.creations import OFFSETS
@@ -36,8 +37,12 @@ from headrace_mq.protocol.frame import Frame
 
 __all__ = ["TARGETS", "clone_offsets", "delete_group", "move", "reset_offsets"]
 
+# Queues that a refusal names.
+REASONS_MAX = 5
+# Back to where the group stood before the last move.
+UNDO = "undo"
 # Where a group can be sent.
-TARGETS = ("earliest", "latest", "offset", "time", "shift")
+TARGETS = ("earliest", "latest", "offset", "time", "shift", UNDO)
 
 
 class _Plan(NamedTuple):
@@ -46,6 +51,9 @@ class _Plan(NamedTuple):
     group: str
     after: Mapping[QueueRef, int]
     dry_run: bool
+    # Of an undo: what it takes back, and why it cannot.
+    undone: LastReset | None = None
+    hindered: str = ""
 
 
 _log = get_logger(__name__)
@@ -80,13 +88,15 @@ def reset_offsets(state: BrokerState, connection: Connection, frame: Frame) -> t
         GroupNotEmpty: it has members.
         GroupNotFound: no topics are named and the group has no offsets.
         TopicNotFound, QueueNotFound, OffsetOutOfRange: an entry names what does not exist.
-        InvalidArgument: the target is unknown, or there are too many queues for one answer.
+        InvalidArgument: the target is unknown, there are too many queues for one answer, or an undo cannot be done.
     """
     request = decode(ResetOffsets, frame.body)
     check_name("group", request.group)
     state.groups.require_idle(request.group)
     if request.to not in TARGETS:
         raise InvalidArgument(f"{request.to!r} is no target; use one of {', '.join(TARGETS)}")
+    if request.to == UNDO:
+        return _apply(state, connection, frame, _undo(state, request))
     queues = _queues(state, request.group, request.topics, request.queues)
     after = {queue: _target(state, request, queue) for queue in queues}
     return _apply(state, connection, frame, _Plan(request.group, after, request.dry_run))
@@ -128,6 +138,37 @@ def delete_group(state: BrokerState, connection: Connection, frame: Frame) -> tu
     if not after:
         raise _no_offsets(request.group)
     return _apply(state, connection, frame, _Plan(request.group, after, request.dry_run))
+
+
+def _undo(state: BrokerState, request: ResetOffsets) -> _Plan:
+    """Plans to take the last move of a group back, all of it."""
+    group = request.group
+    if request.topics or request.queues:
+        raise InvalidArgument("an undo takes back all of a move; name no topics and queues")
+    reset = state.offsets.resets.get(group)
+    if reset is None:
+        raise GroupNotFound(
+            f"of group {group!r} no move is kept that could be taken back: it was not moved, its move was taken back"
+            " already, or many other groups were moved since"
+        )
+    after, reasons = {}, []
+    for queue, (before, put) in reset.moves.items():
+        first, end = state.range(queue)
+        now = state.offsets.get(group, queue)
+        if reason := hindrance(queue, first, (before, put), now):
+            reasons.append(reason)
+        # What is gone by age cannot be gone back to.
+        after[queue] = before if before == NEVER else min(max(before, first), end)
+    hindered = ""
+    if reasons:
+        more = f", and {len(reasons) - REASONS_MAX:,} more" if len(reasons) > REASONS_MAX else ""
+        hindered = (
+            f"group {group!r} has gone on since it was moved: {'; '.join(reasons[:REASONS_MAX])}{more}. `headrace group"
+            " reset` moves it to any place"
+        )
+    if hindered and not request.dry_run:
+        raise InvalidArgument(hindered)
+    return _Plan(group, after, request.dry_run, reset, hindered)
 
 
 def _queues(
@@ -185,7 +226,8 @@ def _apply(
         move(queue, state.range(queue), before.get(queue, NEVER), offset)
         for queue, offset in plan.after.items()
     ]
-    answer = encode(OffsetMoves(moved=not plan.dry_run, moves=moves))
+    at_ms, by, _ = plan.undone or (0, "", {})
+    answer = encode(OffsetMoves(not plan.dry_run, moves, plan.hindered, at_ms, by))
     # Before anything is moved: what was done must be answered.
     if len(answer) > state.body_bytes_max:
         raise InvalidArgument(
@@ -197,9 +239,27 @@ def _apply(
     may_make = state.may_make(connection, OFFSETS)
     state.offsets.commit(group, kept, backwards=True, may_make=may_make)
     state.offsets.leave(group, plan.after.keys() - dict(kept).keys())
+    _keep(state, connection, plan, moves)
     _log.info("offsets of a group moved", group=group, queues=len(moves))
     state.offsets.when_durable(_answer_when_durable(state, connection, frame, answer))
     return None
+
+
+def _keep(
+    state: BrokerState, connection: Connection, plan: _Plan, moves: Iterable[OffsetMove]
+) -> None:
+    """Keeps what a move has changed, so that it can be taken back; an undo and a deletion leave nothing to take back."""
+    if plan.undone is not None or not state.offsets.of(plan.group):
+        state.offsets.resets.drop(plan.group)
+        return
+    changed = {
+        QueueRef(one.topic, one.queue_id): (one.before, one.after)
+        for one in moves
+        if one.before != one.after
+    }
+    if changed:
+        by = connection.user or connection.peer
+        state.offsets.resets.note(plan.group, LastReset(state.clock.now_ms(), by, changed))
 
 
 def _answer_when_durable(

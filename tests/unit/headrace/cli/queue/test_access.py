@@ -60,6 +60,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "group show": ("g",),
     "group set": ("g", "--consume", "off"),
     "group reset": ("g", "--latest"),
+    "group undo": ("g",),
     "group clone": ("g", "h"),
     "group limit": ("g", "--messages", "1"),
     "group limits": (),

@@ -37,6 +37,16 @@ def offset(broker_address: str, group: str, topic: str) -> int:
     return asyncio.run(ask())
 
 
+def stands(broker_address: str, group: str, topic: str, place: int) -> None:
+    """Puts a group somewhere as its members would."""
+
+    async def commit() -> None:
+        async with AdminClient(broker_address) as admin:
+            await admin.set_offsets(group, {QueueRef(topic, 0): place})
+
+    asyncio.run(commit())
+
+
 def test_a_dry_run_shows_every_queue_and_moves_nothing(run, group, topic, broker_address) -> None:
     shown = run("group", "reset", group, "--shift=-2", "--dry-run")
     *table, last = shown.rows
@@ -98,6 +108,23 @@ def test_a_group_is_cloned_and_deleted(run, group, topic, broker_address) -> Non
     assert offset(broker_address, copy, topic) == -1
     assert isinstance(run("group", "delete", copy).error, GroupNotFound)
     assert isinstance(run("group", "clone", copy, group).error, GroupNotFound)
+
+
+def test_a_reset_is_taken_back(run, group, topic, broker_address) -> None:
+    before = offset(broker_address, group, topic)
+    run("group", "reset", group, "--earliest")
+    would = run("group", "undo", group, "--dry-run")
+    assert would.rows[1][:4] == [topic, "0", "0", str(before)]
+    assert "was not moved" in would.output
+    assert "it was moved at" in would.output
+    assert run("group", "undo", group, "--json").json["moves"][0]["after"] == before
+    assert offset(broker_address, group, topic) == before
+    assert isinstance(run("group", "undo", group).error, GroupNotFound)
+    run("group", "reset", group, "--earliest")
+    stands(broker_address, group, topic, before + 1)
+    would = run("group", "undo", group, "--dry-run")
+    assert (would.status, "would be read twice" in would.output) == (1, True)
+    assert isinstance(run("group", "undo", group).error, InvalidArgument)
 
 
 def test_an_impossible_reset_is_a_mistake(run, group, topic, broker_address) -> None:

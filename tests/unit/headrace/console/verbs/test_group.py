@@ -4,7 +4,8 @@ import pytest
 
 from headrace.console.problems import Mistake
 from headrace_mq import Message, Producer
-from headrace_mq.errors import GroupNotFound
+from headrace_mq.errors import GroupNotFound, InvalidArgument
+from headrace_mq.message import QueueRef
 
 
 @pytest.fixture
@@ -70,3 +71,21 @@ async def test_a_group_is_deleted_after_it_was_said(kitchen, run, ahead) -> None
     await run("group delete", group="kitchen")
     with pytest.raises(GroupNotFound):
         await run("group show", group="kitchen")
+
+
+async def test_a_reset_is_taken_back_after_it_was_said_what_that_does(
+    kitchen, run, ahead, admin
+) -> None:
+    await run("group reset", group="kitchen", to="latest")
+    told = await ahead("group undo", group="kitchen")
+    assert told.sentences[0].startswith(
+        "Group kitchen goes back to where it stood before 127.0.0.1:"
+    )
+    assert (list(told.rows), told.hindered) == ([("orders", 0, 5, 0, 5, 0)], "")
+    assert (await run("group undo", group="kitchen")).moves[0].after == 0
+    await run("group reset", group="kitchen", to="offset", value="2")
+    await admin.set_offsets("kitchen", {QueueRef("orders", 0): 4})
+    twice = "from 2 on 2 messages would be read twice"
+    assert twice in (await ahead("group undo", group="kitchen")).hindered
+    with pytest.raises(InvalidArgument, match=twice):
+        await run("group undo", group="kitchen")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.groups import offsets as subject
+from headrace_mq.broker.groups.last_resets import LastReset
 from headrace_mq.broker.groups.offsets import NEVER, KeptOffsets, Offsets
 from headrace_mq.errors import DataCorrupt, InvalidArgument
 from headrace_mq.message import QueueRef
@@ -194,3 +195,19 @@ def test_waiters_for_the_disk_end_after_the_write_that_holds_their_change(
     failure = OSError("no")
     offsets.settle(failure)
     assert told[3:] == [("after", failure)]
+
+
+def test_the_last_move_of_a_group_is_there_after_a_restart(file: MetadataFile[KeptOffsets]) -> None:
+    offsets = loaded(file)
+    offsets.commit("g", [(Q0, 5)])
+    offsets.resets.note("g", LastReset(7, "ann", {Q0: (9, 5), Q1: (3, 0)}))
+    flush(offsets)
+    assert loaded(file).resets.get("g") == LastReset(7, "ann", {Q0: (9, 5), Q1: (3, 0)})
+    assert loaded(file, {Q0: 1_000}).resets.get("g") == LastReset(7, "ann", {Q0: (9, 5)})
+    offsets.forget([Q0, Q1])
+    assert offsets.resets.get("g") is None
+
+
+def test_a_file_without_moves_is_read(file: MetadataFile[KeptOffsets]) -> None:
+    file.write_encoded(b'{"groups": {"g": {"t": {"0": 5}}}}')
+    assert loaded(file).get("g", Q0) == 5

@@ -203,6 +203,7 @@ async def test_an_invalid_reset_is_refused_and_moves_no_offset(
 
 
 async def test_every_target_is_known(filled) -> None:
+    await reset(filled, "earliest")
     for to in TARGETS:
         await reset(filled, to, dry_run=True)
 
@@ -245,3 +246,63 @@ async def test_offsets_are_found_by_time(filled) -> None:
         CommittedOffset("t", 0, 4),
         CommittedOffset("t", 1, 0),
     ]
+
+
+# --- taking a move back --------------------------------------------------------------------------------
+
+
+async def test_a_reset_is_taken_back_once(filled, state) -> None:
+    await reset(filled, "earliest")
+    dry = await moves(filled, RequestCode.RESET_OFFSETS, ResetOffsets("g", "undo", dry_run=True))
+    assert (dry.moved, dry.hindered) == (False, "")
+    assert (dry.reset_at_ms, dry.reset_by) == (state.clock.now_ms(), dry.reset_by)
+    assert dry.reset_by.startswith("127.0.0.1:")
+    assert standing(state) == {0: 0, 1: 0}
+    assert await reset(filled, "undo") == [(0, 0, 4, 0, 4), (1, 0, 3, 0, 3)]
+    assert standing(state) == {0: 4, 1: 3}
+    refused = await filled.refusal(RequestCode.RESET_OFFSETS, ResetOffsets("g", "undo"))
+    assert isinstance(refused, GroupNotFound)
+    assert "no move is kept" in str(refused)
+
+
+async def test_a_group_that_has_not_read_past_its_old_place_goes_back_to_it(filled, state) -> None:
+    await reset(filled, "earliest")
+    await commit(filled, "g", (0, 2), (1, 3))
+    assert await reset(filled, "undo") == [(0, 2, 4, 0, 2), (1, 3, 3, 0, 0)]
+
+
+async def test_a_group_that_has_read_past_its_old_place_stays(filled, state) -> None:
+    await reset(filled, "earliest", topics=["t"], queues=[0])
+    await commit(filled, "g", (0, 7))
+    asked = ResetOffsets("g", "undo", dry_run=True)
+    dry = await moves(filled, RequestCode.RESET_OFFSETS, asked)
+    assert "t/0 has read on to 7: from 4 on 3 messages would be read twice" in dry.hindered
+    refused = await filled.refusal(RequestCode.RESET_OFFSETS, ResetOffsets("g", "undo"))
+    assert isinstance(refused, InvalidArgument)
+    assert "3 messages would be read twice" in str(refused)
+    assert "`headrace group reset` moves it" in str(refused)
+    assert standing(state) == {0: 7, 1: 3}
+
+
+async def test_a_dry_run_leaves_no_move_to_take_back(filled, state) -> None:
+    await reset(filled, "earliest", dry_run=True)
+    assert state.offsets.resets.get("g") is None
+    await reset(filled, "offset", 4, topics=["t"], queues=[0])
+    assert state.offsets.resets.get("g") is None
+
+
+async def test_a_clone_is_taken_back_and_a_deletion_is_for_good(filled, state) -> None:
+    await moves(filled, RequestCode.CLONE_OFFSETS, CloneOffsets("g", "copy"))
+    undone = await moves(filled, RequestCode.RESET_OFFSETS, ResetOffsets("copy", "undo"))
+    assert [one.after for one in undone.moves] == [NEVER, NEVER]
+    assert standing(state, "copy") == {}
+    await reset(filled, "earliest")
+    await moves(filled, RequestCode.DELETE_GROUP, DeleteGroup("g"))
+    assert state.offsets.resets.get("g") is None
+
+
+async def test_an_undo_takes_back_all_of_a_move(filled, state) -> None:
+    await reset(filled, "earliest")
+    asked = ResetOffsets("g", "undo", topics=["t"])
+    refused = await filled.refusal(RequestCode.RESET_OFFSETS, asked)
+    assert "name no topics and queues" in str(refused)
