@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from headrace_mq._net.address import BrokerAddress, ClientFiles
@@ -55,7 +56,7 @@ from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.broker.users.open_door import open_door
+from headrace_mq.broker.users.open_door import no_administrator, open_door
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
@@ -123,6 +124,9 @@ class ReplicatedBroker:
         self._changed = asyncio.Event()
         self._term: Followers | None = None
         self._stopping = False
+        users = (users_file(self._directory), self._directory)
+        self._open_door = partial(open_door, *users, login=settings.login)
+        self._no_administrator = partial(no_administrator, *users, login=settings.login)
         self._conversation = Conversation(
             self._replica, self._clock, self._address_of, self._until_changed,
             self._open_door,
@@ -173,6 +177,7 @@ class ReplicatedBroker:
         self._watch = RecordWatch(
             self._member, self._keeper, self._clock, first_epoch=first_epoch,
             keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
+            hindrance=self._no_administrator,
         )  # fmt: skip
         reads = ReplicaReads(self._replica, self._member, self._settings, self._clock)
         self._standby = Standby(self._leader, self._settings.frame_bytes_max, reads)
@@ -382,11 +387,6 @@ class ReplicatedBroker:
                 starts[queue] = 0 if kept is None else kept.read_to
         return starts
 
-    def _open_door(self) -> str:
-        """Returns why this broker must neither start nor follow; see `open_door`."""
-        file = users_file(self._directory)
-        return open_door(file, self._directory, login=self._settings.login)
-
     def _door(self) -> ReplicaDoor | None:
         """Returns who lets replicas in until clients are served; None: there is no login."""
         if not self._settings.login:
@@ -455,9 +455,12 @@ class ReplicatedBroker:
             await asyncio.wait_for(confirmed.wait(), _DRAIN_MS / 1_000)
 
     async def _keep_set(self, term: Followers) -> None:
-        """Takes replicas that lag behind out of the set, and those that caught up into it."""
+        """Takes replicas that lag behind out of the set, and those that caught up into it; says where it has too few."""
+        short = ""
         while term.leads and not self._stopping:
             await asyncio.sleep(_LOOK_MS / 1_000)
+            if term.leadership.serves and short != (short := term.leadership.shortage) and short:
+                _log.error("this broker acknowledges nothing", reason=short)
             proposals = [self._member.shrink(one) for one in term.lagging()]
             proposals += [self._member.grow(one) for one in term.entrants()]
             term.leadership.joining = term.next_to_join()

@@ -84,17 +84,24 @@ class Leadership:
         return all(self._committed[log] >= begin for log, begin in self.begins.items())
 
     @property
+    def shortage(self) -> str:
+        """Why nothing is acknowledged, where too few are in sync, as a sentence; empty: there are enough."""
+        count = len(self.confirmed)
+        if count >= self._min_in_sync:
+            return ""
+        names = " ".join(sorted(member.name for member in self.confirmed))
+        return (
+            f"of the {self._min_in_sync} brokers that must be in sync, {count} is there: {names}; start another broker of the"
+            f" group, which enters once it has everything, or start this one again with --min-in-sync {count}"
+        )
+
+    @property
     def hindrance(self) -> str:
         """What keeps this leader from serving clients, as a sentence; empty: it serves."""
         if self.serves:
             return ""
-        if len(self.confirmed) < self._min_in_sync:
-            names = " ".join(sorted(member.name for member in self.confirmed))
-            count = len(self.confirmed)
-            return (
-                f"of the {self._min_in_sync} brokers that must be in sync, {count} is there: {names}; start another broker of the"
-                f" group, which enters once it has everything, or start this one again with --min-in-sync {count}"
-            )
+        if why := self.shortage:
+            return why
         behind = [
             member.name
             for member in sorted(self.required - {self.me})

@@ -41,6 +41,7 @@ class RecordWatch:
         keep: keeps the newest record on the disk.
         on_taken: called when a record was taken over.
         first_epoch: of the record, if this broker makes it: messages may be there from a time when it ran alone.
+        hindrance: why this broker must not make the record; empty: it may.
 
     Attributes:
         heard_ms: when the record answered last.
@@ -58,6 +59,7 @@ class RecordWatch:
         keep: Callable[[GroupRecord], None],
         on_taken: Callable[[], None],
         first_epoch: int,
+        hindrance: Callable[[], str] = lambda: "",
     ) -> None:
         self._member = member
         self._keeper = keeper
@@ -65,6 +67,7 @@ class RecordWatch:
         self._keep = keep
         self._on_taken = on_taken
         self._first_epoch = first_epoch
+        self._hindrance = hindrance
         self.heard_ms = clock.monotonic_ms()
         self.went_back = False
         self.won_epoch = 0
@@ -95,11 +98,16 @@ class RecordWatch:
 
     async def refresh(self) -> None:
         """Reads the record, or makes it, and takes it over. Raises RecordUnavailable."""
-        if self._member.seen is None:
+        if self._member.seen is not None:
+            self._took(await self._keeper.read())
+        elif why := self._hindrance():
+            try:
+                self._took(await self._keeper.read())
+            except RecordUnavailable as error:
+                raise RecordUnavailable(f"{error}; {why}") from error
+        else:
             me = self._member.me
             self._took(await self._keeper.create(me, [me], self._first_epoch))
-        else:
-            self._took(await self._keeper.read())
 
     async def propose(self, proposal: Proposal) -> bool:
         """Returns whether a change was refused, because the record is another one by now; changes none that went back."""

@@ -1,8 +1,11 @@
 """
-Whether a broker would let everyone in although users were made for it: its login is off, and there are users.
+Whether the login of a broker fits the users in its folder.
 
-That is what a forgotten `--login` does. A broker of a group then neither starts nor follows, because it would serve all
-clients once it leads, and each of them may do everything. A broker that runs alone says it in its log.
+    no login, and users             an open door: someone forgot `--login`
+    a login, and no administrator   no one could get in; so such a broker makes no group, and waits for the one that has one
+
+A broker of a group with an open door neither starts nor follows, because it would serve all clients once it leads, and each of
+them may do everything. A broker that runs alone says it in its log.
 
 Used where brokers start, and where a replica takes over the users of its group. It reads the file of users, and no rules.
 """
@@ -10,9 +13,9 @@ Used where brokers start, and where a replica takes over the users of its group.
 from pathlib import Path
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.users.user_book import KeptUsers
+from headrace_mq.broker.users.user_book import KeptUsers, UserBook
 
-__all__ = ["open_door"]
+__all__ = ["no_administrator", "open_door"]
 
 
 def open_door(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) -> str:
@@ -34,4 +37,18 @@ def open_door(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) ->
     return (
         f"there are users in {directory}, and the login of this broker is off, so each client that reaches it may do"
         " everything: start it with --login"
+    )
+
+
+def no_administrator(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) -> str:
+    """Returns why a broker must not make a group; empty: it may. Arguments and errors as for `open_door`."""
+    if not login:
+        return ""
+    book = UserBook(file)
+    book.load()
+    if book.has_admin:
+        return ""
+    return (
+        f"with login on, the first broker of a group needs an administrator, and there is none in {directory}, so this one waits"
+        " for a broker that has one: start that first, or make one with `headrace user add NAME --admin --data FOLDER`"
     )

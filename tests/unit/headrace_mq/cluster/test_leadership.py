@@ -174,8 +174,13 @@ def test_a_leader_without_enough_brokers_says_how_to_go_on(
     leads = Leadership(trio[0], few, {LOG: 100}, min_in_sync=least)
     assert f"of the {least} brokers that must be in sync" in leads.hindrance
     assert f"--min-in-sync {members}" in leads.hindrance
+    assert leads.shortage == leads.hindrance
     # One more is enough.
     for member in trio:
         leads.on_durable(member, LOG, 100)
     confirm(leads, leads.grow(trio[members]))
+    assert leads.hindrance == leads.shortage == ""
+    # It goes on to serve when one leaves, and says why it acknowledges nothing.
+    confirm(leads, leads.shrink(trio[members]))
     assert leads.hindrance == ""
+    assert f"{members} is there" in leads.shortage

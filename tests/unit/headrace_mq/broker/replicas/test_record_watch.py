@@ -29,9 +29,11 @@ class Seat:
         self.member = ClusterMember(ME, {})
         self.kept: list[GroupRecord] = []
         self.taken = 0
+        self.hindrance = ""
         self.watch = RecordWatch(
             self.member, self.record, self.clock,
             keep=self.kept.append, on_taken=self._on_taken, first_epoch=7,
+            hindrance=lambda: self.hindrance,
         )  # fmt: skip
 
     def _on_taken(self) -> None:
@@ -53,6 +55,17 @@ async def test_a_first_broker_makes_the_record_in_the_epoch_of_its_messages() ->
     await seat.watch.refresh()
     # Read again, and not kept again.
     assert (len(seat.kept), seat.taken) == (1, 2)
+
+
+async def test_a_broker_that_must_not_make_the_record_waits_for_one_that_does() -> None:
+    seat = Seat()
+    seat.hindrance = "there is no administrator"
+    with pytest.raises(RecordUnavailable, match="there is no administrator"):
+        await seat.watch.refresh()
+    assert (seat.kept, seat.taken) == ([], 0)
+    made = await seat.record.create(OTHER, [OTHER])
+    await seat.watch.refresh()
+    assert seat.kept == [made]
 
 
 async def test_a_watch_notes_an_election_that_was_won() -> None:

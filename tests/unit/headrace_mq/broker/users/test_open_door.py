@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from headrace_mq.broker.metadata import users_file
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
-from headrace_mq.broker.users.open_door import open_door
+from headrace_mq.broker.users.open_door import no_administrator, open_door
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.protocol.access import SetUser
@@ -31,6 +31,14 @@ def test_a_broker_without_a_login_is_an_open_door_where_there_are_users(tmp_path
     found = open_door(file, tmp_path, login=False)
     assert str(tmp_path) in found
     assert "start it with --login" in found
+
+
+def test_a_broker_with_a_login_and_without_an_administrator_makes_no_group(tmp_path: Path) -> None:
+    file = users_file(tmp_path)
+    assert no_administrator(file, tmp_path, login=False) == ""
+    assert f"there is none in {tmp_path}" in no_administrator(file, tmp_path, login=True)
+    add_administrator(tmp_path)
+    assert no_administrator(file, tmp_path, login=True) == ""
 
 
 async def test_a_broker_that_runs_alone_says_in_its_log_that_its_door_is_open(
@@ -81,3 +89,18 @@ async def test_a_broker_without_a_login_does_not_enter_a_group_with_users_and_do
     door.group.brokers.append(again)
     with pytest.raises(MessageQueueError, match="start it with --login"):
         await again.start()
+
+
+async def test_a_broker_with_a_login_that_starts_before_the_one_with_the_users_waits_for_it(
+    door: LoggedIn,
+) -> None:
+    """Else it would make the group, in which no one can log in."""
+    door.first_administrator("a")
+    with capture_logs() as lines:
+        await door.add("b")
+        async with asyncio.timeout(120):
+            while not any("needs an administrator" in str(one.get("reason")) for one in lines):
+                await asyncio.sleep(0)
+    assert door.group.record._record is None
+    await door.add("a")
+    await door.group.until_in_sync(2)
