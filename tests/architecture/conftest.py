@@ -1,9 +1,11 @@
 """What the architecture tests look at: the project's files, and the modules of the packages."""
 
 import ast
+import gc
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,16 @@ SOURCE_ROOTS = {
 }
 
 
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(_text(path), filename=str(path))
+
+
 @dataclass(frozen=True)
 class Module:
     """A Python file with its dotted name, its text and its syntax tree."""
@@ -23,13 +35,13 @@ class Module:
     name: str
     path: Path
 
-    @cached_property
+    @property
     def text(self) -> str:
-        return self.path.read_text(encoding="utf-8")
+        return _text(self.path)
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, filename=str(self.path))
+        return _tree(self.path)
 
     @property
     def is_package(self) -> bool:
@@ -47,6 +59,15 @@ def _modules(source_root: Path, package: str) -> list[Module]:
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         modules.append(Module(name, path))
     return modules
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_no_garbage() -> Iterator[None]:
+    """The trees of all files stay: to look for garbage among them took most of the time."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

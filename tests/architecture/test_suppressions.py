@@ -16,6 +16,8 @@ REASONED = re.compile(
 
 def unreasoned(text: str) -> list[str]:
     """Returns the comments that silence a check without a code or without a reason."""
+    if not SUPPRESSION.search(text):
+        return []
     comments = [
         token.string
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
