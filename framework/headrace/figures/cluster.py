@@ -5,7 +5,7 @@ Used by `headrace cluster` and by the console. Loads the queue only when it is a
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -83,16 +83,21 @@ def group_shown(found: "GroupRecord", known: "list[Registration]") -> dict[str, 
         "group_id": found.group_id,
         "in_sync": sorted(one.name for one in found.in_sync),
         "unclean": found.unclean,
-        "replicas": [replica_shown(found, one) for one in known],
+        "replicas": [replica_shown(found, known, one) for one in known],
     }
 
 
-def replica_shown(record: "GroupRecord", one: "Registration") -> dict[str, Any]:
-    """Returns what a broker reported, for programs: when, in ms, and its last epoch and the bytes of its logs."""
+def replica_shown(
+    record: "GroupRecord", known: "Sequence[Registration]", one: "Registration"
+) -> dict[str, Any]:
+    """Returns what a broker reported, for programs: when, in ms, its last epoch, the bytes of its logs, and those that it lacks."""
+    from headrace_mq.cluster.operations import lacked_bytes
+
     return {
         "name": one.member.name,
         "in_sync": one.member in record.in_sync,
         "reported_ms": one.age_ms,
         "epoch": max((log.epoch for log in one.logs), default=0),
         "bytes": sum(log.end for log in one.logs),
+        "lacks_bytes": lacked_bytes(record, known, one),
     }

@@ -22,6 +22,7 @@ __all__ = [
     "SILENT_MS",
     "Lack",
     "is_silent",
+    "lacked_bytes",
     "losses",
     "promotion",
     "removal",
@@ -148,6 +149,23 @@ def losses(record: GroupRecord, known: Sequence[Registration], name: str) -> lis
             or_more |= place.epoch != epoch
         found.append(Lack(one.member, lost, or_more))
     return found
+
+
+def lacked_bytes(
+    record: GroupRecord, known: Sequence[Registration], one: Registration
+) -> int | None:
+    """Returns how many bytes a broker lacks of what those in sync reported: what is lost if it is promoted.
+
+    Args:
+        record: as it is.
+        known: what brokers of the group reported.
+        one: of these; a broker in sync lacks nothing that was acknowledged.
+
+    Returns the bytes; None if no broker in sync has reported.
+    """
+    if one.member in record.in_sync:
+        return 0
+    return max((each.lost_bytes for each in losses(record, known, one.member.name)), default=None)
 
 
 def settlement(record: GroupRecord) -> Proposal | None:

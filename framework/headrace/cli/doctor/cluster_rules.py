@@ -43,7 +43,8 @@ def cluster(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.record.unclean:
         yield warning(
             "lost messages", f"a broker was promoted with loss in epoch {facts.record.unclean:,}",
-            "find out what is lost, and rebuild projections that had read it; then `headrace cluster settle`",
+            "find out what is lost: `headrace store lost DIR` shows what brokers that came back had to cut. Rebuild Spark tables that"
+            " had read it; then `headrace cluster settle`",
         )  # fmt: skip
     yield _leader(facts)
     yield _in_sync(members, facts.min_in_sync)

@@ -33,7 +33,7 @@ _REACH_S = 1
 _TRIES_MAX = 5
 # Of the tables of brokers.
 _KNOWN = ("cluster", "group", "broker", "role", "epoch", "bytes", "said", "addresses")
-_COLUMNS = ("broker", "in sync", "reported", "epoch", "bytes")
+_COLUMNS = ("broker", "in sync", "reported", "epoch", "bytes", "lacks")
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
@@ -176,7 +176,8 @@ def promote(
             f"{replica} is to lead from epoch {done.epoch:,} on, and does not yet; see its log, and `headrace cluster status`"
         )
     typer.echo(
-        f"{after.leader} leads in epoch {after.epoch:,}, without what it lacked; start the others, they cut what it does not have."
+        f"{after.leader} leads in epoch {after.epoch:,}, without what it lacked; start the others, they cut what it does not have, and"
+        " keep that in files that `headrace store lost` shows."
         " Then `headrace cluster settle` ends the alarm. Where it does not serve, its log says what it waits for: with --min-in-sync 2"
         " that is a second broker, or a start with --min-in-sync 1"
     )
@@ -284,8 +285,11 @@ def _rows(record: "GroupRecord", known: "Sequence[Registration]") -> list[tuple[
     """One row for each broker that reported, or is in the set."""
     rows: list[tuple[object, ...]] = []
     for one in known:
-        name, in_sync, age_ms, epoch, size = replica_shown(record, one).values()
-        assert isinstance(age_ms, int)
-        rows.append((name, "yes" if in_sync else "no", f"{age_ms / 1_000:,.0f} s ago", epoch, size))
+        shown = replica_shown(record, known, one)
+        in_sync = "yes" if shown["in_sync"] else "no"
+        reported = f"{shown['reported_ms'] / 1_000:,.0f} s ago"
+        rows.append(
+            (shown["name"], in_sync, reported, shown["epoch"], shown["bytes"], shown["lacks_bytes"])
+        )
     silent = {one.name for one in record.in_sync} - {one.member.name for one in known}
-    return sorted([*rows, *((name, "yes", "", None, None) for name in silent)], key=str)
+    return sorted([*rows, *((name, "yes", "", None, None, None) for name in silent)], key=str)

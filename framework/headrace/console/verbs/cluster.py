@@ -55,7 +55,14 @@ class ClusterVerbs:
         shown = group_shown(found, known)
         silent = set(shown["in_sync"]) - {one["name"] for one in shown["replicas"]}
         shown["replicas"] += [
-            {"name": name, "in_sync": True, "reported_ms": None, "epoch": None, "bytes": None}
+            {
+                "name": name,
+                "in_sync": True,
+                "reported_ms": None,
+                "epoch": None,
+                "bytes": None,
+                "lacks_bytes": None,
+            }
             for name in sorted(silent)
         ]
         return {"cluster": self._place.cluster, "group": self._place.group, **shown}

@@ -9,6 +9,7 @@ from headrace_mq.cluster.operations import (
     SILENT_MS,
     Lack,
     is_silent,
+    lacked_bytes,
     losses,
     promotion,
     removal,
@@ -109,6 +110,8 @@ def test_a_promotion_loses_what_those_in_sync_have_and_its_broker_lacks(
     assert losses(both, known, "c") == [Lack(a, 110, or_more=True), Lack(b, 0, or_more=False)]
     nothing = [*known[:2], report(c)]
     assert losses(both, nothing, "c") == [Lack(a, 570, or_more=True), Lack(b, 450, or_more=True)]
+    assert [lacked_bytes(both, known, one) for one in known] == [0, 0, 110]
+    assert lacked_bytes(both, [known[2]], known[2]) is None
 
 
 def test_the_mark_of_a_promotion_stays_until_it_is_settled(trio: Any, record: GroupRecord) -> None:

@@ -83,15 +83,16 @@ def test_brokers_are_shown_with_what_they_reported(postgres_database: str) -> No
     first_s, third_s = int(rows[0].pop(2)), int(rows[2].pop(2))
     assert first_s < 60 <= third_s
     assert rows == [
-        ["h:1", "yes", "s", "ago", "3", "5,000"],
-        ["h:2", "yes", "-", "-", "-"],
-        ["h:3", "no", "s", "ago", "2", "70"],
+        ["h:1", "yes", "s", "ago", "3", "5,000", "0"],
+        ["h:2", "yes", "-", "-", "-", "-"],
+        ["h:3", "no", "s", "ago", "2", "70", "4,930"],
     ]
     first, second = json.loads(status("--record", postgres_database, "--json").output)["replicas"]
     assert (first["name"], first["in_sync"], first["epoch"], first["bytes"]) == (
         "h:1", True, 3, 5_000,
     )  # fmt: skip
     assert second["reported_ms"] >= 60_000
+    assert (first["lacks_bytes"], second["lacks_bytes"]) == (0, 4_930)
 
 
 def remove(url: str, name: str) -> Result:

@@ -63,9 +63,9 @@ async def ahead(verbs: ClusterVerbs, admin: Any, **fields: Any) -> Any:
 async def test_each_broker_of_the_group_is_shown(verbs, postgres_database: str) -> None:
     found = await ask(verbs, "cluster status", Administrator(postgres_database))
     assert (found["leader"], found["group"]) == ("h:1", "g1")
-    assert [(one["name"], one["bytes"]) for one in found["replicas"]] == [
-        ("h:1", 70),
-        ("h:2", None),
+    assert [(one["name"], one["bytes"], one["lacks_bytes"]) for one in found["replicas"]] == [
+        ("h:1", 70, 0),
+        ("h:2", None, None),
     ]
 
 
