@@ -48,6 +48,7 @@ class ConsolePage(NamedTuple):
 PAGES: Final[Mapping[str, ConsolePage]] = {
     "/": ConsolePage("overview.html", "broker show", "overview"),
     "/connections": ConsolePage("connections.html", "broker connections", "overview"),
+    "/config": ConsolePage("config.html", "config show", "overview"),
     "/topics": ConsolePage("topics.html", "topic list", "topics"),
     "/topic": ConsolePage("topic.html", "topic show", "topics"),
     "/groups": ConsolePage("groups.html", "group list", "groups"),

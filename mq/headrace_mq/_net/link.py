@@ -61,12 +61,14 @@ class LinkSettings(NamedTuple):
         vanished_ms: when a broker that acknowledges nothing is given up, in milliseconds.
         busy_poll_us: how long its loop stays awake behind what arrives, in microseconds.
         tells: whether the log has why it cannot connect; else who asks for the connection says it.
+        reads: whether a replica may answer, too.
     """
 
     reconnect_ms: tuple[int, int]
     vanished_ms: int = VANISHED_MS
     busy_poll_us: int = 0
     tells: bool = True
+    reads: bool = False
 
     @classmethod
     def of(cls, settings: ProducerSettings | ConsumerSettings) -> Self:
@@ -438,7 +440,7 @@ class Link:
 
     async def _greet(self, connection: ClientConnection) -> None:
         try:
-            hello = encode(hello_for(self.client_id, self._software))
+            hello = encode(hello_for(self.client_id, self._software, reads=self._settings.reads))
             answer = decode(HelloAnswer, await connection.request(RequestCode.HELLO, hello))
             await self._log_in(connection, answer)
             connection.ready(answer)

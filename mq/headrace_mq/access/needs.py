@@ -192,6 +192,7 @@ NEEDS: Mapping[int, Need] = MappingProxyType(
         RequestCode.DESCRIBE_LAG: _one(Action.READ, DescribeLag, ResourceKind.GROUP),
         RequestCode.LIST_CONNECTIONS: _cluster(Action.READ),
         RequestCode.BROKER_STATUS: _cluster(Action.READ),
+        RequestCode.DESCRIBE_SETTINGS: _cluster(Action.READ),
         RequestCode.SET_GROUP: _one(Action.UPDATE, SetGroup, ResourceKind.GROUP),
         RequestCode.RELEASE_MESSAGES: _one(Action.DELETE, ReleaseMessages, ResourceKind.TOPIC),
         # A replica gets every byte of every topic.

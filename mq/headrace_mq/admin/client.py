@@ -35,6 +35,7 @@ class AdminClient(
         address: the broker's `host:port`.
         timeout_ms: limit for connecting and for each call.
         connect_ms: limit for connecting, if it differs.
+        reads: whether a replica of a group may answer, too; it answers `settings` alone.
     """
 
     async def scheduled(self) -> ScheduleDescription:

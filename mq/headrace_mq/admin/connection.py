@@ -31,15 +31,23 @@ class AdminConnection(AsyncBlock):
         address: the broker's `host:port`.
         timeout_ms: bound of connecting and of each call.
         connect_ms: bound of connecting, where it is another one.
+        reads: whether a replica of a group may answer, too; it answers `settings` alone.
     """
 
     def __init__(
-        self, address: str, *, timeout_ms: int = 10_000, connect_ms: int | None = None
+        self,
+        address: str,
+        *,
+        timeout_ms: int = 10_000,
+        connect_ms: int | None = None,
+        reads: bool = False,
     ) -> None:
         self._timeout_ms = timeout_ms
         self._connect_ms = timeout_ms if connect_ms is None else connect_ms
         self._link = link_to(
-            address, client_id=str(uuid.uuid4()), settings=LinkSettings(RECONNECT_MS)
+            address,
+            client_id=str(uuid.uuid4()),
+            settings=LinkSettings(RECONNECT_MS, reads=reads),
         )
 
     @property

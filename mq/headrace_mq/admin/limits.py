@@ -16,6 +16,7 @@ from headrace_mq.protocol.limits import (
     Rates,
     SetBacklogLimit,
     SetQuota,
+    SettingsAnswer,
 )
 
 __all__ = ["BacklogPolicy", "LimitAdministration", "QuotaKind"]
@@ -54,6 +55,10 @@ class LimitAdministration(AdminConnection):
         """Lets the default hold again for a client or topic; durable. Raises as `set_quota`."""
         asked = SetQuota(kind, name, NO_RATES, remove=True)
         return await self._ask(QuotasAnswer, RequestCode.SET_QUOTA, asked)
+
+    async def settings(self) -> SettingsAnswer:
+        """The broker's settings: each with its value as text, its default, and what gave it; no value has a password."""
+        return await self._ask(SettingsAnswer, RequestCode.DESCRIBE_SETTINGS)
 
     async def backlogs(self) -> list[BacklogDescription]:
         """The groups that may be behind by so much only, and how far behind they are."""

@@ -107,6 +107,7 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
         RequestCode.DESCRIBE_QUOTAS: limits.describe_quotas,
         RequestCode.SET_BACKLOG_LIMIT: limits.set_backlog_limit,
         RequestCode.DESCRIBE_BACKLOGS: limits.describe_backlogs,
+        RequestCode.DESCRIBE_SETTINGS: limits.describe_settings,
         RequestCode.LIST_GROUPS: groups.list_groups,
         RequestCode.DESCRIBE_GROUP: groups.describe_group,
         RequestCode.DESCRIBE_LAG: groups.describe_lag,

@@ -15,6 +15,7 @@ from headrace_mq.broker.metrics.collector import BrokerMetrics
 from headrace_mq.broker.registration import Registrar, member, single
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
+from headrace_mq.effective_settings import NO_SOURCES, Sources
 from headrace_mq.metrics.listener import MetricsListener
 from headrace_mq.protocol.names.routes import Register
 from headrace_mq.settings import BrokerSettings
@@ -26,7 +27,9 @@ __all__ = ["run", "serve"]
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 
-async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
+async def serve(
+    settings: BrokerSettings, *, ready: Callable[[str], None], sources: Sources = NO_SOURCES
+) -> None:
     """Runs a broker until the process gets SIGTERM or SIGINT, then stops it in order.
 
     With TLS, SIGHUP has it read its certificates again.
@@ -34,13 +37,15 @@ async def serve(settings: BrokerSettings, *, ready: Callable[[str], None]) -> No
     Args:
         settings: of the broker.
         ready: called with the bound address once clients can connect.
+        sources: what gave the settings that are no defaults.
 
     Raises:
         MessageQueueError: the broker cannot start, its metrics cannot be served, or its name servers have no address; the
             sentence says how to go on.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    broker = Broker(settings) if settings.group is None else ReplicatedBroker(settings)
+    kind = Broker if settings.group is None else ReplicatedBroker
+    broker = kind(settings, sources=sources)
     metrics, names = _metrics(settings, broker), _names(settings, broker)
     handlers: dict[int, Callable[[], None]] = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set}
     if settings.tls_certificate is not None:  # without it the end of a terminal is the broker's too
@@ -100,7 +105,9 @@ async def _until(stop: asyncio.Event, broker: Broker | ReplicatedBroker) -> None
         broker.failure.result()
 
 
-def run(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
+def run(
+    settings: BrokerSettings, *, ready: Callable[[str], None], sources: Sources = NO_SOURCES
+) -> None:
     """Gives this process to a broker, on uvloop where it is installed; returns when it stopped.
 
     Raises:
@@ -113,4 +120,4 @@ def run(settings: BrokerSettings, *, ready: Callable[[str], None]) -> None:
         gc.freeze()
         ready(address)
 
-    event_loop.run(serve(settings, ready=calm))
+    event_loop.run(serve(settings, ready=calm, sources=sources))

@@ -64,6 +64,7 @@ from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
+from headrace_mq.effective_settings import NO_SOURCES, Sources
 from headrace_mq.errors import DataCorrupt, InvalidArgument, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
@@ -94,6 +95,7 @@ class ReplicatedBroker:
         settings: with those of its group.
         record: keeps the group's record; None: where the settings say.
         clock: the time.
+        sources: what gave the settings that are no defaults.
 
     Attributes:
         address: where it listens; empty before `start`.
@@ -106,9 +108,10 @@ class ReplicatedBroker:
         *,
         record: RecordKeeper | None = None,
         clock: Clock | None = None,
+        sources: Sources = NO_SOURCES,
     ) -> None:
         assert settings.group is not None
-        self._settings = settings
+        self._settings, self._sources = settings, sources
         self._group: GroupSettings = settings.group
         self._clock = clock or SystemClock()
         self._keeper = record or keeper_of(
@@ -179,7 +182,9 @@ class ReplicatedBroker:
             keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
             hindrance=self._no_administrator,
         )  # fmt: skip
-        reads = ReplicaReads(self._replica, self._member, self._settings, self._clock)
+        reads = ReplicaReads(
+            self._replica, self._member, self._settings, self._clock, self._sources
+        )
         self._standby = Standby(self._leader, self._settings.frame_bytes_max, reads)
         await self._serve_as_standby()
         self._tasks = [
@@ -405,7 +410,7 @@ class ReplicatedBroker:
         await self._replica.aclose()
         self._broker = Broker(
             self._settings, clock=self._clock, files=self._files, followers=term,
-            listener=self._listener,
+            listener=self._listener, sources=self._sources,
         )  # fmt: skip
         await self._broker.start()
         while term.leads and not self._stopping:

@@ -60,6 +60,7 @@ from headrace_mq.broker.topics.disk import Disk, SystemDisk, Watermarks
 from headrace_mq.broker.topics.releases import Releases
 from headrace_mq.broker.topics.topics import COMPACT, Topics
 from headrace_mq.broker.transactions.coordinator import TransactionCoordinator
+from headrace_mq.effective_settings import NO_SOURCES, Sources
 from headrace_mq.errors import BrokerStopping, MessageQueueError
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.compaction.plan import WHOLE
@@ -94,6 +95,7 @@ class Broker:
         files: the file system.
         followers: its replicas, while it leads a group.
         listener: the socket to listen on, in place of the settings' address.
+        sources: what gave the settings that are no defaults.
     """
 
     def __init__(
@@ -105,10 +107,10 @@ class Broker:
         files: Files | None = None,
         followers: Followers | None = None,
         listener: socket.socket | None = None,
+        sources: Sources = NO_SOURCES,
     ) -> None:
-        self._followers = followers
-        self._listener = listener
-        self._settings = settings
+        self._followers, self._sources = followers, sources
+        self._listener, self._settings = listener, settings
         self._clock: Clock = clock or SystemClock()
         self._steady: SteadyClock | None = None
         self._disk = disk or SystemDisk()
@@ -337,6 +339,7 @@ class Broker:
             scheduler=self._scheduler(store, topics, room),
             archive=self._storage.archive,
             followers=self._followers,
+            sources=self._sources,
             transactions=self._transactions(store, topics, room),
         )
         state.scheduler.load()

@@ -39,6 +39,7 @@ from headrace_mq.broker.users.audit import Audit
 from headrace_mq.broker.users.guard import Guard
 from headrace_mq.broker.users.logins import Logins
 from headrace_mq.broker.users.user_book import UserBook
+from headrace_mq.effective_settings import Sources
 from headrace_mq.errors import ResponseCode, StoreFull
 from headrace_mq.message import QueueRef
 from headrace_mq.metrics.histogram import Histogram
@@ -92,6 +93,7 @@ class BrokerState:
         fetched_by: what groups were given, by group and queue.
         fetch_times: how long the broker worked on each answer with messages.
         batch_filters: compiles a condition, and keeps those that are asked for again and again.
+        sources: what gave the settings that are no defaults.
         limited: whether there is any limit; all that requests pay where there is none.
         stopping: whether new messages are refused.
         body_bytes_max: the largest body of a frame after the handshake.
@@ -130,6 +132,7 @@ class BrokerState:
     backlogs: Backlogs = field(init=False)
     creations: Creations = field(init=False)
     descriptors: Descriptors = field(init=False)
+    sources: Sources = field(default_factory=dict)
     limited: bool = False
     address: str = ""
     strangers: dict[Connection, str] = field(default_factory=dict)

@@ -56,6 +56,7 @@ class RequestCode(IntEnum):
     FOLLOW = 115
     HAND_OVER = 116
     NOTE_CHANGE = 117
+    DESCRIBE_SETTINGS = 118
     SET_USER = 120
     SET_PASSWORD = 121
     LIST_USERS = 122

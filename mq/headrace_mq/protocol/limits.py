@@ -25,6 +25,8 @@ __all__ = [
     "SetBacklogLimit",
     "SetGroup",
     "SetQuota",
+    "SettingDescription",
+    "SettingsAnswer",
     "Throttling",
 ]
 
@@ -142,6 +144,24 @@ class NoteChange(Body, frozen=True):
 
     what: str
     group: str = ""
+
+
+class SettingDescription(Body, frozen=True):
+    """A setting of a broker, its values as text and without secrets.
+
+    `default` is empty where there is none; `source` is "default", a file, a variable or an option, or "program".
+    """
+
+    name: str
+    value: str
+    default: str
+    source: str
+
+
+class SettingsAnswer(Body, frozen=True):
+    """The answer to DESCRIBE_SETTINGS."""
+
+    settings: list[SettingDescription]
 
 
 class GroupRules(Body, frozen=True):

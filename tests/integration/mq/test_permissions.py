@@ -164,6 +164,7 @@ TABLE = [
     Row(C.DESCRIBE_LAG, DescribeLag("g", ["t"]), ("read group:g",)),
     Row(C.LIST_CONNECTIONS, ListConnections(), ("read cluster",)),
     Row(C.BROKER_STATUS, b"", ("read cluster",)),
+    Row(C.DESCRIBE_SETTINGS, b"", ("read cluster",)),
     Row(C.SET_GROUP, SetGroup("g", "off"), ("update group:g",)),
     Row(C.RELEASE_MESSAGES, ReleaseMessages("t", []), ("delete topic:t",)),
     Row(C.FOLLOW, b"", ("administer cluster",)),

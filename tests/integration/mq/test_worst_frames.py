@@ -260,6 +260,7 @@ WORST: dict[int, list[Body | bytes]] = {
     RequestCode.DESCRIBE_QUOTAS: [b""],
     RequestCode.SET_BACKLOG_LIMIT: [SetBacklogLimit("wide2", 1_000, "reject")],
     RequestCode.DESCRIBE_BACKLOGS: [b""],
+    RequestCode.DESCRIBE_SETTINGS: [b""],
     RequestCode.LIST_GROUPS: [ListGroups(""), ListGroups("wid")],
     RequestCode.DESCRIBE_GROUP: [DescribeGroup("crowd"), DescribeGroup("wide2")],
     RequestCode.DESCRIBE_LAG: [

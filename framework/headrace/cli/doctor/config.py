@@ -3,7 +3,8 @@
 
     store.flush   interval   HEADRACE_STORE__FLUSH
 
-Reads the same file, variables and `--set` as `headrace broker` and `headrace run`; passwords in addresses are left out.
+Reads the same file, variables and `--set` as `headrace broker` and `headrace run`, or asks brokers that run; passwords in
+addresses are left out.
 """
 
 import os
@@ -11,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.queue.administration import AsJson, print_json
+from headrace.cli.options import BrokerAddress
+from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.settings import ConfigFile, SetPairs
 from headrace.cli.tables import print_table
 
@@ -29,14 +31,33 @@ def show(
     given: Annotated[
         bool, typer.Option("--given", help="Leave out those that have their default.")
     ] = False,
+    running: Annotated[
+        bool,
+        typer.Option(
+            "--running", help="Ask the brokers that run, in place of the file and the variables."
+        ),
+    ] = False,
+    differing: Annotated[
+        bool,
+        typer.Option(
+            "--differing", help="With --running: only those that differ between brokers of a group."
+        ),
+    ] = False,
     config: ConfigFile = None,
     set_: SetPairs = None,
     as_json: AsJson = False,
+    broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Show each setting with its value and its source: default, file, environment or option.
 
-    Run it with the file and the variables of `headrace broker` or `headrace run`; it starts nothing.
+    Run it with the file and the variables of `headrace broker` or `headrace run`; it starts nothing. With `--running`
+    it shows what brokers that run were given.
     """
+    if running:
+        _show_running(broker, given=given, differing=differing, as_json=as_json)
+        return
+    if differing:
+        raise typer.BadParameter("only --running compares; add it", param_hint="--differing")
     from headrace.cli.doctor.given import effective
 
     found = [
@@ -51,6 +72,27 @@ def show(
         ("of", "setting", "value", "source"),
         ((one.command, one.name, _written(one.value), one.source) for one in found),
     )
+
+
+def _show_running(broker: str, *, given: bool, differing: bool, as_json: bool) -> None:
+    from headrace.figures.settings import chosen, settings_shown
+
+    found = chosen(ask(broker, settings_shown), given=given, differing=differing)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("setting", "value", "unit", "default", "source", "broker", ""),
+        (
+            (one.name, each.value, one.unit, one.default, each.source, each.broker, "differs" if one.differs else "")
+            for one in found.settings
+            for each in one.brokers
+        ),
+    )  # fmt: skip
+    for name, sentence in found.silent.items():
+        typer.echo(f"{name} does not answer: {sentence}", err=True)
+    if found.silent:
+        raise typer.Exit(1)
 
 
 def _written(value: object) -> str:

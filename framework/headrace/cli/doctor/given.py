@@ -21,6 +21,7 @@ from headrace.cli.doctor.contradictions import DeploymentSettings
 from headrace.cli.doctor.findings import Finding, of_sentence, shown
 from headrace.cli.queue.broker_options import OPTIONS
 from headrace.cli.settings import gather, names_in, parts_given
+from headrace.cli.sources import DEFAULT, layers_of, source_in
 from headrace.gateway.settings import GatewaySettings
 from headrace.settings import Settings
 from headrace_mq.settings import (
@@ -53,7 +54,6 @@ _SWITCHES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), "false"),
 }
 # What gave a setting, until it is named.
-_VARIABLE: Final = "variable"
 _OPTION: Final = "option"
 _ADVICE: Final = "correct it; docs/limits.md lists all settings"
 
@@ -142,18 +142,15 @@ def _effective(command: str, kinds: Mapping[str, Any], its: _Sources) -> Iterato
         *_given_by(its.environment, more, kinds),
     ]
     layers = {
-        str(its.file): gather(kinds, file=its.file, environment={}, pairs=()),
-        _VARIABLE: gather(kinds, file=None, environment=its.environment, pairs=()),
-        "--set": gather(kinds, file=None, environment={}, pairs=its.pairs),
+        **layers_of(kinds, file=its.file, environment=its.environment, pairs=its.pairs),
         _OPTION: gather(kinds, file=None, environment={}, pairs=texts),
     }
     by_setting = {setting: variable for variable, setting in its.named.items()}
     for part, kind in kinds.items():
         for name, default in _defaults(kind, kinds.values()):
-            source = next((one for one in reversed(layers) if name in layers[one][part]), "default")
-            value = default if source == "default" else layers[source][part][name]
-            if source == _VARIABLE:
-                source = f"HEADRACE_{part}__{name}".upper()
+            source, value = source_in(layers, part, name)
+            if source == DEFAULT:
+                value = default
             elif source == _OPTION:
                 source = by_setting.get(f"{part}.{name}", LISTENS)
             full = name if part == command else f"{part}.{name}"

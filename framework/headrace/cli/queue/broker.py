@@ -19,9 +19,10 @@ import typer
 
 from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
 from headrace.cli.queue.administration import AsJson, ask, print_json
-from headrace.cli.queue.broker_options import BrokerGroup, given_settings
+from headrace.cli.queue.broker_options import OPTIONS, BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
 from headrace.cli.settings import ConfigFile, SetPairs, gather
+from headrace.cli.sources import layers_of, source_in
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
 from headrace.figures.words import per_second, when
@@ -83,6 +84,7 @@ def broker(
     stuck_after_ms = given.pop("supervise", {}).get("stuck_after_ms")
     given.setdefault("broker", {}).update(default_rates(client=client_quota, topic=topic_quota))
     settings = _settings(config, set_, given)
+    sources = _sources(context, config, set_, given)
 
     from headrace.cli.logs import configure_logs
 
@@ -91,7 +93,55 @@ def broker(
 
     from headrace_mq.broker.process import run
 
-    run(settings, ready=lambda address: print(f"{_READY}{address}", flush=True))
+    run(settings, ready=lambda address: print(f"{_READY}{address}", flush=True), sources=sources)
+
+
+def _kinds() -> dict[str, Any]:
+    """The settings of each part of a broker."""
+    from headrace_mq.settings import (
+        ArchiveSettings,
+        BrokerSettings,
+        GroupSettings,
+        NamesSettings,
+        StoreSettings,
+    )
+
+    return {
+        "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
+        "names": NamesSettings,
+    }  # fmt: skip
+
+
+def _sources(
+    context: typer.Context,
+    file: Path | None,
+    pairs: list[str] | None,
+    given: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:
+    """Returns what gave each setting that is no default, by its name; what is given by an option is strongest."""
+    layers = layers_of(_kinds(), file=file, environment=os.environ, pairs=pairs)
+    found = {
+        f"{part}.{name}": source_in(layers, part, name)[0]
+        for layer in layers.values()
+        for part, values in layer.items()
+        for name in values
+    }
+    options = {row.setting: row for row in OPTIONS}
+    for part, values in given.items():
+        for name in values:
+            row = options.get(f"{part}.{name}")
+            asked = context.get_parameter_source(f"{part}__{name}")
+            if row is None:
+                source = f"--{name.partition('_')[0]}-quota"
+            elif row.variable and asked is not None and asked.name == "ENVIRONMENT":
+                source = row.variable
+            else:
+                source = row.option
+            found[f"{part}.{name}"] = source
+    shared = {
+        f"names.{name}": found[f"group.{name}"] for name in _SHARED if f"group.{name}" in found
+    }
+    return {name.removeprefix("broker."): source for name, source in {**shared, **found}.items()}
 
 
 def _settings(
@@ -106,11 +156,7 @@ def _settings(
         StoreSettings,
     )
 
-    kinds: dict[str, Any] = {
-        "broker": BrokerSettings, "store": StoreSettings, "archive": ArchiveSettings, "group": GroupSettings,
-        "names": NamesSettings,
-    }  # fmt: skip
-    read = gather(kinds, file=file, environment=os.environ, pairs=pairs)
+    read = gather(_kinds(), file=file, environment=os.environ, pairs=pairs)
     for part, values in given.items():
         read[part] |= values
     if "directory" not in read["store"]:

@@ -1,5 +1,5 @@
 """
-The verbs about the broker as a whole: show, connections, and the list of its audit; and figures of the overview.
+The verbs about the broker as a whole: show, connections, its settings, and the list of its audit; and figures of the overview.
 
 Used by `catalogue`, and by the overview with its live figures.
 """
@@ -12,6 +12,7 @@ from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
 from headrace.figures.rates import TopRates, rates
 from headrace.figures.sample import TopSample, take_sample
+from headrace.figures.settings import chosen, settings_shown
 from headrace.figures.words import size
 from headrace_mq.access.audit import AuditEntry
 from headrace_mq.admin.client import AdminClient
@@ -130,6 +131,11 @@ async def _connections(admin: AdminClient, given: Given) -> Any:
     return {"connections": shown, **place}
 
 
+async def _config(admin: AdminClient, given: Given) -> Any:
+    found = await settings_shown(admin)
+    return chosen(found, given=given["given"], differing=given["differing"], search=given["search"])
+
+
 async def _audit(admin: AdminClient, given: Given) -> Any:
     limit = max(1, min(ENTRIES_MAX, given["limit"]))
 
@@ -153,6 +159,15 @@ BROKER: Final = (
         "broker connections",
         _connections,
         (VerbField("page", "number", 1), VerbField("rows", "number", PAGE_ROWS)),
+    ),
+    Verb(
+        "config show",
+        _config,
+        (
+            VerbField("search", default=""),
+            VerbField("given", "flag", default=False),
+            VerbField("differing", "flag", default=False),
+        ),
     ),
     Verb(
         "audit list",

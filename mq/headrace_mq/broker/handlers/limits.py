@@ -1,5 +1,5 @@
 """
-SET_QUOTA, SET_BACKLOG_LIMIT and their descriptions: what is allowed to whom.
+SET_QUOTA, SET_BACKLOG_LIMIT and their descriptions: what is allowed to whom. DESCRIBE_SETTINGS: what the broker was given.
 
 Called by the dispatcher; uses the broker's `limits`, `quotas` and `backlogs`.
 """
@@ -9,6 +9,7 @@ from headrace_mq.broker.groups.backlogs import POLICIES, Limit
 from headrace_mq.broker.handlers.sessions import check_name
 from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.effective_settings import described
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import check_topic
 from headrace_mq.protocol.bodies import decode, encode
@@ -24,7 +25,13 @@ from headrace_mq.protocol.limits import (
     SetQuota,
 )
 
-__all__ = ["describe_backlogs", "describe_quotas", "set_backlog_limit", "set_quota"]
+__all__ = [
+    "describe_backlogs",
+    "describe_quotas",
+    "describe_settings",
+    "set_backlog_limit",
+    "set_quota",
+]
 
 
 def set_quota(state: BrokerState, _connection: Connection, frame: Frame) -> tuple[bytes]:
@@ -86,6 +93,11 @@ def describe_backlogs(state: BrokerState, _connection: Connection, _frame: Frame
     """Answers how far behind groups may be, and are."""
     state.look_at_backlogs()
     return (encode(BacklogsAnswer(state.backlogs.describe())),)
+
+
+def describe_settings(state: BrokerState, _connection: Connection, _frame: Frame) -> tuple[bytes]:
+    """Answers the broker's settings and what gave each."""
+    return (encode(described(state.settings, state.sources)),)
 
 
 def _quotas(state: BrokerState) -> tuple[bytes]:

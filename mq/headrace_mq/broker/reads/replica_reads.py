@@ -23,6 +23,7 @@ from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.effective_settings import NO_SOURCES, Sources, described
 from headrace_mq.errors import InvalidArgument, NotLeader, ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -33,6 +34,7 @@ from headrace_mq.protocol.bodies import (
     encode_fetch_answer,
 )
 from headrace_mq.protocol.frame import Frame
+from headrace_mq.protocol.limits import SettingsAnswer
 from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 
@@ -65,12 +67,19 @@ class ReplicaReads:
         member: knows what is committed, and the set.
         settings: of the broker, with those of its group.
         clock: the time.
+        sources: what gave the settings that are no defaults.
     """
 
     def __init__(
-        self, replica: Replica, member: ClusterMember, settings: BrokerSettings, clock: Clock
+        self,
+        replica: Replica,
+        member: ClusterMember,
+        settings: BrokerSettings,
+        clock: Clock,
+        sources: Sources = NO_SOURCES,
     ) -> None:
         assert settings.group is not None
+        self._settings, self._sources = settings, sources
         self._replica = replica
         self._member = member
         self._clock = clock
@@ -135,6 +144,17 @@ class ReplicaReads:
             return []
         self._load_users()
         return self._door.greet(connection)
+
+    def settings(self, connection: Connection, frame: Frame) -> SettingsAnswer:
+        """Returns this broker's settings.
+
+        Raises:
+            LoginFailed, NotPermitted: the user may not read the cluster.
+        """
+        if self._door is not None:
+            self._load_users()
+            self._door.check(connection, frame)
+        return described(self._settings, self._sources)
 
     def fetch(self, connection: Connection, frame: Frame) -> None:
         """Answers a read, now or as soon as there is something.

@@ -2,7 +2,7 @@
 What a broker of a group answers while it serves no clients: where the leader is, and, before a term begins, to replicas.
 
     client  HELLO ─▶ NOT_LEADER, with the leader's address: the client asks the next one of the group
-    reader  HELLO, LOGIN, FETCH ─▶ answered, while this broker is a replica in sync
+    reader  HELLO, LOGIN, FETCH, DESCRIBE_SETTINGS ─▶ answered, while this broker is a replica in sync
     replica HELLO, LOGIN, FOLLOW ─▶ answered, once this broker was elected: it may serve when the others have its log
 
 Used by `replicated_broker`; the frame server calls it.
@@ -26,6 +26,7 @@ from headrace_mq.protocol.access import Login, LoginAnswer
 from headrace_mq.protocol.bodies import ErrorAnswer, Hello, HelloAnswer, decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, REPLICA_SOFTWARE, Frame
+from headrace_mq.protocol.limits import SettingsAnswer
 
 __all__ = ["Standby"]
 
@@ -71,6 +72,10 @@ class Reads(Protocol):
 
     def greet(self, connection: Connection) -> list[str]:
         """Takes a certificate for a login, or returns how to log in."""
+        ...
+
+    def settings(self, connection: Connection, frame: Frame) -> SettingsAnswer:
+        """Returns the settings of this broker, or raises."""
         ...
 
     def fetch(self, connection: Connection, frame: Frame) -> None:
@@ -195,6 +200,9 @@ class Standby:
             connection.answer(ResponseCode.OK, frame.correlation, encode(said))
         elif frame.code == RequestCode.FETCH:
             reads.fetch(connection, frame)
+        elif frame.code == RequestCode.DESCRIBE_SETTINGS:
+            found = reads.settings(connection, frame)
+            connection.answer(ResponseCode.OK, frame.correlation, encode(found))
         else:
             raise NotLeader(self._sentence())
 

@@ -32,6 +32,7 @@ _NO_LOGIN: dict[int, str] = {
     RequestCode.FOLLOW: "a broker of this group follows as a user: set group.user and group.password_file",
     RequestCode.REGISTER: "a broker registers here as a user: write --nameservers with its user and the file with the"
     " password, tls://HOST:PORT?user=NAME&password_file=FILE",
+    RequestCode.DESCRIBE_SETTINGS: "this broker serves users that have logged in: set HEADRACE_USER and HEADRACE_PASSWORD_FILE",
 }
 _NO_LOGIN_OF_CLIENT = (
     "this name server answers users that have logged in: set HEADRACE_USER and HEADRACE_PASSWORD_FILE, or add"
@@ -98,7 +99,7 @@ class ReplicaDoor:
         return found.answer
 
     def check(self, connection: Connection, frame: Frame) -> None:
-        """Lets FOLLOW through, or another request of a broker.
+        """Lets FOLLOW through, or another request about the cluster.
 
         Raises:
             LoginFailed: the connection has no user.
@@ -111,8 +112,14 @@ class ReplicaDoor:
         asks = NEEDS[frame.code].asks
         assert asks is not None
         granted = self._book.policy.grants(connection.user)
-        if not all(granted.allows(ask) for ask in asks(frame.body, lambda _: 0)):
-            self._audit.refuse(connection, name, resource="cluster", detail="needs administer")
+        for ask in asks(frame.body, lambda _: 0):
+            if granted.allows(ask):
+                continue
+            self._audit.refuse(
+                connection, name, resource=ask.resource, detail=f"needs {ask.action}"
+            )
+            if ask.action != Action.ADMINISTER:
+                raise NotPermitted(f"user {connection.user!r} may not {ask}")
             raise NotPermitted(
                 f"user {connection.user} may not {name}: a broker's user is an administrator, or may administer the"
                 " cluster"

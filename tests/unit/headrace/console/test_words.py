@@ -64,6 +64,8 @@ def test_every_text_of_a_page_has_a_translation_and_no_other_has() -> None:
     }
     # Words of the broker, and heads of the tables that say what a change does.
     found |= {"transient", "forever", "compact", "topic", "queue", "from", "to", "delivered again", "skipped", "messages", "hindered, because it"}  # fmt: skip
+    # Sources and units of settings.
+    found |= {"default", "program", "%", "milliseconds", "microseconds", "bytes", "bytes per second", "messages per second", "per minute", "per second"}  # fmt: skip
     assert sorted(found - CATALOGUE.keys()) == []
     assert sorted(CATALOGUE.keys() - found) == []
 

@@ -24,3 +24,8 @@ async def test_a_limit_of_a_backlog_is_set_told_and_removed(admin: AdminClient) 
     assert await admin.limit_backlog("g", 10, "reject") == [limit]
     assert await admin.backlogs() == [limit]
     assert await admin.unlimit_backlog("g") == []
+
+
+async def test_a_broker_describes_its_settings_with_their_defaults(admin: AdminClient) -> None:
+    found = {one.name: one for one in (await admin.settings()).settings}
+    assert (found["store.flush"].default, found["store.flush"].source) == ("always", "default")

@@ -48,6 +48,7 @@ def test_no_number_ever_changes_its_meaning() -> None:
         "FOLLOW": 115,
         "HAND_OVER": 116,
         "NOTE_CHANGE": 117,
+        "DESCRIBE_SETTINGS": 118,
         "SET_USER": 120,
         "SET_PASSWORD": 121,
         "LIST_USERS": 122,

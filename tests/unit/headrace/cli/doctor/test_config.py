@@ -1,5 +1,6 @@
 """`headrace config show`: each setting with its value and where it comes from, and no password."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
+from headrace_mq.testing.embedded import broker
 
 
 def shown(*arguments: str, **environment: str) -> Result:
@@ -73,3 +75,25 @@ def test_given_settings_alone_are_few() -> None:
 def test_a_mistake_is_a_sentence(pair: str) -> None:
     found = shown("--set", pair)
     assert (found.exit_code, "Traceback" in found.output) == (2, False)
+
+
+async def test_brokers_that_run_are_asked() -> None:
+    async with broker() as address:
+
+        def asked(*arguments: str) -> Result:
+            return shown("--running", "--broker", address, *arguments)
+
+        found = await asyncio.to_thread(asked, "--json", "--given")
+        table = await asyncio.to_thread(asked)
+        differing = await asyncio.to_thread(asked, "--differing")
+    assert found.exit_code == 0, found.output
+    settings = {one["name"]: one for one in json.loads(found.stdout)["settings"]}
+    assert [one["broker"] for one in settings["store.directory"]["brokers"]] == [address]
+    assert "store.flush" not in settings
+    assert "store.flush" in table.stdout
+    assert "store." not in differing.stdout
+
+
+def test_only_brokers_that_run_are_compared() -> None:
+    found = shown("--differing")
+    assert (found.exit_code, "only --running compares" in found.output) == (2, True)

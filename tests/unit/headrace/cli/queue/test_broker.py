@@ -242,3 +242,29 @@ def test_a_broker_shows_what_is_damaged_and_what_was_repaired(
     assert shown.exit_code == 0, shown.output
     lines = [" ".join(line.split()) for line in shown.output.splitlines()]
     assert [line for line in lines if line.startswith("damaged")] == rows
+
+
+def test_a_broker_knows_what_gave_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, str] = {}
+
+    def run(_settings: object, *, ready: object, sources: dict[str, str]) -> None:
+        told.update(sources)
+
+    monkeypatch.setattr("headrace_mq.broker.process.run", run)
+    file = tmp_path / "broker.toml"
+    file.write_text("connections_max = 77\n[store]\nflush = 'always'\n[group]\ncluster = 'c'\n")
+    arguments = [
+        "broker", "--config", str(file), "--data", str(tmp_path / "d"), "--flush", "interval",
+        "--set", "store.disk_look_ms=2s", "--client-quota", "fetch=5MiB", "--nameservers", "127.0.0.1:9875",
+    ]  # fmt: skip
+    environment = {"HEADRACE_PORT": "0", "HEADRACE_BROKER__FRAME_MS_MAX": "9s"}
+    done = CliRunner().invoke(_command_line(), arguments, env=environment)
+    assert done.exit_code == 0, done.output
+    assert told == {
+        "connections_max": str(file), "store.directory": "--data", "store.flush": "--flush",
+        "store.disk_look_ms": "--set", "client_fetch_bytes": "--client-quota", "port": "HEADRACE_PORT",
+        "frame_ms_max": "HEADRACE_BROKER__FRAME_MS_MAX", "names.servers": "--nameservers",
+        "group.cluster": str(file), "names.cluster": str(file),
+    }  # fmt: skip

@@ -59,7 +59,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Calls the command; returns its outcome and the settings that brokers would have got."""
     settings: list[BrokerSettings] = []
     monkeypatch.setattr(
-        headrace_mq.broker.process, "run", lambda found, ready: settings.append(found)
+        headrace_mq.broker.process, "run", lambda found, ready, sources: settings.append(found)
     )
 
     def run(*arguments: str) -> tuple[Any, list[BrokerSettings]]:
@@ -138,7 +138,7 @@ def test_the_folder_may_be_given_as_any_other_setting(
 ) -> None:
     settings: list[BrokerSettings] = []
     monkeypatch.setattr(
-        headrace_mq.broker.process, "run", lambda found, ready: settings.append(found)
+        headrace_mq.broker.process, "run", lambda found, ready, sources: settings.append(found)
     )
     (tmp_path / "broker.toml").write_text(f"[store]\ndirectory = '{tmp_path}'\n")
     done = CliRunner().invoke(commands, [word.format(tmp_path) for word in words])

@@ -64,3 +64,26 @@ async def test_each_connection_is_listed_and_what_the_broker_keeps_back(run, adm
         waiting = (await run("broker show"))["waiting"]
         assert waiting["scheduled"].pending == 1
         assert waiting["transactions"].undecided == 0
+
+
+async def test_settings_are_searched_and_chosen(run) -> None:
+    found = await run("config show", search="FLUSH")
+    assert {one.name for one in found.settings} >= {"store.flush", "store.flush_interval_ms"}
+    assert all("flush" in one.name for one in found.settings)
+    assert "store.directory" in {
+        one.name for one in (await run("config show", given=True)).settings
+    }
+    assert (await run("config show", differing=True)).settings == []
+
+
+async def test_a_page_shows_where_settings_come_from(browser) -> None:
+    page = await browser.page("/config", search="store.segment_bytes")
+    assert "store.segment_bytes" in page
+    assert "bytes" in page
+    assert "only those that differ" not in page, "there is one broker"
+    assert "There is no such setting." in await browser.page("/config", search="nothing")
+    assert 'href="/config"' in await browser.page("/")
+    found = (await browser.client.get("/api/config/show?search=store.flush_interval_ms")).json()
+    (one,) = found["settings"]
+    assert (one["unit"], one["default"], one["differs"]) == ("milliseconds", "500", False)
+    assert one["brokers"][0]["source"] == "default"

@@ -12,6 +12,7 @@ from headrace_mq.protocol.limits import (
     Rates,
     SetBacklogLimit,
     SetQuota,
+    SettingsAnswer,
 )
 
 
@@ -71,3 +72,11 @@ async def test_the_backlog_limit_of_a_group_holds_across_restarts(start, connect
     client = await connect(await start())
     answer = decode(BacklogsAnswer, await client.ask(RequestCode.DESCRIBE_BACKLOGS))
     assert answer.limits == [BacklogDescription("g", 10, "block", 0, 0, alarm=False)]
+
+
+async def test_a_broker_describes_its_settings(start, connect) -> None:
+    client = await connect(await start(client_fetch_bytes=7))
+    answer = decode(SettingsAnswer, await client.ask(RequestCode.DESCRIBE_SETTINGS))
+    found = {one.name: (one.value, one.source) for one in answer.settings}
+    assert found["client_fetch_bytes"] == ("7", "program")
+    assert found["client_produce_bytes"] == ("0", "default")

@@ -40,6 +40,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
+from headrace_mq.protocol.limits import SettingsAnswer
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from tests.unit.headrace_mq.broker.replicas.conftest import Place
 from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import entries, flip
@@ -376,6 +377,34 @@ async def test_with_a_login_a_reader_reads_what_its_user_may(
     served.followers.on_renamed(users_file(served.leader.settings.directory).path)
     await served.copy()
     assert served.answered(fetch())[1] == 1
+    asked = Frame(RequestCode.DESCRIBE_SETTINGS, PROTOCOL_VERSION, 0, 1, memoryview(b""))
+    served.ask(asked)
+    code, body = served.client.answers[-1]
+    assert code == ResponseCode.NOT_PERMITTED
+    assert "'ann' may not read cluster" in decode(ErrorAnswer, body).sentence
+    served.client.user = "root"
+    served.ask(asked)
+    assert served.client.answers[-1][0] == ResponseCode.OK
+    served.client.user = ""
+    served.ask(asked)
+    code, body = served.client.answers[-1]
+    assert (code, "this broker" in decode(ErrorAnswer, body).sentence) == (
+        ResponseCode.LOGIN_FAILED,
+        True,
+    )
+
+
+async def test_a_replica_tells_its_own_settings(served: Served) -> None:
+    served.leader.append(1)
+    await served.leader.until(lambda: served.leader.end() == 1)
+    await served.copy()
+    served.ask(hello())
+    served.ask(Frame(RequestCode.DESCRIBE_SETTINGS, PROTOCOL_VERSION, 0, 1, memoryview(b"")))
+    code, body = served.client.answers[-1]
+    assert code == ResponseCode.OK
+    found = {one.name: one.value for one in decode(SettingsAnswer, body).settings}
+    assert found["store.directory"] == str(served.place.settings.directory)
+    assert found["group.replica_stale_ms_max"] == "100"
 
 
 async def test_a_reader_logs_in_at_a_replica_of_a_running_group(
