@@ -143,8 +143,7 @@ class Link:
         on_down: Callable[[], None] = _ignore,
         software: str = "",
     ) -> None:
-        self._settings = settings
-        self._software = software
+        self._settings, self._software = settings, software
         self._busy_poll: BusyPoll | None = None
         parsed = BrokerAddress.parse(address).of_one_group()
         self._places, self._tls, self._login = list(parsed.places), parsed.tls, parsed.login
@@ -152,8 +151,7 @@ class Link:
         self.address = address
         self.client_id = client_id
         self._on_push = on_push
-        self._on_ready = on_ready
-        self._on_down = on_down
+        self._on_ready, self._on_down = on_ready, on_down
         self._connection: ClientConnection | None = None
         # The latest epoch in which any of several places served.
         self._epoch = 0

@@ -131,9 +131,8 @@ class ReplicatedBroker:
         self._open_door = partial(open_door, *users, login=settings.login)
         self._no_administrator = partial(no_administrator, *users, login=settings.login)
         self._conversation = Conversation(
-            self._replica, self._clock, self._address_of, self._until_changed,
-            self._open_door,
-        )  # fmt: skip
+            self._replica, self._clock, self._address_of, self._until_changed, self._open_door
+        )
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -56,3 +56,13 @@ if (tail && window.EventSource) {
 
 // A page of something that goes on looks again by itself.
 if (document.querySelector("[data-again]")) setTimeout(() => location.reload(), 1000);
+
+// A table that is wider than the window is scrolled with the keyboard, too.
+const reach = () => {
+  for (const one of document.querySelectorAll(".scroll")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+    else one.removeAttribute("tabindex");
+  }
+};
+reach();
+window.addEventListener("resize", reach);

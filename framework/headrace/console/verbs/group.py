@@ -4,9 +4,10 @@ The verbs about groups: list, show, reset, undo, set, delete.
 Used by `catalogue`; asks the broker as `headrace group` does.
 """
 
+from collections import Counter
 from typing import Any, Final
 
-from headrace.console.verbs.topic import PAGE_ROWS, paged
+from headrace.console.verbs.topic import PAGE_ROWS, QUEUES_PAGED, paged
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
 from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
@@ -31,7 +32,15 @@ async def _list(admin: AdminClient, given: Given) -> Any:
 async def _show(admin: AdminClient, given: Given) -> Any:
     group = await admin.group(given["group"])
     lag = await admin.lag(given["group"], group.topics)
-    return {"group": group, "now_ms": lag.now_ms, "queues": lag.queues}
+    shown, place = paged(lag.queues, given)
+    return {
+        "group": group,
+        "now_ms": lag.now_ms,
+        "behind": sum(one.lag for one in lag.queues),
+        "owned": Counter(one.member for one in lag.queues),
+        "queues": shown,
+        **place,
+    }
 
 
 async def _reset(admin: AdminClient, given: Given, *, dry_run: bool = False) -> OffsetMoves:
@@ -172,7 +181,7 @@ GROUPS: Final = (
             VerbField("rows", "number", PAGE_ROWS),
         ),
     ),
-    Verb("group show", _show, (_GROUP,)),
+    Verb("group show", _show, (_GROUP, *QUEUES_PAGED)),
     Verb(
         "group reset",
         _reset,

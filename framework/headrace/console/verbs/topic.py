@@ -14,13 +14,15 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import GroupNotFound
 from headrace_mq.protocol.administration import LagAnswer
 
-__all__ = ["PAGE_ROWS", "TOPICS", "paged"]
+__all__ = ["PAGE_ROWS", "QUEUES_PAGED", "TOPICS", "paged"]
 
 # Rows of a page where the caller does not say.
 PAGE_ROWS: Final = 50
 # Groups that are asked which topics they read: one request each.
 GROUPS_ASKED_MAX: Final = 200
 _TOPIC = VerbField("topic")
+# Which of the queues are shown, where there may be thousands.
+QUEUES_PAGED: Final = (VerbField("page", "number", 1), VerbField("rows", "number", 200))
 _QUEUE = VerbField("queue", "numbers", ())
 _SIDES = (VerbField("writing", "flag", default=False), VerbField("reading", "flag", default=False))
 
@@ -54,7 +56,8 @@ async def _list(admin: AdminClient, given: Given) -> Any:
 async def _show(admin: AdminClient, given: Given) -> Any:
     topic = await admin.topic(given["topic"])
     queues, groups = await asyncio.gather(admin.queues([topic]), _groups(admin, topic.topic))
-    return {"topic": topic, "queues": queues, "groups": groups}
+    shown, place = paged(queues, given)
+    return {"topic": topic, "queues": shown, "groups": groups, **place}
 
 
 async def _groups(admin: AdminClient, topic: str) -> list[dict[str, Any]]:
@@ -181,7 +184,7 @@ TOPICS: Final = (
             VerbField("rows", "number", PAGE_ROWS),
         ),
     ),
-    Verb("topic show", _show, (_TOPIC,)),
+    Verb("topic show", _show, (_TOPIC, *QUEUES_PAGED)),
     Verb(
         "topic create",
         _create,

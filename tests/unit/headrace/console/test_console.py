@@ -12,6 +12,9 @@ from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.catalogue import VERBS
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq._net.address import BrokerAddress
+from headrace_mq.settings import BrokerSettings, StoreSettings
+from headrace_mq.testing.embedded import DIRECTORY
+from headrace_mq.testing.embedded import broker as broker_of
 
 PAGE_BYTES_MAX = 150_000
 HOSTILE = '<script>alert("x")</script>'
@@ -74,6 +77,30 @@ async def test_a_page_stays_small_with_large_messages(broker, admin, browser) ->
     await fill(broker, admin, b"\xff" * 300_000, 60)
     for path in paths("orders"):
         assert len(await browser.page(path)) < PAGE_BYTES_MAX, path
+
+
+async def test_ten_thousand_queues_come_in_pages(console) -> None:
+    store = StoreSettings(directory=DIRECTORY, segment_bytes=1 << 20)
+    settings = BrokerSettings(store=store, address_queues_per_minute=20_000)
+    topics = [f"t{number}" for number in range(10)]
+    async with broker_of(settings) as address, AdminClient(address, timeout_ms=60_000) as admin:
+        for topic in topics:
+            await admin.create_topic(topic, 1_000)
+        # A group has offsets in 8,192 queues at most.
+        for topic in topics[:8]:
+            await admin.reset_offsets("kitchen", "earliest", topics=[topic])
+        browser = await console(address, timeout_ms=60_000)
+        first = await browser.page("/topic", topic="t0")
+        assert len(first) < PAGE_BYTES_MAX
+        assert "1,000 in all · page 1 of 5" in first
+        assert first.count('<tr><td class="n">') == 200
+        assert '<td class="n">999</td>' in await browser.page("/topic", topic="t0", page=5)
+        group = await browser.page("/group", group="kitchen", page=40)
+        assert len(group) < PAGE_BYTES_MAX
+        assert "8,000 in all · page 40 of 40" in group
+        assert group.count('<a href="/topic?topic=') == 200
+        answer = (await browser.client.get("/api/group/show?group=kitchen&rows=3")).json()
+        assert (len(answer["queues"]), answer["total"], answer["behind"]) == (3, 8_000, 0)
 
 
 async def test_a_name_that_is_not_the_consoles_is_refused(browser) -> None:
