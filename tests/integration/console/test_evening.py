@@ -159,7 +159,7 @@ async def test_an_order_that_is_said_to_be_lost(address: str) -> None:
         await operator.sees("pepper")
         await operator.follow(f"orders:{sent.queue.queue_id}:{sent.offset}")
         await operator.follow("What happened to it")
-        await operator.sees("stored")
+        await operator.sees("In the queue")
 
 
 async def test_five_hundred_dead_letters_come_back_at_fifty_a_second(address: str) -> None:
