@@ -317,6 +317,9 @@ async def test_administration_sees_one_topic_and_says_what_it_cannot_do(cluster:
         assert len((await admin.group("g")).members) == 1
         frozen = await admin.freeze(TOPIC, [1, 6], writing=True)
         assert frozen.unwritable == [1, 6]
+        for each in one.got:
+            found = await admin.message(f"{TOPIC}:{each.queue.queue_id}:{each.offset}")
+            assert found is not None
         with pytest.raises(InvalidArgument, match="name one of them"):
             await admin.status()
         with pytest.raises(TopicNotFound):

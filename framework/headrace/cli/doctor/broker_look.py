@@ -52,6 +52,11 @@ async def look_at_names(address: "BrokerAddress") -> "tuple[BrokerAddress, list[
     name = address.cluster
     if name is None:
         return address, []
+    if len(address.groups) > 1:
+        several = (
+            f"the address names the groups {', '.join(address.groups)}; examine each of them alone"
+        )
+        return address._replace(places=(), cluster=None), [NameFacts(str(address), 0, several)]
     servers = str(address._replace(cluster=None))
     answers = await ask_name_servers(servers, name.cluster, timeout_ms=CONNECT_MS)
     places: dict[tuple[str, int], None] = {}

@@ -21,6 +21,8 @@ from headrace_mq.client.spread.group_views import GroupViews
 from headrace_mq.client.spread.merge import (
     MERGED,
     by_owner,
+    fetched,
+    is_empty,
     one_group,
     page_of_groups,
 )
@@ -49,6 +51,7 @@ from headrace_mq.protocol.bodies import (
     CommitOffsets,
     CreateTopic,
     DescribeTopics,
+    Fetch,
     GroupAnswer,
     Heartbeat,
     JoinGroup,
@@ -88,6 +91,7 @@ class Answers:
         self._answers: dict[RequestCode, Callable[[bytes], Awaitable[bytes | memoryview]]] = {
             RequestCode.DESCRIBE_TOPICS: self._describe,
             RequestCode.CREATE_TOPIC: self._create,
+            RequestCode.FETCH: self._fetch,
             RequestCode.LOCK_QUEUES: self._lock,
             RequestCode.UNLOCK_QUEUES: self._unlock,
             RequestCode.COMMIT_OFFSETS: self._commit,
@@ -292,6 +296,34 @@ class Answers:
         made = self._map.merged(asked.topic)
         assert made is not None
         return encode(TopicsAnswer([made]))
+
+    async def _fetch(self, body: bytes) -> bytes:
+        """What one group has at once, or what all have after the time that the request may wait."""
+        asked = decode(Fetch, body)
+        await self._look(sorted({each.topic for each in asked.queues}))
+        parts = by_owner(asked.queues, self._map)
+        if "" in parts:
+            self._require(self._links)
+            missing = parts[""][0]
+            raise QueueNotFound(f"there is no queue {missing.topic}/{missing.queue_id}")
+        self._require(parts)
+        asking = [
+            asyncio.create_task(
+                self._ask(group, RequestCode.FETCH, encode(replace(asked, queues=mine)))
+            )
+            for group, mine in parts.items()
+        ]
+        found: list[memoryview] = []
+        try:
+            for next_one in asyncio.as_completed(asking):
+                found.append(await next_one)
+                if not is_empty(found[-1]):
+                    break
+        finally:
+            for each in asking:
+                each.cancel()
+            self.late.difference_update(parts)
+        return fetched(found)
 
     async def _lock(self, body: bytes) -> bytes:
         asked = decode(LockQueues, body)

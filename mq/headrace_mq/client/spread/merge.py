@@ -25,17 +25,28 @@ from headrace_mq.protocol.administration import (
     Traffic,
 )
 from headrace_mq.protocol.bodies import (
+    FetchAnswer,
     GetOffsets,
     OffsetsAnswer,
     QueueRanges,
     QueueRangesAnswer,
     TopicIdentity,
     decode,
+    decode_fetch_answer,
     encode,
+    encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["MERGED", "by_owner", "one_group", "page_of_groups", "same_identity"]
+__all__ = [
+    "MERGED",
+    "by_owner",
+    "fetched",
+    "is_empty",
+    "one_group",
+    "page_of_groups",
+    "same_identity",
+]
 
 
 class _OfAQueue(Protocol):
@@ -115,6 +126,22 @@ MERGED: Final[Mapping[RequestCode, tuple[type[Any], Callable[[Sequence[memoryvie
         }
     )
 )
+
+
+def is_empty(answer: memoryview) -> bool:
+    """Whether the answer to a FETCH has nothing to say."""
+    told, batches = decode_fetch_answer(answer)
+    return not (told.queues or told.picked or batches)
+
+
+def fetched(answers: Sequence[memoryview]) -> bytes:
+    """Returns the answers to parts of a FETCH as one; batches of a queue stay together, because one group has them."""
+    found = [decode_fetch_answer(each) for each in answers]
+    told = FetchAnswer(
+        [one for answer, _ in found for one in answer.queues],
+        [one for answer, _ in found for one in answer.picked],
+    )
+    return encode_fetch_answer(told) + b"".join(batches for _, batches in found)
 
 
 def page_of_groups(answers: Sequence[GroupsAnswer]) -> GroupsAnswer:

@@ -151,6 +151,9 @@ async def test_brokers_are_looked_for_at_name_servers(free_port: Callable[[], in
         )
         assert found.places == ()
         assert "knows no broker of group g2" in facts[0].sentence
+        found, facts = await look_at_names(BrokerAddress.parse(f"{names}/c/g1,g2"))
+        assert found.places == ()
+        assert "examine each of them alone" in facts[0].sentence
         await registered.aclose()
     plain = BrokerAddress.parse("h:1")
     assert await look_at_names(plain) == (plain, [])

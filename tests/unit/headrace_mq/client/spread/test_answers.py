@@ -30,6 +30,10 @@ from headrace_mq.protocol.bodies import (
     CommittedOffset,
     CreateTopic,
     DescribeTopics,
+    Fetch,
+    FetchAnswer,
+    FetchedQueue,
+    FetchFrom,
     GetOffsets,
     GroupAnswer,
     GroupMember,
@@ -45,7 +49,9 @@ from headrace_mq.protocol.bodies import (
     TopicsAnswer,
     UnlockQueues,
     decode,
+    decode_fetch_answer,
     encode,
+    encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
 from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
@@ -175,6 +181,24 @@ async def test_a_lock_is_asked_for_where_the_queue_is(two_groups: Make) -> None:
     one.connections = 2
     with pytest.raises(ConnectionLost, match="joins again"):
         await ask(link, RequestCode.LOCK_QUEUES, wanted)
+
+
+async def test_a_fetch_is_answered_by_the_group_that_has_something(two_groups: Make) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    one.answers[RequestCode.FETCH] = encode_fetch_answer(FetchAnswer([]))
+    state = FetchedQueue("t", 2, 0, 5)
+    two.answers[RequestCode.FETCH] = encode_fetch_answer(FetchAnswer([state])) + b"batches"
+    asked = Fetch([FetchFrom("t", 0, 0), FetchFrom("t", 2, 0)], 1, 1)
+    told, batches = decode_fetch_answer(await ask(link, RequestCode.FETCH, asked))
+    assert (told.queues, bytes(batches)) == ([state], b"batches")
+    (body,) = two.bodies(RequestCode.FETCH)
+    assert decode(Fetch, body).queues == [FetchFrom("t", 2, 0)]
+    two.answers[RequestCode.FETCH] = one.answers[RequestCode.FETCH]
+    told, _ = decode_fetch_answer(await ask(link, RequestCode.FETCH, asked))
+    assert told.queues == []
+    with pytest.raises(QueueNotFound, match="no queue t/4"):
+        await ask(link, RequestCode.FETCH, Fetch([FetchFrom("t", 4, 0)], 1, 1))
 
 
 async def test_offsets_are_stored_by_each_group_under_its_own_generation(two_groups: Make) -> None:

@@ -5,6 +5,8 @@ import pytest
 from headrace_mq.client.spread.merge import (
     MERGED,
     by_owner,
+    fetched,
+    is_empty,
     one_group,
     page_of_groups,
     same_identity,
@@ -24,6 +26,8 @@ from headrace_mq.protocol.administration import (
 from headrace_mq.protocol.bodies import (
     Body,
     CommittedOffset,
+    FetchAnswer,
+    FetchedQueue,
     OffsetsAnswer,
     QueueName,
     QueueRange,
@@ -31,7 +35,9 @@ from headrace_mq.protocol.bodies import (
     TopicDescription,
     TopicIdentity,
     decode,
+    decode_fetch_answer,
     encode,
+    encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
 
@@ -72,6 +78,18 @@ def test_ranges_and_offsets_come_in_the_order_of_queues() -> None:
 def test_topics_that_were_made_apart_are_not_one() -> None:
     with pytest.raises(TopicExists, match="made apart"):
         same_identity([TopicIdentity("t", "a"), TopicIdentity("t", "b")])
+
+
+def test_fetched_parts_become_one_answer() -> None:
+    states = [FetchedQueue("t", number, 0, 5) for number in (0, 2)]
+    parts = [
+        memoryview(encode_fetch_answer(FetchAnswer([one])) + b"b%d" % one.queue_id)
+        for one in states
+    ]
+    told, batches = decode_fetch_answer(memoryview(fetched(parts)))
+    assert (told.queues, bytes(batches)) == (states, b"b0b2")
+    assert not is_empty(parts[0])
+    assert is_empty(memoryview(encode_fetch_answer(FetchAnswer([]))))
 
 
 def summary(name: str, lag: int, *, consume: bool = True, retries: int = -1) -> GroupSummary:
