@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headrace.cli.aggregates import aggregate
+from headrace.cli.aggregates import aggregate, command
 from headrace.cli.alarms import alarms
 from headrace.cli.application import (
     catalog,
@@ -80,6 +80,7 @@ def _command_line() -> typer.Typer:
     command_line.add_typer(alarms.commands, name="alarms")
     command_line.command("console")(console.console)
     command_line.add_typer(aggregate.commands, name="aggregate")
+    command_line.add_typer(command.commands, name="command")
     command_line.add_typer(parked.commands, name="parked")
     command_line.add_typer(projection.commands, name="projection")
     command_line.add_typer(process.commands, name="process")

@@ -7,19 +7,14 @@ The event store says what the command did, or a letter why it did nothing; the b
 it. What followed from it is the part of `consequences`. Used by `headrace message trace` and by the console.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
-
 from headrace.aggregates.command_directory import CommandDirectory, open_command_directory
 from headrace.app import App
 from headrace.bus import REPLY_TO
-from headrace.domain.stream import EventStream
-from headrace.domain.topics import CommandTopics, command_topic
-from headrace.errors import DamagedStream
+from headrace.domain.topics import command_topic
 from headrace.events.publisher import event_topic, message_topic
 from headrace.figures.records import id_of
-from headrace.journey.command_messages import command_messages, find_waiting, head_of
+from headrace.journey.command_messages import head_of
+from headrace.journey.command_search import CommandSearch, FoundCommand
 from headrace.journey.consequences import Consequences, add_kept
 from headrace.journey.groups import add_group, add_message
 from headrace.journey.hop import Journey, page_of
@@ -32,9 +27,6 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.message import Record
 
 __all__ = ["trace_application"]
-
-# Letters that are read to find the one of a command: a page of the store.
-_LETTERS_PAGE: Final = 500
 
 
 async def trace_application(
@@ -65,20 +57,6 @@ async def trace_application(
         serializer.close()
 
 
-@dataclass(slots=True)
-class _Found:
-    """A command, and what is known of it."""
-
-    aggregate_id: str
-    command_id: str
-    name: str = ""
-    chain: str = ""
-    stream: EventStream | None = None
-    damage: str = ""
-    letter: CommandLetter | None = None
-    messages: Sequence[Record] = field(default_factory=tuple)
-
-
 class _CommandTrace:
     """Follows one command.
 
@@ -96,7 +74,8 @@ class _CommandTrace:
         self._app = app
         self._databases = databases
         self._directory = directory
-        self._topics = CommandTopics(app.name, app.command_types).chosen()
+        self._search = CommandSearch(admin, app, databases, directory)
+        self._topics = self._search.topics
         self._events, self._messages = event_topic(app.name), message_topic(app.name)
         self._journey = Journey()
 
@@ -117,7 +96,7 @@ class _CommandTrace:
                 return nothing_found(f"{aggregate_id} has no version {wanted.version}")
             command_id = streams[0].command_id
         elif not aggregate_id:
-            aggregate_id = await self._aggregate_of(command_id)
+            aggregate_id = await self._search.aggregate_of(command_id)
         return await self._follow(aggregate_id, command_id)
 
     def _command_of(self, record: Record) -> tuple[str, str] | None:
@@ -131,34 +110,9 @@ class _CommandTrace:
             return (record.key, command_id) if command_id else None
         return None
 
-    async def _aggregate_of(self, command_id: str) -> str:
-        """The aggregate of a command; empty: it is not found by its id alone."""
-        place = await self._directory.find(command_id)
-        if place is not None:
-            return place.aggregate_id
-        letter = await self._letter(lambda one: one.command_id == command_id)
-        if letter is not None:
-            return letter.aggregate_id
-        async with self._databases.read_models.snapshot() as connection:
-            kept = await connection.run_sync(kept_commands, [command_id])
-        if kept:
-            return str(kept[command_id].aggregate_id)
-        group = command_topic(self._app.name)
-        waiting = await find_waiting(self._admin, group, self._topics, command_id)
-        return "" if waiting is None else waiting.key
-
-    async def _letter(self, fits: Callable[[CommandLetter], bool]) -> CommandLetter | None:
-        last = 0
-        while page := await self._databases.letters.read(after=last, limit=_LETTERS_PAGE):
-            last = page[-1].number
-            for one in page:
-                if fits(one):
-                    return one
-        return None
-
     async def _follow(self, aggregate_id: str, command_id: str) -> Trace:
-        found = await self._look(aggregate_id, command_id)
-        if not (found.stream or found.damage or found.letter or found.messages):
+        found = await self._search.look(aggregate_id, command_id)
+        if not found.known:
             if await self._unsent(found):
                 return self._trace(found)
             return nothing_found(
@@ -174,31 +128,7 @@ class _CommandTrace:
             await consequences.add(found.stream, handled)
         return self._trace(found)
 
-    async def _look(self, aggregate_id: str, command_id: str) -> _Found:
-        found = _Found(aggregate_id, command_id)
-        try:
-            found.stream = await self._databases.store.find_command(aggregate_id, command_id)
-        except DamagedStream as error:
-            found.damage = str(error)
-        recorded = None if found.stream is None else found.stream.recorded_at
-        if aggregate_id:
-            found.messages = await command_messages(
-                self._admin, self._topics, aggregate_id, command_id, recorded
-            )
-        if found.stream is None and not found.damage:
-            found.letter = await self._letter(
-                lambda one: (one.aggregate_id, one.command_id) == (aggregate_id, command_id)
-            )
-        if found.messages and (head := head_of(found.messages[0])) is not None:
-            found.name, found.chain = head.name, head.correlation_id
-        elif found.letter is not None:
-            found.name = found.letter.name
-        elif found.stream is not None:
-            found.chain = found.stream.correlation_id
-            found.name = found.stream.rejection.command_name if found.stream.rejection else ""
-        return found
-
-    def _trace(self, found: _Found) -> Trace:
+    def _trace(self, found: FoundCommand) -> Trace:
         first = found.messages[0] if found.messages else None
         chain = found.chain if found.chain != found.command_id else ""
         return Trace(
@@ -213,7 +143,7 @@ class _CommandTrace:
             },
         )
 
-    async def _unsent(self, found: _Found) -> bool:
+    async def _unsent(self, found: FoundCommand) -> bool:
         """Adds a command that a process keeps and has not sent, or that the queue keeps until it is due."""
         async with self._databases.read_models.snapshot() as connection:
             kept = await connection.run_sync(kept_commands, [found.command_id])
@@ -224,12 +154,12 @@ class _CommandTrace:
         add_kept(self._journey, None, row)
         return True
 
-    async def _sent(self, found: _Found) -> int:
+    async def _sent(self, found: FoundCommand) -> int:
         if found.messages:
             times = len(found.messages)
             detail = "" if times == 1 else f"it was sent {times} times, and has an effect once"
             return await add_message(self._admin, self._journey, found.messages[0], detail)
-        detail = f"its message is not in {', '.join(self._topics)} any more"
+        detail = f"its message is not in {', '.join(self._topics)} any more, or you may not see it"
         return self._journey.add(
             None,
             "sender",
@@ -240,7 +170,7 @@ class _CommandTrace:
             detail=detail,
         )
 
-    async def _handled(self, found: _Found, queued: int) -> int | None:
+    async def _handled(self, found: FoundCommand, queued: int) -> int | None:
         """Adds what the command service did with it; returns the hop behind which the stream is, if there is one."""
         group = command_topic(self._app.name)
         page = page_of("/group", {"group": group})

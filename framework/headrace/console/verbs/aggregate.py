@@ -30,7 +30,7 @@ from headrace.stores.open import open_event_store
 from headrace.subjects.masked import masked
 from headrace_mq.admin.client import AdminClient
 
-__all__ = ["AggregateVerbs"]
+__all__ = ["AggregateVerbs", "bare_fields", "stored_fields"]
 
 # Most rows of a page.
 _ROWS_MAX: Final = 500
@@ -107,7 +107,9 @@ class AggregateVerbs:
         shown = found[:rows]
         return {
             "aggregate": _entry(entry),
-            "streams": [_bare(_stored(one)) if need else _stored(one) for one in shown],
+            "streams": [
+                bare_fields(stored_fields(one)) if need else stored_fields(one) for one in shown
+            ],
             "hidden": need,
             "next": shown[-1].position if len(found) > rows else None,
         }
@@ -208,7 +210,8 @@ def _state(found: PastState) -> dict[str, Any]:
     }
 
 
-def _stored(found: StoredStream | DamagedStream) -> Mapping[str, Any]:
+def stored_fields(found: StoredStream | DamagedStream) -> Mapping[str, Any]:
+    """Returns what a command stored as JSON values, or why it cannot be read; personal values are masked."""
     if isinstance(found, DamagedStream):
         return {
             "position": found.position,
@@ -240,7 +243,7 @@ def _stream_of(stream: Any) -> dict[str, Any]:
     }
 
 
-def _bare(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+def bare_fields(stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns what is stored of a stream without its content: names, versions, times and ids stay."""
     if stored.get("damaged"):
         return {**stored, "damaged": HIDDEN_WORDS}

@@ -18,6 +18,7 @@ from headrace.console.content import HIDDEN_WORDS, content_need
 from headrace.console.problems import Mistake
 from headrace.console.verbs.aggregate import AggregateVerbs
 from headrace.console.verbs.command import CommandAnswer, environment_of, run_command
+from headrace.console.verbs.journey.commands import CommandVerbs
 from headrace.console.verbs.journey.trace import application_trace
 from headrace.console.verbs.process import ProcessVerbs
 from headrace.console.verbs.projection import ProjectionVerbs
@@ -79,6 +80,7 @@ class ApplicationVerbs:
             *AggregateVerbs(self._app, self._settings.event_store).verbs,
             *ProjectionVerbs(self._app, self._settings, self._environment).verbs,
             *ProcessVerbs(self._app, self._settings.read_models).verbs,
+            *CommandVerbs(self._app, self._settings).verbs,
             application_trace(self._app, self._settings),
             Verb("parked list", self._parked, fields),
             Verb("parked retry", self._retry, _CHOICE, self._before_retry, _told, self._retry),
