@@ -42,14 +42,16 @@ class Folders:
 
     def settings(self, name: str, group: GroupSettings | None = None) -> BrokerSettings:
         store = StoreSettings(directory=self.path(name), segment_bytes=64 * 1024)
-        return BrokerSettings(store=store, port=self._ports[name], group=group)
+        login = group is not None and group.user is not None
+        return BrokerSettings(store=store, port=self._ports[name], group=group, login=login)
 
     def lone(self, name: str) -> Broker:
         return Broker(self.settings(name))
 
-    async def start(self, name: str) -> ReplicatedBroker:
-        """Starts a broker of the group."""
-        group = GroupSettings(record="postgresql://unused/record")
+    async def start(self, name: str, user: str | None = None) -> ReplicatedBroker:
+        """Starts a broker of the group; with a user, with a login."""
+        file = None if user is None else Path("unused.txt")
+        group = GroupSettings(record="postgresql://unused/record", user=user, password_file=file)
         made = ReplicatedBroker(self.settings(name, group), record=self.record)
         try:
             await made.start()
@@ -380,7 +382,7 @@ async def test_a_broker_with_settings_of_its_own_and_no_message_loses_them_to_no
     await send(first.address, b"1")
     before = {path: path.read_bytes() for path in (folders.path("b") / "metadata").iterdir()}
     with pytest.raises(MessageQueueError, match=f"this folder holds {holds} of its own.*empty"):
-        await folders.start("b")
+        await folders.start("b", "root" if holds == "users" else None)
     for path, content in before.items():
         assert path.read_bytes() == content
     assert {one.name for one in (await folders.record.read()).in_sync} == {first.address}
