@@ -427,9 +427,6 @@ class BrokerSettings(BudgetSettings, frozen=True, kw_only=True):
         if self.group is None:
             return
         require(
-            self.archive is None, "a broker of a group has no archive yet; leave one of both out"
-        )
-        require(
             not self.login or self.group.user is not None or self.tls_certificate is not None,
             "with a login, a broker of a group follows as a user: name it with group.user and group.password_file, or let"
             " its certificate be one",

@@ -20,11 +20,13 @@ from headrace_mq.protocol.scheduled import SCHEDULE_TOPIC
 from headrace_mq.protocol.transactions import TRANSACTION_TOPIC
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.log.batch_reader import Batch
+from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.log.lookup import FOUND_BYTES_MAX, FOUND_MAX, Cursor, Found, LookupQuery
 from headrace_mq.store.log.write_group import Group
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
-from headrace_mq.store.segment.log_walk import LogWalk
+from headrace_mq.store.segment.log_walk import Gap, LogWalk
+from headrace_mq.store.segment.segment import MARK_BYTES, WriteMark
 
 __all__ = ["ARCHIVED_LOGS", "OWN_TOPICS", "ArchivedStore", "LogRange"]
 
@@ -36,6 +38,8 @@ OWN_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 _WINDOW_BYTES = 1 << 20
 _NO_OFFSET = (1 << 63) - 1
 
+OnDamage = Callable[[int, int], None]
+
 
 class ArchivedStore(MessageStore):
     """Every queue of a broker: its newer messages on disk, its older ones in the archive.
@@ -46,6 +50,7 @@ class ArchivedStore(MessageStore):
         epoch: see `MessageStore`.
         clock: tells the append time.
         files: the file system.
+        gate: see `MessageStore`.
     """
 
     def __init__(
@@ -56,8 +61,9 @@ class ArchivedStore(MessageStore):
         epoch: int | Callable[[], int] = 1,
         clock: Clock | None = None,
         files: Files | None = None,
+        gate: CommitGate | None = None,
     ) -> None:
-        super().__init__(settings, epoch=epoch, clock=clock, files=files)
+        super().__init__(settings, epoch=epoch, clock=clock, files=files, gate=gate)
         self._past = past
         self._visible = dict.fromkeys(RETENTIONS, 0)
         self._find_held = self.find
@@ -163,14 +169,17 @@ class ArchivedStore(MessageStore):
     def archivable(self, log: str) -> tuple[int, int]:
         """Returns the range of log positions that may be archived.
 
-        Everything in it is durable and visible, so it never changes.
+        Everything in it is durable and visible, so it never changes. In a group that is what every broker in sync has:
+        what a leader finds at its start, it serves no client before the others have it.
         """
         held = self._log(log)
         end = min(held.synced, self._visible[log])
         return min(held.segments[0].base if held.segments else end, end), end
 
-    def stretch(self, log: str, start: int, end: int, bytes_max: int) -> "LogRange":
-        """Returns the messages of a log between two positions, up to about `bytes_max`.
+    def stretch(
+        self, log: str, start: int, end: int, bytes_max: int, on_damage: OnDamage
+    ) -> "LogRange":
+        """Returns the messages of a log between two positions, up to about `bytes_max`; see `LogRange`.
 
         They are in one segment. Do not delete it before they have been read.
         """
@@ -178,7 +187,7 @@ class ArchivedStore(MessageStore):
         segment = held.segment_at(start)
         limit = min(end, held.segment_end(held.segments.index(segment)))
         walk = LogWalk(segment, limit, window_bytes=_WINDOW_BYTES)
-        return LogRange(walk, start, min(limit, start + bytes_max), limit, self._is_seen)
+        return LogRange(walk, start, min(limit, start + bytes_max), self._is_seen, on_damage)
 
     def is_cold(self, log: str, start: int) -> bool:
         """Whether a read at a position would wait for the disk."""
@@ -212,9 +221,9 @@ class LogRange:
     Args:
         walk: reads the entries of the segment.
         start: the log position to begin at.
-        until: stop before the first batch that begins here or later.
-        limit: read no byte at or above it.
+        until: stop before the first entry that begins here or later.
         wanted: takes a header; whether to yield its batch.
+        on_damage: called with the start and the length of a damaged place, which is skipped unless it raises.
     """
 
     def __init__(
@@ -222,24 +231,34 @@ class LogRange:
         walk: LogWalk,
         start: int,
         until: int,
-        limit: int,
         wanted: Callable[[BatchHeader], bool],
+        on_damage: OnDamage,
     ) -> None:
         self._walk = walk
         self._start = start
         self._until = until
-        self._limit = limit
         self._wanted = wanted
-        self._done = False
+        self._on_damage = on_damage
+        self._end = start
 
     @property
     def end(self) -> int:
         """The log position up to which everything was read."""
-        return min(self._walk.position, self._limit) if self._done else self._start
+        return self._end
 
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yields the wanted batches; raises OSError if the disk cannot be read."""
-        for header in self._walk.batches(self._start, self._until):
-            if self._wanted(header):
-                yield header, self._walk.batch(header)
-        self._done = True
+        at = self._start
+        for entry in self._walk.entries_from(at):
+            if isinstance(entry, Gap):
+                self._on_damage(entry.start, entry.end - entry.start)
+                at = entry.end
+            elif isinstance(entry, WriteMark):
+                at += MARK_BYTES
+            else:
+                at += entry.length
+                if self._wanted(entry):
+                    yield entry, self._walk.batch(entry)
+            if at >= self._until:
+                break
+        self._end = at

@@ -11,13 +11,15 @@ broker or a request.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.archive_reader import ArchiveReader
 from headrace_mq.archive.archived_store import ARCHIVED_LOGS, ArchivedStore, LogRange
 from headrace_mq.archive.backlog import Backlog
+from headrace_mq.archive.claim import Claim
 from headrace_mq.archive.database import ArchiveMismatch, ArchivePositionMoved, Database, KeptLog
 from headrace_mq.archive.rows import COPY_END, COPY_START, copy_rows
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt, FormatTooNew
@@ -32,8 +34,6 @@ _STEP_BYTES = 128 << 10
 _STEP_BATCHES = 64
 
 _log = get_logger(__name__)
-
-Claim = Callable[[], Awaitable[Mapping[str, KeptLog]]]
 
 
 class Archiver:
@@ -67,6 +67,7 @@ class Archiver:
         self._settings = settings
         self._clock = clock
         self._claim = claim
+        self._term = claim.term
         self._kept: dict[str, KeptLog] | None = None
         self._stopping = asyncio.Event()
         self._moved = asyncio.Condition()
@@ -158,24 +159,33 @@ class Archiver:
         if self._kept is None:
             await self.connect()
         assert self._kept is not None
-        more = False
+        more, hindrance = False, ""
         self._backlog.seen(self.waiting_bytes, self._clock.monotonic_ms())
         for kept in list(self._kept.values()):
             start, end = self._store.archivable(kept.log)
             start = max(start, kept.position)
+            until = None if self._term is None else self._term.sound_until(kept.log)
+            if until is not None and until < end:
+                end, hindrance = until, _damage_sentence(kept.log, until)
             if start < end:
                 moved = await self._copy(kept, start, end)
                 more = more or end - moved >= self._settings.transaction_bytes
-        self._backlog.worked()
+        if hindrance:
+            self._backlog.failed(hindrance)
+        else:
+            self._backlog.worked()
         return more
 
     async def _copy(self, kept: KeptLog, start: int, end: int) -> int:
         if self._store.is_cold(kept.log, start):
             await asyncio.to_thread(self._store.warm, kept.log, start)
-        rows = LogRows(self._store.stretch(kept.log, start, end, self._settings.transaction_bytes))
+        stretch = self._store.stretch(
+            kept.log, start, end, self._settings.transaction_bytes, partial(self._damaged, kept.log)
+        )
+        rows = LogRows(stretch, partial(self._claim.epochs_below, kept.log))
         await self._database.add(kept, rows)
         assert self._kept is not None
-        self._kept[kept.log] = kept._replace(position=rows.end)
+        self._kept[kept.log] = kept._replace(position=rows.end, epochs=rows.epochs)
         self._past.positions[kept.log] = rows.end
         self._past.added(rows.firsts)
         self.messages += rows.messages
@@ -185,6 +195,14 @@ class Archiver:
         async with self._moved:
             self._moved.notify_all()
         return rows.end
+
+    def _damaged(self, log: str, position: int, length: int) -> None:
+        """Skips a damaged place, unless another broker may have its messages."""
+        if self._term is not None:
+            self._term.suspect(log, position, length)
+            until = self._term.sound_until(log)
+            if until is not None and until < position + length:
+                raise DataCorrupt(_damage_sentence(log, until))
 
     def _failed(self, error: Exception) -> None:
         # The outcome is unknown: ask the database before the next transaction.
@@ -200,11 +218,16 @@ class Archiver:
             return
 
 
+def _damage_sentence(log: str, position: int) -> str:
+    return f"the log {log!r} is damaged at {position}, and another broker of the group may repair it; the archive goes on then"
+
+
 class LogRows:
     """A range of the log as a file for COPY.
 
     Args:
         stretch: the range of the log.
+        epochs_below: returns the log's epochs below a position, as the archive keeps them.
 
     Attributes:
         firsts: the first offset of each queue in it.
@@ -212,8 +235,9 @@ class LogRows:
         last_ms: when the last message was appended, in ms since 1970.
     """
 
-    def __init__(self, stretch: LogRange) -> None:
+    def __init__(self, stretch: LogRange, epochs_below: Callable[[int], str]) -> None:
         self._stretch = stretch
+        self._epochs_below = epochs_below
         self.firsts: dict[QueueRef, int] = {}
         self.messages = 0
         self.last_ms = 0
@@ -222,6 +246,11 @@ class LogRows:
     def end(self) -> int:
         """The log position after the last row; the start of the range until all rows were yielded."""
         return self._stretch.end
+
+    @property
+    def epochs(self) -> str:
+        """The epochs of the log below `end`."""
+        return self._epochs_below(self.end)
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yields the file in pieces; other tasks run in between."""

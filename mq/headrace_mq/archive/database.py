@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from headrace_mq.archive.rows import COLUMNS
+from headrace_mq.archive.term import NO_EPOCHS
 from headrace_mq.errors import ArchiveUnavailable, MessageQueueError
 from headrace_mq.message import QueueRef
 
@@ -29,20 +30,23 @@ __all__ = [
     "Database",
     "KeptLog",
     "KeySearch",
+    "Lost",
     "RowSource",
     "shown",
 ]
 
 # This version reads and writes this revision of `migrations/queue`.
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 # One connection copies, two read. The broker could not decode rows for more readers.
 _CONNECTIONS_MAX = 3
 # After this time a pool that does not close is cut off: its server does not answer.
 _CLOSE_MS = 2_000
+# Setting lost messages aside reads the whole archive, once after a promotion with loss; an hour bounds it.
+_SET_ASIDE_S = 3_600
 _I64_MAX = (1 << 63) - 1
 _STATEMENTS = (
     "advance", "begin", "block", "encoding", "firsts", "keyed", "lock", "logs", "schema",
-    "stored_from",
+    "set_aside", "stored_from",
 )  # fmt: skip
 
 
@@ -55,11 +59,28 @@ class ArchivePositionMoved(MessageQueueError):
 
 
 class KeptLog(NamedTuple):
-    """How far a log is archived, and to which store it belongs."""
+    """How far a log is archived, and to which store it belongs.
+
+    `epoch` is that of the broker which archives: no earlier one adds anything. `epochs` are those of the archived bytes,
+    as JSON; see `term`.
+    """
 
     log: str
     store_id: str
     position: int
+    epoch: int = 0
+    epochs: str = NO_EPOCHS
+
+
+class Lost(NamedTuple):
+    """Which archived messages a group has lost: those from its log's `position` on.
+
+    `topics` are those of this log, `others` those of other logs. A message of any other topic counts from `epoch` on.
+    """
+
+    topics: Collection[str]
+    others: Collection[str]
+    epoch: int
 
 
 class KeySearch(NamedTuple):
@@ -80,6 +101,11 @@ class RowSource(Protocol):
     @property
     def end(self) -> int:
         """The log position after the last row; known when all rows were yielded."""
+        ...
+
+    @property
+    def epochs(self) -> str:
+        """The epochs of the log below `end`."""
         ...
 
     def chunks(self) -> AsyncGenerator[bytes]:
@@ -157,15 +183,11 @@ class Database:
         """Copies rows and moves the log's position after them, in one transaction.
 
         Raises:
-            ArchivePositionMoved: the log's position is not the one of `kept`; no row was copied.
+            ArchivePositionMoved: the log's position or epoch is not the one of `kept`; no row was copied.
             ArchiveUnavailable: the outcome is unknown; call `logs` to learn it.
         """
         async with self._connection() as connection, connection.transaction():
-            held = await connection.fetchval(self._sql["lock"], *kept)
-            if held is None:
-                raise ArchivePositionMoved(
-                    f"the log {kept.log!r} is not archived up to {kept.position} in {self.shown}"
-                )
+            await self._lock(connection, kept)
             await connection.copy_to_table(
                 "archived_records",
                 source=source.chunks(),
@@ -173,7 +195,44 @@ class Database:
                 format="binary",
                 timeout=self._statement_s,
             )
-            await connection.fetchval(self._sql["advance"], *kept, source.end)
+            await self._advance(
+                connection, kept._replace(position=source.end, epochs=source.epochs)
+            )
+
+    async def claim(self, kept: KeptLog, claimed: KeptLog, lost: Lost | None = None) -> int:
+        """Moves a log to another epoch, and sets aside the messages that a group has lost, in one transaction.
+
+        Args:
+            kept: as it is.
+            claimed: as it shall be.
+            lost: which messages from the position of `claimed` on go to the table of lost ones; None: none is lost.
+
+        Returns how many rows were set aside.
+
+        Raises:
+            ArchivePositionMoved: the log's position or epoch is not the one of `kept`; nothing was changed.
+            ArchiveUnavailable: the outcome is unknown; call `logs` to learn it.
+        """
+        moved = 0
+        async with self._connection() as connection, connection.transaction():
+            await self._lock(connection, kept)
+            if lost is not None:
+                moved = await connection.fetchval(
+                    self._sql["set_aside"], list(lost.topics), list(lost.others),
+                    claimed.position, lost.epoch, claimed.epoch, timeout=_SET_ASIDE_S,
+                )  # fmt: skip
+            await self._advance(connection, claimed)
+        return moved
+
+    async def _lock(self, connection: Any, kept: KeptLog) -> None:
+        held = await connection.fetchval(self._sql["lock"], *kept[:4])
+        if held is None:
+            raise ArchivePositionMoved(
+                f"the log {kept.log!r} is not archived up to {kept.position} in epoch {kept.epoch} in {self.shown}"
+            )
+
+    async def _advance(self, connection: Any, kept: KeptLog) -> None:
+        await connection.execute(self._sql["advance"], *kept)
 
     async def firsts(self, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
         """Returns the first archived offset of each queue that has one. Raises ArchiveUnavailable."""

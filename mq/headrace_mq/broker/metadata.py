@@ -14,7 +14,7 @@ import msgspec
 
 from headrace_mq._runtime.files import Files
 from headrace_mq._runtime.log import get_logger
-from headrace_mq.archive.archive import KeptArchive
+from headrace_mq.archive.claim import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
 from headrace_mq.broker.files.kept_group import KeptMember
 from headrace_mq.broker.files.metadata_file import MetadataFile
@@ -184,7 +184,7 @@ def archive_file(store: Path, files: Files | None = None) -> MetadataFile[KeptAr
 
 
 def settings_in(store: Path) -> list[str]:
-    """Returns what a folder holds of its own besides messages: topics, users, limits.
+    """Returns what a folder holds of its own besides messages: topics, users, limits, an archive.
 
     Raises:
         DataCorrupt: a file is damaged.
@@ -199,6 +199,7 @@ def settings_in(store: Path) -> list[str]:
         "topics": topics is not None and bool(topics.topics),
         "users": users is not None and bool(users.users or users.rules),
         "limits": limits is not None and limits != KeptLimits(),
+        "an archive": archive_file(store).read() is not None,
     }
     return [name for name, is_held in held.items() if is_held]
 

@@ -34,7 +34,6 @@ from headrace_mq.broker.files.kept_group import (
 )
 from headrace_mq.broker.journal.damage import until_sound
 from headrace_mq.broker.metadata import (
-    archive_file,
     broker_file,
     group_file,
     schedule_file,
@@ -56,6 +55,7 @@ from headrace_mq.broker.replicas.standby import Standby
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.broker.storage import unnamed_archive
 from headrace_mq.broker.users.open_door import no_administrator, open_door
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
@@ -120,7 +120,10 @@ class ReplicatedBroker:
         self._directory = settings.store.directory
         self._files = WatchedFiles(self._renamed)
         self._logs = StoreLogs(EpochFile(SystemFiles(), self._directory))
-        self._replica = Replica(settings.store, self._logs, clock=self._clock, files=SystemFiles())
+        self._replica = Replica(
+            settings.store, self._logs, clock=self._clock, files=SystemFiles(),
+            has_archive=settings.archive is not None,
+        )  # fmt: skip
         self._documents = Documents(self._directory, SystemFiles())
         self._reports = Reports(self._logs, self._keeper, self._clock)
         self._listener: socket.socket | None = None
@@ -131,7 +134,7 @@ class ReplicatedBroker:
         self._open_door = partial(open_door, *users, login=settings.login)
         self._no_administrator = partial(no_administrator, *users, login=settings.login)
         self._conversation = Conversation(
-            self._replica, self._clock, self._address_of, self._until_changed, self._open_door
+            self._replica, self._clock, self._address_of, self._until_changed, self._hindrance
         )
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
@@ -145,11 +148,10 @@ class ReplicatedBroker:
         Raises:
             DataCorrupt, FormatTooNew: a file cannot be used; the sentence says how to go on.
             MessageQueueError: the address cannot be bound, the files cannot be used, the folder has users and the login is
-                off, or it is of a broker that ran alone and cannot found the group, or of one of another group.
+                off, it has an archive that is not named, or it is of a broker that ran alone and cannot found the group, or of one of another group.
         """
         self.failure = asyncio.get_running_loop().create_future()
-        _refuse_archived(self._directory)
-        if why := self._open_door():
+        if why := self._hindrance():
             raise MessageQueueError(why)
         listener = self._listener = listening_socket(self._settings.host, self._settings.port)
         host, port = listener.getsockname()[:2]
@@ -391,6 +393,10 @@ class ReplicatedBroker:
                 starts[queue] = 0 if kept is None else kept.read_to
         return starts
 
+    def _hindrance(self) -> str:
+        """Returns why this broker must neither start nor follow; see `open_door` and `unnamed_archive`."""
+        return self._open_door() or unnamed_archive(self._settings)
+
     def _door(self) -> ReplicaDoor | None:
         """Returns who lets replicas in until clients are served; None: there is no login."""
         if not self._settings.login:
@@ -453,10 +459,8 @@ class ReplicatedBroker:
     async def _hand_offsets_over(self, term: Followers, broker: Broker) -> None:
         """Waits until the replicas have what groups committed, so that a stop in order repeats no message."""
         await broker.keep_offsets()
-        confirmed = asyncio.Event()
-        term.hold(confirmed.set)
         with suppress(TimeoutError):
-            await asyncio.wait_for(confirmed.wait(), _DRAIN_MS / 1_000)
+            await asyncio.wait_for(term.confirmed(), _DRAIN_MS / 1_000)
 
     async def _keep_set(self, term: Followers) -> None:
         """Takes replicas that lag behind out of the set, and those that caught up into it; says where it has too few."""
@@ -488,13 +492,3 @@ class ReplicatedBroker:
         server, self._server = self._server, None
         if server is not None:
             await server.aclose(_CLOSE_GRACE_MS)
-
-
-def _refuse_archived(directory: Path) -> None:
-    """Raises MessageQueueError for the folder of a broker with an archive: a group would be without those messages."""
-    path = archive_file(directory).path
-    if path.exists():
-        raise MessageQueueError(
-            f"messages of the broker in {directory} are in an archive, and a group has none yet; run it without"
-            f" --record, or remove {path} to do without them"
-        )

@@ -18,7 +18,38 @@ from headrace_mq.settings import BrokerSettings
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.epochs import EPOCHS_NAME, EpochFile
 
-__all__ = ["Storage"]
+__all__ = ["Storage", "unnamed_archive"]
+
+
+def unnamed_archive(settings: BrokerSettings) -> str:
+    """Returns what is wrong with a folder whose messages are in an archive that the settings do not name; else nothing."""
+    path = archive_file(settings.store.directory).path
+    if settings.archive is not None or not path.exists():
+        return ""
+    return (
+        f"messages of this broker are in an archive ({path} says so); name it with"
+        " --archive, or remove that file to do without them"
+    )
+
+
+class _LeadersTerm:
+    """The term of a leader, for its archive; see `archive.term`."""
+
+    def __init__(self, followers: Followers) -> None:
+        self._followers = followers
+        self.epoch = followers.epoch
+
+    def starts(self, log: str) -> list[tuple[int, int]]:
+        return self._followers.logs.epochs.of(log).starts
+
+    async def confirmed(self) -> None:
+        await self._followers.confirmed()
+
+    def sound_until(self, log: str) -> int | None:
+        return self._followers.logs.repairs.sound_until(log)
+
+    def suspect(self, log: str, position: int, length: int) -> None:
+        self._followers.logs.repairs.suspect(log, position, length)
 
 
 class Storage:
@@ -106,15 +137,11 @@ class Storage:
 
     async def open_archive(self) -> None:
         """Opens the archive. Raises MessageQueueError where the one of earlier starts is not named."""
-        file = archive_file(self._settings.store.directory, self._files)
-        kept = file.read()
+        if why := unnamed_archive(self._settings):
+            raise MessageQueueError(why)
         if self.archive is not None:
-            await self.archive.open(kept)
-        elif kept is not None:
-            raise MessageQueueError(
-                f"messages of this broker are in an archive ({file.path} says so); name it with"
-                " --archive, or remove that file to do without them"
-            )
+            file = archive_file(self._settings.store.directory, self._files)
+            await self.archive.open(file.read())
 
     async def aclose(self) -> None:
         """Makes everything durable and gives the directory back."""
@@ -127,11 +154,12 @@ class Storage:
 
     def _make_store(self, epoch: Callable[[], int]) -> MessageStore:
         settings, clock, files = self._settings, self._clock, self._files
+        gate = None if self._followers is None else self._followers.new_gate()
         if settings.archive is None:
-            gate = None if self._followers is None else self._followers.new_gate()
             return MessageStore(settings.store, epoch=epoch, clock=clock, files=files, gate=gate)
         file = archive_file(settings.store.directory, files)
+        term = None if self._followers is None else _LeadersTerm(self._followers)
         archive = self.archive = Archive(
-            settings.archive, settings.store, clock=clock, keep=file.write
+            settings.archive, settings.store, clock=clock, keep=file.write, term=term
         )
-        return archive.store(epoch=epoch, clock=clock, files=files)
+        return archive.store(epoch=epoch, clock=clock, files=files, gate=gate)

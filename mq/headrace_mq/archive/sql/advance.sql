@@ -1,5 +1,4 @@
--- Moves log $1 of store $2 from position $3 to $4; no row if its position is not $3.
+-- Moves log $1 of store $2, which this transaction holds, to position $3, epoch $4 and epochs $5.
 UPDATE archive_logs
-SET position = $4
-WHERE log = $1 AND store_id = $2 AND position = $3
-RETURNING position
+SET position = $3, epoch = $4, epochs = $5
+WHERE log = $1 AND store_id = $2

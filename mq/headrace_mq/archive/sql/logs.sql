@@ -1,3 +1,3 @@
--- How far each log is archived, and of which broker's store it is.
-SELECT log, store_id, position
+-- How far each log is archived, of which broker's store it is, and in which epochs it was written.
+SELECT log, store_id, position, epoch, epochs
 FROM archive_logs

@@ -55,7 +55,7 @@ async def adopt(
         keeper: of the group's record.
         epoch: no message of the store is of a later one.
         seen: the newest record that this broker ever saw.
-        own: what the folder holds besides messages: topics, users, limits.
+        own: what the folder holds besides messages: topics, users, limits, an archive.
         directory: of the store; for sentences.
 
     Raises:

@@ -4,7 +4,7 @@ The broker's own files that every member of a group must have: topics, offsets, 
     leader    file replaced ─▶ version + 1 ─▶ sent with the next answer ─▶ a change is answered once all required have it
     replica   Document ─▶ the same file, replaced as a whole
 
-Files of one disk stay out: the epoch of a start, the archive, and the shortcuts of journals, which are read from the log.
+Files of one disk stay out: the epoch of a start, and the shortcuts of journals, which are read from the log.
 
 Used by `followers` and `replica`; to `ClusterMember` the versions of an epoch are the positions of one more log.
 """
@@ -19,6 +19,7 @@ from headrace_mq.store.replication.epochs import EpochHistory
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
 
 __all__ = [
+    "ARCHIVE_DOCUMENT",
     "DOCUMENTS",
     "DOCUMENTS_LOG",
     "Documents",
@@ -29,8 +30,11 @@ __all__ = [
 
 # The name by which the rules of a group know their versions.
 DOCUMENTS_LOG: Final = "documents"
+# Of groups that have an archive: in others nothing is sent of it, because brokers of earlier versions do not know it.
+ARCHIVE_DOCUMENT: Final = "archive.json"
 DOCUMENTS: Final = (
     "topics.json", "offsets.json", "limits.json", "releases.json", "producers.json", "timeline.json", "users.json",
+    ARCHIVE_DOCUMENT,
 )  # fmt: skip
 # What an earlier term as a leader left: they may tell of journals that were cut since.
 SHORTCUTS: Final = ("schedule.json", "transactions.json")
@@ -60,16 +64,20 @@ class Documents:
 
     def begin(self) -> None:
         """Begins an epoch: each document is new to every replica."""
-        self._versions = {name: number for number, name in enumerate(DOCUMENTS, start=1)}
-        self.end = len(DOCUMENTS)
+        names = [one for one in DOCUMENTS if one != ARCHIVE_DOCUMENT or self._is_there(one)]
+        self._versions = {name: number for number, name in enumerate(names, start=1)}
+        self.end = len(names)
 
     def changed(self, path: Path) -> bool:
         """Notes that a file was replaced; returns whether it is a document."""
-        if path.name not in self._versions or path.parent != self._folder:
+        if not self._versions or path.name not in DOCUMENTS or path.parent != self._folder:
             return False
         self.end += 1
         self._versions[path.name] = self.end
         return True
+
+    def _is_there(self, name: str) -> bool:
+        return self._files.exists(self._folder / name)
 
     @property
     def topics(self) -> int:

@@ -394,6 +394,17 @@ class Followers:
         self._held.append((self.documents.end, answer))
         self.commit()
 
+    async def confirmed(self) -> None:
+        """Returns when all required members have the documents as they are now; never, once this term is over."""
+        done = asyncio.Event()
+        self.hold(done.set)
+        await done.wait()
+
+    @property
+    def logs(self) -> StoreLogs:
+        """The logs of the store."""
+        return self._logs
+
     def figures(self, names: Collection[str] | None = None) -> tuple[ReplicaFigures, ...]:
         """Returns how far each replica is that has asked, or is in the set.
 

@@ -26,7 +26,7 @@ from headrace_mq.broker.replicas.bodies import (
     LogPart,
 )
 from headrace_mq.broker.replicas.compacted_copy import CompactedCopy
-from headrace_mq.broker.replicas.documents import remove_shortcuts, store_document
+from headrace_mq.broker.replicas.documents import ARCHIVE_DOCUMENT, remove_shortcuts, store_document
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.repairs.repairs import RANGES_MAX
 from headrace_mq.broker.replicas.store_logs import StoreLogs
@@ -65,6 +65,7 @@ class Replica:
         logs: gets the store when it is open.
         clock: the time.
         files: the file system.
+        has_archive: whether this broker could lead a group that has an archive.
 
     Attributes:
         on_synced: called when more is on the disk.
@@ -74,12 +75,19 @@ class Replica:
     """
 
     def __init__(
-        self, settings: StoreSettings, logs: StoreLogs, *, clock: Clock, files: Files
+        self,
+        settings: StoreSettings,
+        logs: StoreLogs,
+        *,
+        clock: Clock,
+        files: Files,
+        has_archive: bool = True,
     ) -> None:
         self._settings = settings
         self._logs = logs
         self._clock = clock
         self._files = files
+        self._has_archive = has_archive
         self._gate = CommitGate()
         self._store: MessageStore | None = None
         self._synced = asyncio.Event()
@@ -201,7 +209,7 @@ class Replica:
         Raises:
             DataCorrupt: the bytes are damaged, or contradict this log.
             StoreReadOnly: the disk failed.
-            MessageQueueError: the log cannot be cut.
+            MessageQueueError: the log cannot be cut; or the group has an archive and this broker none, then the store is closed.
         """
         if answer.epoch != member.epoch:
             member.on_stale(StaleEpoch(answer.epoch))
@@ -227,6 +235,12 @@ class Replica:
             await self.aclose()
             self.open()
         for document in answer.documents:
+            # It may be in sync: while it lives, it could be elected.
+            if document.name == ARCHIVE_DOCUMENT and not self._has_archive:
+                await self.aclose()
+                raise MessageQueueError(
+                    "this group has an archive, without which this broker could not lead; start it again with --archive"
+                )
             await asyncio.to_thread(self._store_document, document)
             if self.on_document is not None:
                 self.on_document(document.name)

@@ -246,6 +246,9 @@ class LogIndex:
 
     def delete_below(self, position: int) -> list[SegmentIndex]:
         """Forgets the segments below a position; returns their index files, still open."""
+        if self._start < position:
+            # The first group behind waits for replicas, so its commit has not ended the block yet.
+            self.cut(position)
         gone = [base for base in self._files_by_base if base < position]
         while self._pending and self._pending[0].start < position:
             self._pending.popleft()

@@ -14,13 +14,16 @@ from headrace_mq.archive.archive_reader import ArchiveReader
 from headrace_mq.archive.archived_store import ArchivedStore
 from headrace_mq.archive.archiver import Archiver
 from headrace_mq.archive.backlog import Backlog
-from headrace_mq.archive.database import ArchivePositionMoved, KeptLog, KeySearch, RowSource
+from headrace_mq.archive.claim import Claim, KeptArchive
+from headrace_mq.archive.database import ArchivePositionMoved, KeptLog, KeySearch, Lost, RowSource
 from headrace_mq.archive.rebuilt import ArchivedRow
 from headrace_mq.archive.rows import COLUMNS, COPY_END, COPY_START
+from headrace_mq.archive.term import Term
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, assign, encode_batch
 from headrace_mq.settings import ArchiveSettings, StoreSettings
+from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.message_store import RETENTIONS
 from headrace_mq.testing.clock import ManualClock
 
@@ -89,6 +92,7 @@ class Shelf:
         self.added = asyncio.Condition()
         self.asked: list[tuple[object, ...]] = []
         self.shown = "memory"
+        self.lost: list[ArchivedRow] = []
 
     def look(self, *asked: object) -> None:
         self.asked.append(asked)
@@ -100,15 +104,44 @@ class Shelf:
         assert row.queue_offset not in {one.queue_offset for one in held}, "inserted twice"
         insort(held, row)
 
+    async def check(self) -> None:
+        self.look("check")
+
+    async def logs(self) -> list[KeptLog]:
+        self.look("logs")
+        return list(self.kept.values())
+
+    async def begin(self, log: str, store_id: str, position: int) -> None:
+        self.look("begin", log)
+        self.kept.setdefault(log, KeptLog(log, store_id, position))
+
+    async def claim(self, kept: KeptLog, claimed: KeptLog, lost: Lost | None = None) -> int:
+        self.look("claim", claimed)
+        self.require(kept)
+        self.kept[kept.log] = claimed
+        before = len(self.lost)
+        for queue, rows in self.rows.items() if lost is not None else ():
+            assert lost is not None
+            own, other = queue.topic in lost.topics, queue.topic in lost.others
+            for row in list(rows):
+                late = row.epoch >= lost.epoch and not other
+                if row.log_position >= claimed.position and (own or late):
+                    rows.remove(row)
+                    self.lost.append(row)
+        return len(self.lost) - before
+
+    def require(self, kept: KeptLog) -> None:
+        if self.kept[kept.log][:4] != kept[:4]:
+            raise ArchivePositionMoved("somebody else was here")
+
     async def add(self, kept: KeptLog, source: RowSource) -> None:
         self.look("add", kept.log)
-        if self.kept[kept.log] != kept:
-            raise ArchivePositionMoved("somebody else was here")
+        self.require(kept)
         file = b"".join([chunk async for chunk in source.chunks()])
         for fields in fields_of(file):
             queue = QueueRef(fields["topic"], fields["queue_id"])
             self.put(queue, ArchivedRow(**{name: fields[name] for name in ArchivedRow._fields}))
-        self.kept[kept.log] = kept._replace(position=source.end)
+        self.kept[kept.log] = kept._replace(position=source.end, epochs=source.epochs)
         async with self.added:
             self.added.notify_all()
         if self.lost_answers:
@@ -186,7 +219,15 @@ def batch() -> Callable[..., bytearray]:
 class Archived:
     """A store in a folder, its archive on a shelf, and what copies."""
 
-    def __init__(self, folder: Path, shelf: Shelf, **changed: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shelf: Shelf,
+        *,
+        term: Term | None = None,
+        gate: CommitGate | None = None,
+        **changed: Any,
+    ) -> None:
         values = {"interval_ms": 1, "retry_ms_min": 1, "retry_ms_max": 2}
         self.settings = ArchiveSettings(url="postgresql://memory", **(values | changed))
         self.clock = ManualClock()
@@ -195,13 +236,18 @@ class Archived:
         self.store = ArchivedStore(
             StoreSettings(directory=folder, segment_bytes=64 << 10),
             past=self.past,
+            epoch=1 if term is None else term.epoch,
             clock=self.clock,
+            gate=gate,
         )
-
-        async def claim() -> dict[str, KeptLog]:
-            shelf.look("claim")
-            return dict(shelf.kept)
-
+        self.kept: list[KeptArchive] = []
+        claim = self.claim = Claim(
+            shelf,  # type: ignore[arg-type]  # as much as is used of one
+            self.store,
+            keep=self.kept.append,
+            term=term,
+        )
+        claim.kept = KeptArchive("me", begun=True)
         self.archiver = Archiver(
             self.store,
             shelf,  # type: ignore[arg-type]  # as much as is used of one
@@ -226,13 +272,43 @@ class Archived:
         await self.store.aclose()
 
 
+class Leading:
+    """A term of a leader, whose log has these epochs."""
+
+    def __init__(self, *starts: tuple[int, int]) -> None:
+        self.epoch = starts[-1][0]
+        self.all = list(starts)
+        self.holds_at: dict[str, int] = {}
+        self.suspected: list[tuple[str, int, int]] = []
+        self.on_confirmed: Callable[[], None] | None = None
+
+    def starts(self, log: str) -> list[tuple[int, int]]:
+        return self.all if log == "transient" else []
+
+    async def confirmed(self) -> None:
+        if self.on_confirmed is not None:
+            self.on_confirmed()
+
+    def suspect(self, log: str, position: int, length: int) -> None:
+        self.suspected.append((log, position, length))
+
+    def sound_until(self, log: str) -> int | None:
+        return self.holds_at.get(log)
+
+
+@pytest.fixture
+def leading() -> Callable[..., Leading]:
+    """Makes terms; each epoch comes with the position of its first byte, the last one is the leader's own."""
+    return Leading
+
+
 @pytest.fixture
 async def archived(tmp_path: Path, shelf: Shelf) -> AsyncIterator[Callable[..., Archived]]:
     """Opens stores with an archive; all are closed at the end."""
     made: list[Archived] = []
 
-    def make(**changed: Any) -> Archived:
-        one = Archived(tmp_path / "store", shelf, **changed)
+    def make(folder: str = "store", *, database: Any = None, **changed: Any) -> Archived:
+        one = Archived(tmp_path / folder, database or shelf, **changed)
         made.append(one)
         one.store.open()
         return one

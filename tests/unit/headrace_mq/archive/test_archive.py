@@ -6,7 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.archive.archive import Archive, KeptArchive
+from headrace_mq.archive.archive import Archive
+from headrace_mq.archive.claim import KeptArchive
 from headrace_mq.archive.database import ArchiveMismatch
 from headrace_mq.errors import ArchiveUnavailable
 from headrace_mq.message import QueueRef

@@ -1,12 +1,13 @@
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq.archive.database import ArchiveMismatch, KeptLog
-from headrace_mq.errors import ArchiveUnavailable
+from headrace_mq.errors import ArchiveUnavailable, DataCorrupt
 from headrace_mq.message import QueueRef
 
 QUEUE = QueueRef("orders", 0)
@@ -125,3 +126,54 @@ async def test_a_thread_reads_the_part_of_the_log_that_memory_does_not_hold(
     await one.archiver.caught_up()
     assert warmed == [("transient", 0)]
     assert bodies(shelf) == [b"a"]
+
+
+async def test_a_leader_archives_up_to_what_another_broker_may_repair(
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    leading: Callable[..., Any],
+) -> None:
+    term = leading((1, 0))
+    one = archived(term=term)
+    await one.append(batch(QUEUE, [b"0"]))
+    position = one.store.archivable("transient")[1]
+    await one.append(batch(QUEUE, [b"1"]))
+    term.holds_at["transient"] = position
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0"]
+    assert "another broker of the group may repair it" in one.backlog.failure
+    del term.holds_at["transient"]
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0", b"1"]
+    assert one.backlog.failure == ""
+
+
+async def test_a_leader_skips_damage_only_after_others_were_asked(
+    tmp_path: Path,
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    leading: Callable[..., Any],
+) -> None:
+    term = leading((1, 0))
+    one = archived(term=term)
+    await one.append(batch(QUEUE, [b"0"]))
+    position = one.store.archivable("transient")[1]
+    await one.append(batch(QUEUE, [b"1" * 500]))
+    await one.append(batch(QUEUE, [b"2"]))
+    (file,) = (tmp_path / "store" / "transient").glob("*.log")
+    content = file.read_bytes()
+    at = content.index(b"1" * 500)
+    file.write_bytes(content[:at] + b"x" + content[at + 1 :])
+
+    until = [one.store.archivable("transient")[1], position]
+    term.sound_until = lambda log: until.pop(0) if log == "transient" and until else None
+    with pytest.raises(DataCorrupt, match="is damaged at"):
+        await one.archiver._turn()
+    assert bodies(shelf) == []
+    ((log, start, length),) = term.suspected
+    assert log == "transient"
+    assert position <= start < start + length < one.store.archivable("transient")[1]
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0", b"2"], "no broker has it"

@@ -12,6 +12,7 @@ from headrace_mq.archive.database import (
     Database,
     KeptLog,
     KeySearch,
+    Lost,
     shown,
 )
 from headrace_mq.archive.rebuilt import rebuilt
@@ -36,6 +37,7 @@ class Rows:
     def __init__(self, *batches: bytes, end: int) -> None:
         self._batches = batches
         self.end = end
+        self.epochs = "[]"
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         yield COPY_START
@@ -101,6 +103,77 @@ async def test_rows_and_position_come_together_or_not_at_all(database: Database)
         )
     assert await database.logs() == [KeptLog("transient", "me", 100)]
     assert len(await database.block(QUEUE, 0, 10, 1_000)) == 1
+
+
+class Killed(Exception):
+    """The end of a process."""
+
+
+class Interrupted(Rows):
+    """Rows whose broker ends when all are copied, and the position is to be moved."""
+
+    @property
+    def end(self) -> int:
+        raise Killed
+
+    @end.setter
+    def end(self, value: int) -> None:
+        pass
+
+
+async def test_a_leader_killed_between_rows_and_position_leaves_none_to_its_heir(
+    archive_url: str, database: Database
+) -> None:
+    with pytest.raises(Killed):
+        await database.add(START, Interrupted(stored(0, b"a"), end=500))
+    heir = Database(archive_url, connect_ms=60_000, statement_ms=60_000)
+    try:
+        assert await heir.logs() == [START]
+        claimed = START._replace(epoch=2, epochs="[[1, 0]]")
+        assert await heir.claim(START, claimed) == 0
+        await heir.add(claimed, Rows(stored(0, b"a"), end=500))
+        assert await heir.logs() == [KeptLog("transient", "me", 500, 2, "[]")]
+        # The old one was only paused.
+        with pytest.raises(ArchivePositionMoved):
+            await database.add(START, Rows(stored(0, b"a"), end=500))
+        with pytest.raises(ArchivePositionMoved):
+            await database.claim(START, START._replace(epoch=1))
+        assert len(await heir.block(QUEUE, 0, 10, 1_000)) == 1
+    finally:
+        await heir.aclose()
+
+
+async def test_lost_messages_are_set_aside_and_read_no_more(
+    database: Database, archive_url: str
+) -> None:
+    await database.add(
+        START,
+        Rows(
+            stored(0, b"a"), stored(1, b"b", position=100), stored(2, b"c", position=200), end=300
+        ),
+    )
+    kept = START._replace(position=300)
+    claimed = kept._replace(position=100, epoch=7)
+    none = Lost(topics=[], others=[QUEUE.topic], epoch=0)
+    with pytest.raises(ArchivePositionMoved):
+        await database.claim(claimed, claimed, none)
+    assert await database.claim(kept, claimed, none) == 0
+    # A topic of the log, or one that is not known, from an epoch on.
+    late = claimed._replace(position=200, epoch=8)
+    assert await database.claim(claimed, late, Lost([], [], epoch=4)) == 0
+    assert await database.claim(late, late, Lost([], [], epoch=3)) == 1
+    assert await database.claim(late, claimed, Lost([QUEUE.topic], [], epoch=9)) == 1
+    assert [row[0] for row in await database.block(QUEUE, 0, 10, 1_000)] == [0]
+    connection = await asyncpg.connect(archive_url)
+    try:
+        rows = await connection.fetch(
+            "SELECT queue_offset, body, lost_in, lost_at <= now() FROM archived_lost ORDER BY 1"
+        )
+    finally:
+        await connection.close()
+    assert [tuple(row) for row in rows] == [(1, b"b", 7, True), (2, b"c", 8, True)]
+    # Their places are free again.
+    await database.add(claimed, Rows(stored(1, b"d", position=100), end=150))
 
 
 async def test_a_block_is_bounded_by_messages_and_by_bytes(database: Database) -> None:

@@ -12,11 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace_mq._runtime.files import SystemFiles
+from headrace_mq.archive.claim import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
 from headrace_mq.broker.groups.offsets import KeptOffsets, Offsets
 from headrace_mq.broker.metadata import (
     METADATA,
     Flushes,
+    archive_file,
     broker_file,
     limits_file,
     offsets_file,
@@ -185,4 +187,5 @@ def test_a_folder_tells_what_it_holds_besides_messages(tmp_path: Path) -> None:
     topics_file(tmp_path).write(KeptTopics({"t": KeptTopic(1, "forever")}))
     limits_file(tmp_path).write(KeptLimits(backlogs={"g": KeptBacklog(1, "tell")}))
     users_file(tmp_path).write(KeptUsers(b"", {"root": KeptUser(admin=True)}))
-    assert settings_in(tmp_path) == ["topics", "users", "limits"]
+    archive_file(tmp_path).write(KeptArchive("mine", begun=True))
+    assert settings_in(tmp_path) == ["topics", "users", "limits", "an archive"]

@@ -7,7 +7,7 @@ import pytest
 
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.archive.archive import KeptArchive
+from headrace_mq.archive.claim import KeptArchive
 from headrace_mq.broker.metadata import archive_file
 from headrace_mq.broker.storage import Storage
 from headrace_mq.errors import DataCorrupt, MessageQueueError

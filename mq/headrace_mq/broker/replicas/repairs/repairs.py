@@ -131,6 +131,8 @@ class Repairs:
         # because a start may leave out sound bytes as well.
         self._stale: set[Path] = set()
         self._reindexed: set[_Place] = set()
+        # What this start left out, and was repaired since.
+        self._unread: set[_Place] = set()
         self._asked_for_start_ms = -START_MS
 
     @property
@@ -163,6 +165,18 @@ class Repairs:
             wound.unindexed and now_ms < wound.until_ms(peers) for wound in self._wounds.values()
         )
 
+    def sound_until(self, log: str) -> int | None:
+        """Returns where a log may yet get messages that it lacks: from another broker, or at the next start.
+
+        None: nowhere. A place counts until a peer is there, and each that is has no bytes for it.
+        """
+        peers = self._heard(self._clock.monotonic_ms())
+        places = [
+            place for place, wound in self._wounds.items() if not peers or wound.until_ms(peers)
+        ]
+        at = [at for name, at in (*places, *self._unread) if name == log]
+        return min((one for one in at if not self._is_gone(log, one)), default=None)
+
     # The store.
 
     def opened(self, store: MessageStore) -> None:
@@ -190,6 +204,7 @@ class Repairs:
         """
         store, self._store = self._store, None
         stale, self._stale = self._stale, set()
+        self._unread.clear()
         if store is not None:
             remove_indexes(store.mender.files, stale)
 
@@ -455,6 +470,7 @@ class Repairs:
             self._add(behind, unindexed=wound.unindexed)
         if wound.unindexed:
             self._reindexed.add((damage.log, damage.position))
+            self._unread.add((damage.log, damage.position))
             self._stale |= store.mender.segment_paths(damage.log, damage.position)
         store.mended(damage.log, damage.position, end, [QueueRef(*one) for one in wound.queues])
 

@@ -219,7 +219,6 @@ def test_a_command_of_the_group_takes_no_settings() -> None:
         (["--archive-window", "1GiB"], "say where the archive is"),
         (["--group", "g2"], "say where the group's record is"),
         (["--record", URL, "--login"], "group.user and group.password_file"),
-        (["--record", URL, "--archive", URL], "no archive yet"),
         (["--record", URL, "--flush", "interval"], "flush=always"),
         (["--record", URL, "--port", "0"], "--advertise"),
         (["--record", "sqlite:///x"], "is in PostgreSQL"),

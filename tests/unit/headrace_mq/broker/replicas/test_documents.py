@@ -26,11 +26,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# Of every group; the archive's only where there is one.
+EVERYONES = [name for name in DOCUMENTS if name != "archive.json"]
+
+
 def test_an_epoch_begins_with_every_document_also_those_that_are_not_there(folder: Path) -> None:
     documents = Documents(folder, FILES)
     documents.begin()
     found = documents.after(0, 1 << 20)
-    assert [one.name for one in found] == list(DOCUMENTS)
+    assert [one.name for one in found] == EVERYONES
     assert {one.name: one.content for one in found if not one.missing} == {"topics.json": b"one"}
     assert found[-1].version == documents.end == documents.durable
     assert documents.after(documents.end, 1 << 20) == []
@@ -60,7 +64,19 @@ def test_large_documents_come_one_after_the_other(folder: Path) -> None:
     while found := documents.after(version, 50):
         names += [one.name for one in found]
         version = found[-1].version
-    assert names == list(DOCUMENTS)
+    assert names == EVERYONES
+
+
+def test_replicas_hear_of_an_archive_once_there_is_one(folder: Path) -> None:
+    path = folder / "metadata" / "archive.json"
+    documents = Documents(folder, FILES)
+    documents.begin()
+    before = documents.end
+    write_checkpoint(FILES, path, b"mine")
+    assert documents.changed(path)
+    assert documents.after(before, 1) == [Document("archive.json", before + 1, b"mine")]
+    documents.begin()
+    assert documents.after(0, 1 << 20)[-1].name == "archive.json"
 
 
 def test_a_damaged_document_is_not_sent(folder: Path) -> None:

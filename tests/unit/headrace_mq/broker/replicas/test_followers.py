@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import FollowAnswer
-from headrace_mq.broker.replicas.documents import DOCUMENTS
 from headrace_mq.broker.replicas.followers import (
     ALONE_LAG_MS_MAX,
     CUT_OFF_MS_MIN,
@@ -230,9 +229,21 @@ async def test_a_file_that_another_thread_replaced_counts_as_well(
     places: list[Any], record: Any
 ) -> None:
     followers, a, _ = await pair(places, record, together=False)
-    offsets = a.settings.directory / "metadata" / "offsets.json"
+    offsets, before = a.settings.directory / "metadata" / "offsets.json", a.documents.end
     await asyncio.to_thread(followers.on_renamed, offsets)
-    await a.until(lambda: a.documents.end == len(DOCUMENTS) + 1)
+    await a.until(lambda: a.documents.end == before + 1)
+
+
+async def test_the_leaders_files_are_confirmed_once_all_replicas_have_them(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    followers.on_renamed(a.settings.directory / "metadata" / "archive.json")
+    confirmed = asyncio.create_task(followers.confirmed())
+    await b.step(followers)
+    assert not confirmed.done()
+    await b.step(followers)
+    await asyncio.wait_for(confirmed, 120)
 
 
 async def test_a_replica_of_an_earlier_epoch_learns_the_later_one(

@@ -1,6 +1,23 @@
-"""The rules see the ends of logs while the store is open, and while it is not."""
+"""
+The rules see the ends of logs while the store is open, and while it is not; the archive sees how far they are sound.
+
+What an archive left out would be deleted on every broker.
+"""
 
 from typing import Any
+
+from headrace_mq.broker.replicas.bodies import SoundRange
+from headrace_mq.broker.replicas.repairs.repairs import WAIT_MS_MAX
+from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
+from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import (
+    LOG,
+    content,
+    entries,
+    flip,
+    pair,
+    without_indexes,
+)
 
 
 async def test_ends_stay_known_while_the_store_is_closed(places: list[Any], record: Any) -> None:
@@ -17,3 +34,45 @@ async def test_ends_stay_known_while_the_store_is_closed(places: list[Any], reco
     place.replica.open()
     assert place.logs.ends()["forever"] == end
     assert log.history.starts == [(followers.epoch, 0)]
+
+
+async def test_an_archive_waits_for_damage_until_every_broker_that_is_there_has_none(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    followers = await pair(places, record)
+    repairs = a.logs.repairs
+    assert repairs.sound_until(LOG) is None
+    bad = entries(a)[2].position
+    flip(a, bad + 700)
+    flip(b, bad + 700)
+    repairs.suspect(LOG, bad, entries(a)[2].length)
+    assert (repairs.sound_until(LOG), repairs.sound_until("transient")) == (bad, None)
+    repairs._clock.ms += WAIT_MS_MAX + 1_500
+    assert repairs.sound_until(LOG) == bad, "no broker is there now"
+    for _ in range(3):
+        await b.step(followers)
+    assert repairs.sound_until(LOG) is None, "the replica has none"
+
+
+async def test_an_archive_waits_for_the_start_that_reads_what_was_repaired(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, _ = places
+    await pair(places, record)
+    bad = entries(a)[2].position
+    sound = content(a)
+    flip(a, bad + 700)
+    await a.replica.aclose()
+    without_indexes(a)
+    a.replica.open()
+    repairs = a.logs.repairs
+    assert repairs.sound_until(LOG) == bad
+    length = next(one.length for one in a.logs.store.damage)
+    start = SEGMENT_HEADER_BYTES + bad
+    repairs.take([SoundRange(LOG, bad, sound[start : start + length])])
+    assert repairs.figures.repaired == 1
+    assert repairs.sound_until(LOG) == bad
+    await a.replica.aclose()
+    a.replica.open()
+    assert a.logs.repairs.sound_until(LOG) is None

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace_mq._runtime.files import SystemFiles
-from headrace_mq.archive.archive import KeptArchive
+from headrace_mq.archive.claim import KeptArchive
 from headrace_mq.broker.files.epoch import KeptBroker
 from headrace_mq.broker.files.kept_group import KeptMember
 from headrace_mq.broker.groups.offsets import KeptOffsets

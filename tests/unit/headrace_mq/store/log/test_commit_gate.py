@@ -162,6 +162,32 @@ async def test_a_segment_is_neither_sealed_nor_deleted_before_it_is_committed(
     assert held.store.delete_segments("forever", before=ends[-1]) == len(ends) - 1
 
 
+async def test_a_committed_segment_is_deleted_while_the_first_batch_behind_it_waits(
+    held: Held, make_batch: Callable[..., bytearray], tmp_path: Path
+) -> None:
+    waits = []
+    for number in range(3):
+        waits.append(held.append(make_batch(b"%d" % number * 30_000)))
+        await held.written(number + 1)
+    first = held.store.segments("forever")[0].end
+    held.gate.reached("forever", first)
+    begin = held.store.range(QUEUE)[1]
+    assert held.store.delete_segments("forever", before=first) == 1
+    (info,) = held.store.segments("forever")
+    assert (info.base, info.sealed, info.next_offsets) == (first, False, {})
+    assert held.store.range(QUEUE) == (begin, begin)
+    held.gate.reached("forever", held.end())
+    await asyncio.gather(*waits)
+    assert held.store.range(QUEUE) == (begin, 3)
+    found = held.store.read(QUEUE, begin, 1 << 20)
+    assert [one.body[:1] for batch in found for one in decode_records(batch)] == [b"2"]
+    await held.store.aclose()
+    again = MessageStore(StoreSettings(directory=tmp_path / "store", segment_bytes=SEGMENT_BYTES))
+    again.open()
+    assert again.range(QUEUE) == (begin, 3)
+    await again.aclose()
+
+
 async def test_held_bytes_count_until_they_are_committed(
     held: Held, make_batch: Callable[..., bytearray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
