@@ -28,6 +28,7 @@ from headrace.console.safety import HEADERS, Safety
 from headrace.console.sessions import Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.catalogue import VERBS
+from headrace.console.verbs.command import DiagnosticsBundle
 from headrace.console.verbs.verb import Verb
 from headrace.gateway.problems import Problem
 from headrace.gateway.request import check_host
@@ -47,6 +48,7 @@ class Console:
         sessions: who has signed in; opened by the caller.
         settings: the limits.
         more: verbs about an application and alarms, if they are known.
+        bundle: makes one for those who help; None: there is none.
     """
 
     def __init__(
@@ -54,11 +56,12 @@ class Console:
         sessions: Sessions,
         settings: ConsoleSettings,
         more: Mapping[str, Verb] | None = None,
+        bundle: DiagnosticsBundle | None = None,
     ) -> None:
         safety = Safety()
         verbs = {**VERBS, **(more or {})}
         self._changes = BegunChanges(settings.changes_max)
-        self._pages = ConsolePages(sessions, safety, settings, verbs, self._changes)
+        self._pages = ConsolePages(sessions, safety, settings, verbs, self._changes, bundle)
         self._api = Api(sessions, safety, settings, verbs, self._changes)
         self._live = Live(sessions, safety, settings)
         self._hosts = {each.lower() for each in (*_HOSTS, settings.host, *settings.hosts)}
@@ -74,6 +77,7 @@ class Console:
                 Route("/messages", self._page(pages.messages)),
                 Route("/do/{noun}/{verb}", self._page(pages.change), methods=["POST"]),
                 Route("/change", self._page(pages.going_on)),
+                Route("/doctor/bundle", self._page(pages.bundle), methods=["POST"]),
                 Route("/sign-in", self._page(pages.sign_in), methods=["GET", "POST"]),
                 Route("/sign-out", self._page(pages.sign_out), methods=["POST"]),
                 Route("/live", self._json(self._live.follow)),

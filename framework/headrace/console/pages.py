@@ -27,6 +27,7 @@ from headrace.console.safety import Safety
 from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.catalogue import verb_at
+from headrace.console.verbs.command import DiagnosticsBundle
 from headrace.console.verbs.verb import Verb, VerbField, values_of
 from headrace.console.words import language_of
 from headrace.gateway.problems import Problem
@@ -90,6 +91,7 @@ class ConsolePages:
         settings: the limits.
         verbs: what can be asked and done.
         changes: those that go on.
+        bundle: makes one for those who help; None: there is none.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class ConsolePages:
         settings: ConsoleSettings,
         verbs: Mapping[str, Verb],
         changes: BegunChanges,
+        bundle: DiagnosticsBundle | None = None,
     ) -> None:
+        self._bundle = bundle
         self._sessions = sessions
         self._safety = safety
         self._settings = settings
@@ -193,6 +197,20 @@ class ConsolePages:
         context = {"verb": change.verb, "told": told, "back": change.back}
         return self.render(request, session, "done.html", "", context)
 
+    async def bundle(self, request: Request) -> Response:
+        """Answers with what `headrace doctor --bundle` writes, as a file."""
+        session = await self._session(request)
+        if session is None:
+            return _to_sign_in()
+        form = await self._form(request)
+        self._safety.check(request, form.pop("token", ""))
+        if self._bundle is None:
+            raise Mistake("this console makes no bundle; run `headrace doctor --bundle FILE`")
+        async with self._sessions.asking(session):
+            content = await self._bundle.make(session.admin)
+        named = {"Content-Disposition": 'attachment; filename="headrace-doctor.tar.gz"'}
+        return Response(content, media_type="application/gzip", headers=named)
+
     async def sign_in(self, request: Request) -> Response:
         """Shows the form, or lets a user in."""
         if not await self._sessions.asks_login():
@@ -240,6 +258,7 @@ class ConsolePages:
             "place": self._sessions.place,
             "token": self._safety.token(new),
             "tab": tab,
+            "diagnostics": self._bundle is not None,
             "shown": self._tabs - ({"/users"} if session is None or not session.user else set()),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "query": defaultdict(str, request.query_params),

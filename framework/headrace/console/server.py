@@ -14,6 +14,7 @@ from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.cluster import ClusterVerbs
+from headrace.console.verbs.command import DiagnosticsBundle
 from headrace.errors import HeadraceError
 from headrace.gateway.server import Listening, listening
 from headrace_mq._net.address import BrokerAddress
@@ -30,6 +31,7 @@ async def serving_console(
     application: ApplicationVerbs | None = None,
     cluster: ClusterVerbs | None = None,
     alarms: AlarmVerbs | None = None,
+    bundle: DiagnosticsBundle | None = None,
 ) -> AsyncIterator[Listening]:
     """Serves a console of a broker until the block ends.
 
@@ -39,6 +41,7 @@ async def serving_console(
         application: what can be asked of an application besides; None: nothing.
         cluster: what can be asked of the group of brokers besides; None: nothing.
         alarms: what can be asked of a watcher of alarms besides; None: nothing.
+        bundle: makes one for those who help; None: there is none.
 
     Raises:
         SchemaOutOfDate: the application has no database, or one of another version.
@@ -54,7 +57,7 @@ async def serving_console(
             **(cluster.verbs if cluster else {}),
             **(alarms.verbs if alarms else {}),
         }
-        console = Console(sessions, settings, more)
+        console = Console(sessions, settings, more, bundle)
         async with listening(console, settings.listening, stop=console.stop) as served:
             yield served
 

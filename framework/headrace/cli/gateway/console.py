@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +110,16 @@ def console(
         raise typer.BadParameter(error.errors()[0]["msg"]) from error
     application = _application(app_path, event_store, read_models) if app_path else None
     brokers = _brokers(RecordPlace(record, cluster, group)) if record else None
-    asyncio.run(_serve(broker, settings, application, brokers, _alarms(alarms)))
+    databases = {"HEADRACE_EVENT_STORE": event_store, "HEADRACE_READ_MODELS": read_models}
+    known = {"HEADRACE_APP": app_path, **(databases if app_path else {}), "HEADRACE_RECORD": record}
+    own = _environment(known | {"HEADRACE_ALARMS": "" if alarms is None else str(alarms)})
+    options = ("--cluster", cluster, "--group", group)
+    asyncio.run(_serve(broker, settings, application, brokers, _alarms(alarms), own, options))
+
+
+def _environment(known: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this process, with what its options named."""
+    return os.environ | {name: value for name, value in known.items() if value}
 
 
 def _application(path: str, event_store: str, read_models: str) -> "ApplicationVerbs":
@@ -142,15 +152,19 @@ async def _serve(
     application: "ApplicationVerbs | None",
     brokers: "ClusterVerbs | None",
     alarms: "AlarmVerbs | None",
+    environment: Mapping[str, str],
+    options: Sequence[str],
 ) -> None:
     from headrace.console.server import serving_console
+    from headrace.console.verbs.command import DiagnosticsBundle
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-    async with serving_console(broker, settings, application, brokers, alarms) as served:
+    bundle = DiagnosticsBundle(environment, options)
+    async with serving_console(broker, settings, application, brokers, alarms, bundle) as served:
         print(f"headrace console ready on {served.scheme}://{served.address}", flush=True)
         asked = asyncio.create_task(stop.wait(), name="signal")
         failure = asyncio.create_task(served.failed(), name="http failure")

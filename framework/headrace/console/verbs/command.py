@@ -3,6 +3,8 @@ A command of the command line in a process of its own: for what takes long, and 
 
     headrace projection rebuild balances   ─▶ a line for each phase ─▶ what it did, in words
 
+    headrace doctor --bundle FILE          ─▶ a file for those who help, which a browser downloads
+
 The console goes on answering meanwhile, and a rebuild that fails takes nothing along. Addresses and passwords go to it in
 its environment, where no list of processes shows them. Used by the verbs about projections and about
 what is parked.
@@ -12,6 +14,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from headrace.console.content import hidden_failure
@@ -19,8 +23,9 @@ from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Tell
 from headrace.errors import HeadraceError
 from headrace.settings import Settings
+from headrace_mq.admin.client import AdminClient
 
-__all__ = ["CommandAnswer", "environment_of", "run_command"]
+__all__ = ["CommandAnswer", "DiagnosticsBundle", "environment_of", "run_command"]
 
 # The exit status of a mistake, such as a rebuild that is under way already; others say how it ended.
 _MISTAKE: Final = 2
@@ -67,6 +72,48 @@ def environment_of(
         "HEADRACE_EVENT_STORE": settings.event_store,
         "HEADRACE_READ_MODELS": settings.read_models,
     }
+
+
+class DiagnosticsBundle:
+    """Makes bundles for those who help, what `headrace doctor --bundle FILE` writes, one at a time.
+
+    Args:
+        environment: variables of the process, with what the console knows of the deployment.
+        options: of the command, for what has no variable.
+    """
+
+    def __init__(self, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
+        self._environment = environment
+        self._options = options
+        self._turn = asyncio.Lock()
+
+    async def make(self, admin: AdminClient) -> bytes:
+        """Returns a new bundle, a file of `.tar.gz`; it stands in the broker's audit that it was made.
+
+        Args:
+            admin: the connection of the user who wants it; it needs to administer the cluster, because a bundle tells of
+                the console's machine, too.
+
+        Raises:
+            Mistake: another one is made at this time.
+            NotPermitted: this user may not administer the cluster.
+            HeadraceError: it could not be made; the sentence says why.
+        """
+        if self._turn.locked():
+            raise Mistake("a bundle is being made for someone; try again when it is done")
+        async with self._turn:
+            await admin.note_change("doctor bundle")
+            with TemporaryDirectory(prefix="headrace-bundle-") as folder:
+                file = Path(folder) / "headrace-doctor.tar.gz"
+                environment = {**self._environment, "HEADRACE_BROKER": admin.address}
+                words = ["doctor", *self._options, "--bundle", str(file)]
+                try:
+                    await run_command(words, environment, lambda _: None)
+                except HeadraceError:
+                    # It ends so where something does not work, too; then the bundle says what.
+                    if not file.exists():
+                        raise
+                return await asyncio.to_thread(file.read_bytes)
 
 
 async def run_command(

@@ -72,11 +72,13 @@ async def console() -> AsyncIterator[Callable[..., Any]]:
     """Makes browsers of a new console of a broker."""
     async with AsyncExitStack() as stack:
 
-        async def make(address: str, more: Any = None, **limits: Any) -> Browser:
+        async def make(
+            address: str, more: Any = None, bundle: Any = None, **limits: Any
+        ) -> Browser:
             settings = ConsoleSettings(**limits)
             sessions = Sessions(BrokerAddress.parse(address), settings)
             await stack.enter_async_context(sessions)
-            made = Console(sessions, settings, more)
+            made = Console(sessions, settings, more, bundle)
             stack.callback(made.stop)
             transport = httpx.ASGITransport(made)
             client = httpx.AsyncClient(transport=transport, base_url="http://localhost:9879")
