@@ -64,10 +64,11 @@ WORKERS ?= 4
 # Without PYTHONSAFEPATH `python -m` puts this folder on the path, and tests would import what no user can.
 check test: export PYTHONSAFEPATH = 1
 
+# mypy has one core. Meanwhile another compiles the tests of a new checkout, which each of the workers would do.
 define static-checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy & types=$$!; test -e tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null; wait $$types
 	$(BIN)/lint-imports
 endef
 
