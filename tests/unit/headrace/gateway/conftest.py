@@ -13,7 +13,25 @@ from headrace.access.principal import Principal
 from headrace.access.tokens import new_token, token_line
 from headrace.app import RunningApp
 from headrace.gateway.gateway import Gateway
+from headrace.gateway.openapi.document import document
 from samples.bank import app
+
+_documents: dict[tuple[str, ...], Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def _the_bank_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the OpenAPI document of the bank once for the same settings: a gateway begins with it."""
+
+    def describe(**named: Any) -> Any:
+        if list(named["projections"].values()) != list(app.projections.values()):
+            return document(**named)
+        asked = (named["title"], repr(named["catalogue"].names), repr(named["settings"]))
+        if asked not in _documents:
+            _documents[asked] = document(**named)
+        return _documents[asked]
+
+    monkeypatch.setattr("headrace.gateway.gateway.document", describe)
 
 
 @pytest.fixture
