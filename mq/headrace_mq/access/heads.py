@@ -73,16 +73,15 @@ def head_of(batch: bytes | bytearray | memoryview, key: str | None = None) -> by
     except UndecodableBatch:
         return thinned(batch, header, [], Columns([], [], [], [], []), [])
     count = len(columns.bodies)
-    own = columns.headers or [{}] * count
-    bare = columns._replace(
-        headers=[
-            {HEAD_HEADER: str(len(body)), **_origin(headers)}
-            for body, headers in zip(columns.bodies, own, strict=True)
-        ],
-        bodies=[b""] * count,
-    )
+    # A batch has many records and few sizes: most heads share their headers.
+    sizes = {size: {HEAD_HEADER: str(size)} for size in set(map(len, columns.bodies))}
+    heads = [sizes[len(body)] for body in columns.bodies]
+    for at, own in enumerate(columns.headers):
+        if _ORIGIN_HEADER in own:
+            heads[at] = heads[at] | _origin(own)
+    bare = columns._replace(headers=heads, bodies=[b""] * count)
     keys = columns.keys or [""] * count
-    kept = [at for at in range(count) if key is None or keys[at] == key]
+    kept = range(count) if key is None else [at for at in range(count) if keys[at] == key]
     return thinned(batch, header, offsets, bare, kept)
 
 
@@ -104,11 +103,8 @@ def hidden_words(queue: QueueRef) -> str:
 
 
 def _origin(headers: dict[str, str]) -> dict[str, str]:
-    text = headers.get(_ORIGIN_HEADER)
-    if text is None:
-        return {}
     try:
-        origin = msgspec.json.decode(text, type=_Origin)
+        origin = msgspec.json.decode(headers[_ORIGIN_HEADER], type=_Origin)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
     named = _ERROR_NAME.match(origin.reason)
