@@ -42,7 +42,7 @@ async def test_an_unknown_verb_and_field_are_named(browser) -> None:
 async def test_all_verbs_are_listed_with_their_fields(browser) -> None:
     verbs = {one["name"]: one for one in (await browser.client.get("/api")).json()["verbs"]}
     assert verbs["group reset"]["method"] == "POST"
-    assert [one["name"] for one in verbs["topic show"]["fields"]] == ["topic"]
+    assert [one["name"] for one in verbs["topic show"]["fields"]] == ["topic", "page", "rows"]
 
 
 async def test_an_error_of_the_broker_is_a_problem(browser) -> None:
