@@ -222,7 +222,7 @@ async def test_a_broker_whose_record_is_changed_meanwhile_is_refused(
         await folders.start("a")
 
 
-async def test_a_broker_with_an_archive_stays_alone(folders: Folders) -> None:
+async def test_a_broker_that_does_not_name_its_archive_founds_no_group(folders: Folders) -> None:
     await run_alone(folders, "a", b"1")
     archive_file(folders.path("a")).path.write_text("{}")
     with pytest.raises(MessageQueueError, match="are in an archive"):
