@@ -52,7 +52,7 @@ ASKED: Mapping[str, str] = {
     "/topic": "?topic=orders", "/group": "?group=kitchen", "/message": "?id=orders:0:1",
     "/dead": "?group=kitchen", "/aggregate": "?id=ann", "/state": "?id=ann&version=2",
     "/difference": "?id=ann&from=1&to=2", "/projection": "?name=balances", "/process": f"?name={PROCESS}&key=t1",
-    "/rules": "?user=ann", "/explain": "?user=ann&action=publish&resource=topic:orders",
+    "/command": "?id=none", "/rules": "?user=ann", "/explain": "?user=ann&action=publish&resource=topic:orders",
 }  # fmt: skip
 # Pages of more than one verb, and one that tells of a change.
 OTHERS = (
@@ -63,9 +63,9 @@ BROKERS = {
     "cluster": "default", "group": "g1", "leader": "a:1", "epoch": 3, "version": 1, "group_id": "x", "in_sync": ["a:1", "b:2"],
     "unclean": 2,
     "replicas": [
-        {"name": "a:1", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7},
-        {"name": "b:2", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7},
-        {"name": "c:3", "in_sync": False, "reported_ms": None, "epoch": None, "bytes": None},
+        {"name": "a:1", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0},
+        {"name": "b:2", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0},
+        {"name": "c:3", "in_sync": False, "reported_ms": None, "epoch": None, "bytes": None, "lacks_bytes": None},
     ],
 }  # fmt: skip
 

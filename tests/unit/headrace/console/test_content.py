@@ -106,11 +106,12 @@ ASKED: Mapping[str, Mapping[str, str]] = {
     "aggregate compare": {"id": "one", "from": "1", "to": "2"},
     "process list": {"name": "deliveries"}, "process show": {"name": "deliveries", "key": "one"},
     "parked list": {}, "projection list": {}, "producer list": {},
+    "command list": {}, "command show": {"id": "c-1", "aggregate": "one"}, "command results": {},
 }  # fmt: skip
 # Where an administrator sees the secret, and so where it must be hidden.
 TELLING = {
     "message show", "message trace", "message find", "message list", "message tail", "message dead",
-    "stream show", "aggregate show", "aggregate compare", "process list", "process show", "parked list",
+    "command show", "stream show", "aggregate show", "aggregate compare", "process list", "process show", "parked list",
 }  # fmt: skip
 
 
