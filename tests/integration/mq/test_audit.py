@@ -184,7 +184,7 @@ async def test_the_audit_of_an_earlier_start_stays_closed_without_a_login(tmp_pa
             with pytest.raises(NotPermitted):
                 await producer.send(Message(topic=AUDIT_TOPIC, body=b"forged"))
     async with Broker(BrokerSettings(store=store, port=0)) as broker:
-        settings = ProducerSettings(send_timeout_ms=2_000, **QUICK)
+        settings = ProducerSettings(send_timeout_ms=20_000, **QUICK)
         async with Producer(broker.address, settings) as producer:
             with pytest.raises((NotPermitted, QueueFrozen)):
                 await producer.send(Message(topic=AUDIT_TOPIC, body=b"forged"))

@@ -173,7 +173,7 @@ async def test_topics_and_offsets_are_there_after_a_failover(group: Group) -> No
             await producer.send(Message(topic=TOPIC, body=b"%d" % number))
     async with PullConsumer(group.address, group="g") as consumer:
         await consumer.assign([queue])
-        await consumer.fetch(1_000, timeout_ms=5_000)
+        await consumer.fetch(1_000, timeout_ms=60_000)
         position = consumer.position(queue)
         await consumer.commit()
     assert await asyncio.to_thread(count_of, group.address) == 20

@@ -289,7 +289,7 @@ async def test_a_supervisor_without_certificates_sees_that_the_broker_is_alive(
     broker: Broker,
 ) -> None:
     with capture_logs() as logs:
-        assert await is_answered(broker.address, timeout_ms=5_000)
+        assert await is_answered(broker.address, timeout_ms=60_000)
     assert [each for each in logs if each["log_level"] == "warning"] == []
 
 

@@ -151,12 +151,12 @@ async def test_the_first_address_that_answers_is_used_and_the_others_when_it_is_
     # The one that answered is asked first, also where the other one is there again.
     second.drop()
     await down.wait()
-    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, timeout_ms=60_000))
     server, frame = await second.frames.get()
     await second.stop()
     with pytest.raises(ConnectionLost):
         await asked
-    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, timeout_ms=60_000))
     server, frame = await first.frames.get()
     server.transport.write(answer(frame, b"moved"))
     assert bytes(await asked) == b"moved"
@@ -208,7 +208,7 @@ async def test_an_old_leader_is_taken_only_where_no_place_serves_in_the_latest_e
     await watched.ready.wait()
     # Each place was asked once more, and one connection is left.
     assert (len(old.hellos), len(later.hellos)) == (1, 2)
-    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=60_000))
     server, frame = await (later if serves else old).frames.get()
     server.transport.write(answer(frame, b"here"))
     assert bytes(await asked) == b"here"
@@ -260,7 +260,7 @@ async def test_a_link_says_hello_with_its_client_id(far: Far, link: Link) -> Non
 
 
 async def test_an_error_answer_is_raised_as_its_exception(far: Far, link: Link) -> None:
-    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, timeout_ms=60_000))
     server, frame = await far.frames.get()
     server.transport.write(answer(frame, encode(ErrorAnswer("too many")), InvalidArgument.code))
     with pytest.raises(InvalidArgument, match="too many"):
@@ -273,7 +273,7 @@ async def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignore
     with pytest.raises(RequestTimeout, match=f"no answer from {far.address} within 20 ms"):
         await link.request(PING, timeout_ms=20)
     server, late = await far.frames.get()
-    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, timeout_ms=60_000))
     _, frame = await far.frames.get()
     server.transport.write(answer(late, b"late") + answer(frame, b"right"))
     assert bytes(await asked) == b"right"
@@ -282,7 +282,7 @@ async def test_a_request_without_an_answer_times_out_and_a_late_answer_is_ignore
 async def test_a_lost_connection_fails_what_waits_and_the_link_comes_back_with_the_same_name(
     far: Far, watched: Watched
 ) -> None:
-    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=60_000))
     await far.frames.get()
     watched.ready.clear()
     far.drop()
@@ -296,7 +296,7 @@ async def test_a_lost_connection_fails_what_waits_and_the_link_comes_back_with_t
 async def test_the_reason_that_the_broker_sends_before_it_closes_is_raised(
     far: Far, link: Link
 ) -> None:
-    asked = asyncio.create_task(link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, timeout_ms=60_000))
     server, _ = await far.frames.get()
     body = encode(ErrorAnswer("a frame is too large; send smaller batches"))
     server.transport.write(encode_frame(ResponseCode.FRAME_TOO_LARGE, 0, body, flags=FLAG_ANSWER))
@@ -323,7 +323,7 @@ async def test_a_request_submitted_when_the_connection_ends_fails(far: Far, link
 async def test_a_request_waits_for_the_connection_to_come_back(far: Far, watched: Watched) -> None:
     await far.stop()
     await watched.down.wait()
-    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=60_000))
     await far.start()
     server, frame = await far.frames.get()
     server.transport.write(answer(frame, b"back"))
@@ -346,7 +346,7 @@ async def test_starting_without_a_broker_says_what_to_check(free_port: Callable[
     with pytest.raises(ConnectionLost, match=rf"no broker answers at {address} .*is running"):
         await link.start(30)
     with pytest.raises(Closed):
-        await link.request(PING, timeout_ms=5_000)
+        await link.request(PING, timeout_ms=60_000)
 
 
 async def test_a_host_name_that_cannot_be_one_is_no_broker() -> None:
@@ -373,7 +373,7 @@ async def test_a_broker_that_is_stopping_is_tried_again(far: Far) -> None:
 async def test_ask_repeats_after_a_lost_connection_and_after_a_retriable_answer(
     far: Far, link: Link
 ) -> None:
-    asked = asyncio.create_task(link.ask(TopicsAnswer, PING, Heartbeat(), timeout_ms=5_000))
+    asked = asyncio.create_task(link.ask(TopicsAnswer, PING, Heartbeat(), timeout_ms=60_000))
     await far.frames.get()
     far.drop()
     server, frame = await far.frames.get()
@@ -392,7 +392,7 @@ async def test_ask_tells_what_the_broker_refused_until_time_was_up(far: Far, lin
 
 
 async def test_ask_raises_what_will_not_pass_and_ends_in_time(far: Far, link: Link) -> None:
-    asked = asyncio.create_task(link.ask(TopicsAnswer, PING, timeout_ms=5_000))
+    asked = asyncio.create_task(link.ask(TopicsAnswer, PING, timeout_ms=60_000))
     server, frame = await far.frames.get()
     server.transport.write(answer(frame, encode(ErrorAnswer("no")), InvalidArgument.code))
     with pytest.raises(InvalidArgument):
@@ -411,7 +411,7 @@ async def test_pushes_reach_the_receiver_even_when_it_failed_before(
     failing = Link(far.address, client_id="other", settings=LinkSettings((1, 5)), on_push=fail)
     await failing.start(5_000)
     far.servers[-1].transport.write(encode_frame(RequestCode.PUSHED_REPLY, 0, b"1") * 2)
-    asked = asyncio.create_task(failing.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(failing.request(PING, timeout_ms=60_000))
     server, frame = await far.frames.get()
     server.transport.write(answer(frame))
     await asked
@@ -448,7 +448,7 @@ async def test_a_full_socket_makes_the_link_not_ready_until_the_far_end_reads(
 
 
 async def test_closing_writes_what_was_submitted_and_fails_what_waits(far: Far, link: Link) -> None:
-    asked = asyncio.create_task(link.request(PING, b"waits", timeout_ms=5_000))
+    asked = asyncio.create_task(link.request(PING, b"waits", timeout_ms=60_000))
     await far.frames.get()
     link.submit(PING, b"last", receive=lambda outcome: None)
     await link.aclose()
@@ -457,7 +457,7 @@ async def test_closing_writes_what_was_submitted_and_fails_what_waits(far: Far, 
     with pytest.raises(ConnectionLost):
         await asked
     with pytest.raises(Closed):
-        await link.request(PING, timeout_ms=5_000)
+        await link.request(PING, timeout_ms=60_000)
     with pytest.raises(ConnectionLost):
         link.submit(PING, receive=lambda outcome: None)
 
@@ -465,7 +465,7 @@ async def test_closing_writes_what_was_submitted_and_fails_what_waits(far: Far, 
 async def test_closing_ends_requests_that_wait_for_a_connection(far: Far, watched: Watched) -> None:
     await far.stop()
     await watched.down.wait()
-    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=5_000))
+    asked = asyncio.create_task(watched.link.request(PING, timeout_ms=60_000))
     await asyncio.sleep(0)
     await watched.link.aclose()
     with pytest.raises(Closed):

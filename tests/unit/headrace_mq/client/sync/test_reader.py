@@ -39,7 +39,7 @@ async def aside(work: Callable[[], T]) -> T:
 @pytest.fixture
 async def reader(broker: Any) -> AsyncIterator[BlockingReader]:
     broker.topics["t"] = 2
-    reader = await aside(lambda: BlockingReader(broker.address, timeout_ms=5_000))
+    reader = await aside(lambda: BlockingReader(broker.address, timeout_ms=60_000))
     yield reader
     reader.close()
 
