@@ -26,7 +26,7 @@ from headrace.gateway.gateway import Gateway
 from headrace.gateway.readiness import Check
 from headrace.gateway.settings import GatewaySettings
 
-__all__ = ["Listening", "Serving", "listening", "serving"]
+__all__ = ["Listening", "Serving", "listening", "require_safe", "serving"]
 
 log = get_logger(__name__)
 
@@ -122,8 +122,7 @@ async def serving(
         DefinitionError: no OpenAPI document can be made of the application's models.
     """
     settings = settings or GatewaySettings()
-    _require_tls(settings)
-    _require_tokens(settings)
+    require_safe(settings)
     failure = asyncio.create_task(running.failed(), name="gateway: parts of the application")
 
     async def parts() -> None:
@@ -209,6 +208,16 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
     if task.done():
         await task
         raise HeadraceError("the HTTP server ended while it started")
+
+
+def require_safe(settings: GatewaySettings) -> None:
+    """Refuses an address that other machines reach without TLS, or without tokens.
+
+    Raises:
+        HeadraceError: the sentence says which settings to give.
+    """
+    _require_tls(settings)
+    _require_tokens(settings)
 
 
 def _require_tls(settings: GatewaySettings) -> None:

@@ -285,6 +285,11 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+    if gateway is not None:
+        from headrace.gateway.server import require_safe
+
+        # Before the application joins its groups, or waits for a broker.
+        require_safe(gateway)
     async with (
         app.run(settings) as running,
         _http(app, running, settings, gateway) as serving,

@@ -149,6 +149,22 @@ def test_metrics_are_served_at_an_address_of_this_machine_unless_the_network_is_
     assert_mistake(insecure, "metrics at 0.0.0.0:9465")
 
 
+def test_an_address_for_others_without_tls_is_refused_before_the_application_starts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "shown.py").write_text(
+        "from headrace import App\n"
+        "from headrace.errors import DefinitionError\n"
+        "class Shown(App):\n"
+        "    def run(self, settings):\n"
+        "        raise DefinitionError('it starts')\n"
+        "app = Shown('shown')\n"
+    )
+    run = ("run", "shown:app", "--http")
+    assert_mistake(headrace(*run, "0.0.0.0:0", cwd=tmp_path), "set http.tls_certificate")
+    assert_mistake(headrace(*run, "127.0.0.1:0", cwd=tmp_path), "it starts")
+
+
 def test_a_broker_that_is_not_there_is_one_sentence() -> None:
     assert_mistake(headrace("topic", "list", "--broker", "127.0.0.1:1"), "127.0.0.1:1")
 
