@@ -54,8 +54,6 @@ ASKED: Mapping[str, str] = {
     "/difference": "?id=ann&from=1&to=2", "/projection": "?name=balances", "/process": f"?name={PROCESS}&key=t1",
     "/command": "?id=none", "/rules": "?user=ann", "/explain": "?user=ann&action=publish&resource=topic:orders",
 }  # fmt: skip
-# It needs a command with steps in a topic of tracing; its own tests have one.
-APART = {"/command"}
 # Pages of more than one verb, and one that tells of a change.
 OTHERS = (
     "/letters", "/messages", "/messages?topic=orders", "/messages?topic=orders&filter=_bytes+%3E+1", "/change?number=1", "/trace", "/trace?id=orders:0:1",
@@ -173,7 +171,7 @@ async def test_no_page_has_a_serious_fault_where_people_sign_in(
         found = {"the question": await faults(page)}
         await page.locator("button[name=confirmed]").click()
         await page.locator(".told").wait_for()
-        for path in [*(each + ASKED.get(each, "") for each in PAGES if each not in APART), *OTHERS]:
+        for path in [*(each + ASKED.get(each, "") for each in PAGES), *OTHERS]:
             shown = await page.goto(home + path)
             assert shown.ok, (path, await page.locator("main").inner_text())
             assert await page.locator("html").get_attribute("lang") == locale[:2]
