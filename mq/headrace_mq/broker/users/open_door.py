@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.users.user_book import KeptUsers, UserBook
+from headrace_mq.errors import MessageQueueError
 
 __all__ = ["no_administrator", "open_door"]
 
@@ -28,10 +29,16 @@ def open_door(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) ->
 
     Raises:
         DataCorrupt, FormatTooNew: the file of users cannot be used.
+        MessageQueueError: the file cannot be read.
     """
     if login:
         return ""
-    kept = file.read()
+    try:
+        kept = file.read()
+    except OSError as error:
+        raise MessageQueueError(
+            f"the users in {directory} cannot be read: {error}; check the folder and its owner"
+        ) from error
     if kept is None or not kept.users:
         return ""
     return (
