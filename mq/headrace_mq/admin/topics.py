@@ -42,7 +42,8 @@ class TopicLife(NamedTuple):
         ranges: of its queues.
         epoch: of the broker that says this; 0: it is of a version that does not know.
         lossy: the epoch in which the broker's group last lost messages; 0: it never did. If it is later than an epoch that you
-            were served in, other messages may stand at the offsets that you know.
+            were served in, other messages may stand at the offsets that you know. If the address names several groups, both
+            are this client's count of their losses; compare those of one client only.
     """
 
     identity: str

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.spread.group_views import GroupViews
+from headrace_mq.client.spread.loss_count import LossCount
 from headrace_mq.client.spread.merge import (
     MERGED,
     by_owner,
@@ -58,6 +59,7 @@ from headrace_mq.protocol.bodies import (
     LockQueues,
     LocksAnswer,
     QueueName,
+    QueueRangesAnswer,
     TopicsAnswer,
     UnlockQueues,
     decode,
@@ -87,9 +89,9 @@ class Answers:
         self._links = links
         self._map = topics
         self._views = views
+        self._losses = LossCount()
         self.late: set[str] = set()
         self._answers: dict[RequestCode, Callable[[bytes], Awaitable[bytes | memoryview]]] = {
-            RequestCode.DESCRIBE_TOPICS: self._describe,
             RequestCode.CREATE_TOPIC: self._create,
             RequestCode.FETCH: self._fetch,
             RequestCode.LOCK_QUEUES: self._lock,
@@ -122,6 +124,8 @@ class Answers:
         """
         if code in MERGED:
             return memoryview(await self._about_topics(code, body, patient=patient))
+        if code == RequestCode.DESCRIBE_TOPICS:
+            return memoryview(await self._describe(body, patient=patient))
         answer = self._answers.get(code)
         if answer is None:
             raise InvalidArgument(
@@ -141,6 +145,16 @@ class Answers:
             raise NotLeader(
                 f"broker group {away[0]} does not answer, and it is needed for this; start its brokers, or look at its"
                 f" address in the name servers ({self._links[away[0]].last_error or 'it was connected before'})"
+            )
+
+    def _require_whole(self, topic: str) -> None:
+        """Raises NotLeader unless it is known which group has each queue of a topic."""
+        unowned = self._map.unowned(topic)
+        if unowned:
+            self._require(self._links)
+            raise NotLeader(
+                f"queue {topic}/{unowned[0]} is in none of the broker groups {', '.join(self._links)}; name all groups"
+                " of the topic in the address, and look whether each of them runs"
             )
 
     async def _ask(self, group: str, code: RequestCode, body: bytes) -> memoryview:
@@ -195,14 +209,15 @@ class Answers:
         answers = await self._ask_up(code, body)
         return next(iter(answers.values()))
 
-    async def _describe(self, body: bytes) -> bytes:
+    async def _describe(self, body: bytes, *, patient: bool) -> bytes:
         asked = decode(DescribeTopics, body)
         await self._look(asked.topics)
         names = asked.topics or self._map.topics
         missing = [name for name in names if not self._map.holders(name)]
-        if missing and asked.create_missing:
+        if asked.create_missing or not patient:
             # One that is away may have it.
-            self._require(self._links)
+            self._require(self._links if not asked.topics else self._map.places(missing))
+        if missing and asked.create_missing:
             first = next(iter(self._links))
             made = encode(DescribeTopics(missing, create_missing=True))
             answer = await self._ask(first, RequestCode.DESCRIBE_TOPICS, made)
@@ -226,7 +241,7 @@ class Answers:
         await self._look([topic])
         holders = self._map.holders(topic)
         if not holders:
-            self._require(self._links)
+            self._require(self._map.places([topic]))
             raise TopicNotFound(
                 f"there is no topic {topic!r} in the broker groups {', '.join(self._links)}; create it first, or correct"
                 " the name"
@@ -245,7 +260,7 @@ class Answers:
                 f" {', '.join(holders)}: schedule messages for topics of the first group"
             )
         if not holders:
-            self._require(self._links)
+            self._require(self._map.places([topic]))
 
     async def _about_topics(self, code: RequestCode, body: bytes, *, patient: bool) -> bytes:
         kind, merge = MERGED[code]
@@ -259,13 +274,8 @@ class Answers:
             here = [group for group in holders if self._links[group].is_up]
             if not patient or not here:
                 self._require(holders)
-            unowned = self._map.unowned(topic)
-            if unowned and not patient:
-                self._require(self._links)
-                raise NotLeader(
-                    f"queue {topic}/{unowned[0]} is in none of the broker groups {', '.join(self._links)}; name all groups"
-                    " of the topic in the address, and look whether each of them runs"
-                )
+            if not patient:
+                self._require_whole(topic)
             for group in here:
                 parts.setdefault(group, []).append(topic)
         bodies = {group: encode(replace(asked, topics=mine)) for group, mine in parts.items()}
@@ -273,7 +283,11 @@ class Answers:
         for error in failures.values():
             if not (patient and answers and isinstance(error, ConnectionLost)):
                 raise error
-        return merge(list(answers.values()))
+        merged = merge(list(answers.values()))
+        if code == RequestCode.QUEUE_RANGES:
+            said = {group: decode(QueueRangesAnswer, each) for group, each in answers.items()}
+            return encode(self._losses.stamped(said, decode(QueueRangesAnswer, merged)))
+        return merged
 
     async def _create(self, body: bytes) -> bytes:
         asked = decode(CreateTopic, body)
@@ -284,8 +298,8 @@ class Answers:
         await self._look([asked.topic])
         holders = self._map.holders(asked.topic)
         if not holders:
-            self._require(self._links)
-            holders = list(self._links)
+            holders = self._map.places([asked.topic])
+            self._require(holders)
         found = self._map.merged(asked.topic)
         if found is not None and len(holders) > 1 and asked.queues <= found.queues:
             # Each of them confirms the kind of the topic; the first is as good as any that answers.
@@ -434,6 +448,9 @@ class Answers:
         holders = await self._known(asked.topic)
         names = [QueueName(asked.topic, number) for number in asked.queues]
         parts = by_owner(names, self._map) if names else dict.fromkeys(holders, names)
+        if "" in parts or not names:
+            # A group that was away since this client started may have it.
+            self._require_whole(asked.topic)
         if "" in parts:
             raise QueueNotFound(
                 f"topic {asked.topic!r} has no queue {parts[''][0].queue_id} in the groups {', '.join(holders)}"
@@ -452,6 +469,7 @@ class Answers:
         asked = decode(DeleteQueues, body)
         holders = await self._known(asked.topic)
         self._require(holders)
+        self._require_whole(asked.topic)
         found: list[QueueDeletion] = []
         # Before the first of them: a topic that is gone in one group alone could not be used.
         for dry_run in (True,) if asked.dry_run else (True, False):

@@ -61,8 +61,13 @@ class TopicMap:
     def holders(self, topic: str) -> list[str]:
         """The groups that have queues of a topic, in the order of the address."""
         said = self._said.get(topic, {})
-        groups = self._groups[:1] if topic.startswith(_OWN) else self._groups
-        return [group for group in groups if group in said]
+        return [group for group in self.places([topic]) if group in said]
+
+    def places(self, topics: Collection[str]) -> list[str]:
+        """The groups that may have one of these topics, in the order of the address."""
+        if all(topic.startswith(_OWN) for topic in topics):
+            return list(self._groups[:1] if topics else ())
+        return list(self._groups)
 
     def owner(self, queue: QueueRef) -> str | None:
         """The group that has a queue; None: none that is known. Raises TopicExists as `merged`."""

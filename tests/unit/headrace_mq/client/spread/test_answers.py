@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace_mq.client.fetch.start_offsets import TopicIdentities
 from headrace_mq.client.spread.spread_link import SpreadLink
 from headrace_mq.errors import (
     ConnectionLost,
@@ -16,6 +17,7 @@ from headrace_mq.errors import (
     TopicInUse,
     TopicNotFound,
 )
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
     DeleteQueues,
     FreezeQueues,
@@ -45,6 +47,8 @@ from headrace_mq.protocol.bodies import (
     OffsetsAnswer,
     QueueLock,
     QueueName,
+    QueueRanges,
+    QueueRangesAnswer,
     TopicDescription,
     TopicsAnswer,
     UnlockQueues,
@@ -107,9 +111,82 @@ async def test_a_group_that_is_away_keeps_its_word(two_groups: Make) -> None:
     link = two_groups()
     _, two = await known(link)
     two.is_up = False
-    answer = await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics())
+    answer = await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics(["t"]))
     (found,) = decode(TopicsAnswer, answer).topics
     assert (found.queues, link._map.unowned("t")) == (4, [])
+
+
+@pytest.mark.parametrize("asked", [[], ["theirs"]])
+async def test_a_topic_is_not_called_missing_while_a_group_that_may_have_it_is_away(
+    two_groups: Make, asked: list[str]
+) -> None:
+    link, patient = two_groups(), two_groups(patient=True)
+    for each in (link, patient):
+        _, two = links_of(each)
+        two.topics["theirs"] = TopicDescription("theirs", 1, "forever")
+        two.is_up = False
+    with pytest.raises(NotLeader, match="broker group g2"):
+        await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics(asked))
+    # A consumer asks again, and reads meanwhile what is there.
+    answer = await ask(patient, RequestCode.DESCRIBE_TOPICS, DescribeTopics(asked))
+    assert [each.topic for each in decode(TopicsAnswer, answer).topics] == ([] if asked else ["t"])
+    links_of(link)[1].is_up = True
+    answer = await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics(asked))
+    assert "theirs" in {each.topic for each in decode(TopicsAnswer, answer).topics}
+
+
+async def test_a_topic_of_the_queue_itself_needs_the_first_group_alone(two_groups: Make) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    made = TopicsAnswer([TopicDescription("%retry%g", 1, "forever")])
+    one.answers[RequestCode.CREATE_TOPIC] = made
+    two.is_up = False
+    wanted = CreateTopic("%retry%g", 1, "forever")
+    assert decode(TopicsAnswer, await ask(link, RequestCode.CREATE_TOPIC, wanted)) == made
+    missing = DescribeTopics(["%retry%h"])
+    assert decode(TopicsAnswer, await ask(link, RequestCode.DESCRIBE_TOPICS, missing)).topics == []
+    await link.require_first("%retry%h")
+    with pytest.raises(TopicNotFound):
+        await ask(link, RequestCode.GET_OFFSETS, GetOffsets("g", ["%retry%h"]))
+    with pytest.raises(NotLeader, match="broker group g2"):
+        await ask(link, RequestCode.CREATE_TOPIC, CreateTopic("new", 1, "forever"))
+    one.is_up, two.is_up = False, True
+    with pytest.raises(NotLeader, match="broker group g1"):
+        await ask(link, RequestCode.CREATE_TOPIC, CreateTopic("%retry%h", 1, "forever"))
+
+
+async def test_a_loss_of_messages_in_any_group_is_answered_once(two_groups: Make) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+
+    async def told(*epochs: tuple[int, int]) -> tuple[int, int]:
+        for each, (epoch, lossy) in zip((one, two), epochs, strict=True):
+            each.answers[RequestCode.QUEUE_RANGES] = QueueRangesAnswer([], [], epoch, lossy)
+        answer = await ask(link, RequestCode.QUEUE_RANGES, QueueRanges(["t"]))
+        found = decode(QueueRangesAnswer, answer)
+        return found.epoch, found.lossy
+
+    first, _ = await told((8, 2), (5, 0))
+    same = await told((8, 2), (6, 0))
+    assert same == (first, 0)
+    # Its epoch is lower than those of the other group.
+    after, lossy = await told((8, 2), (7, 7))
+    assert first < lossy
+    assert await told((8, 2), (7, 7)) == (after, lossy)
+    assert lossy <= after
+
+
+async def test_a_consumer_notices_a_loss_in_one_of_its_groups(two_groups: Make) -> None:
+    link = two_groups(patient=True)
+    one, two = links_of(link)
+    one.answers[RequestCode.QUEUE_RANGES] = QueueRangesAnswer([], [], 8, 0)
+    two.answers[RequestCode.QUEUE_RANGES] = QueueRangesAnswer([], [], 5, 0)
+    identities = TopicIdentities(link, timeout_ms=60_000)
+    queues = [QueueRef("t", number) for number in range(4)]
+    assert await identities.ended(queues) == frozenset()
+    two.answers[RequestCode.QUEUE_RANGES] = QueueRangesAnswer([], [], 7, 6)
+    assert await identities.ended(queues) == {"t"}
+    assert await identities.ended(queues) == frozenset()
 
 
 async def test_a_topic_of_several_groups_is_confirmed_and_not_divided_by_a_client(
@@ -258,6 +335,34 @@ async def test_queues_are_frozen_in_their_groups(two_groups: Make) -> None:
     wrong = FreezeQueues("t", [4], writing=True, reading=False, frozen=True)
     with pytest.raises(QueueNotFound):
         await ask(link, RequestCode.FREEZE_QUEUES, wrong)
+
+
+@pytest.mark.parametrize("queues", [[], [3]])
+async def test_queues_are_not_frozen_in_part_if_a_group_was_away_from_the_start(
+    two_groups: Make, queues: list[int]
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    two.is_up = False
+    wanted = FreezeQueues("t", queues, writing=True, reading=False, frozen=True)
+    with pytest.raises(NotLeader, match="broker group g2"):
+        await ask(link, RequestCode.FREEZE_QUEUES, wanted)
+    two.topics.clear()
+    two.is_up = True
+    with pytest.raises(NotLeader, match="queue t/2 is in none of the broker groups g1, g2"):
+        await ask(link, RequestCode.FREEZE_QUEUES, wanted)
+    assert not one.bodies(RequestCode.FREEZE_QUEUES)
+
+
+async def test_a_topic_is_not_deleted_in_part_if_a_group_was_away_from_the_start(
+    two_groups: Make,
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    two.is_up = False
+    with pytest.raises(NotLeader, match="broker group g2"):
+        await ask(link, RequestCode.DELETE_QUEUES, DeleteQueues("t"))
+    assert not one.bodies(RequestCode.DELETE_QUEUES)
 
 
 async def test_a_topic_is_deleted_in_all_groups_or_in_none(two_groups: Make) -> None:

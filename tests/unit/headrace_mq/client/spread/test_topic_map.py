@@ -87,3 +87,10 @@ def test_a_client_of_one_group_takes_no_part_for_the_whole() -> None:
     assert require_whole([whole]) == {"u": whole}
     with pytest.raises(QueueElsewhere, match="name all of them"):
         require_whole([whole, ONE])
+
+
+def test_a_topic_of_the_queue_itself_has_its_place_in_the_first_group() -> None:
+    topics = TopicMap(["g1", "g2"])
+    assert topics.places(["%retry%g"]) == ["g1"]
+    assert topics.places(["%retry%g", "t"]) == ["g1", "g2"]
+    assert topics.places([]) == []
