@@ -7,8 +7,9 @@ What the broker knows of a message: who sent it, where it stands, and how far ea
 Used by `trace`. Consumers that trace messages tell more, with times: delivered, begun, acknowledged, failed.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,11 +18,18 @@ from headrace.journey.hop import Journey, page_of
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.retry_headers import Origin, dead_letter_topic, origin_of, retry_topic
 from headrace_mq.client.trace.trace_events import TraceStep
-from headrace_mq.errors import GroupNotFound, NotPermitted, TopicNotFound
+from headrace_mq.errors import (
+    BrokerError,
+    GroupNotFound,
+    NotPermitted,
+    RequestTimeout,
+    TopicNotFound,
+)
 from headrace_mq.message import Record
 from headrace_mq.protocol.administration import GroupDescription, QueueLag
 
 __all__ = [
+    "ASKED_MS",
     "GROUPS_ASKED_MAX",
     "add_group",
     "add_groups",
@@ -34,8 +42,12 @@ __all__ = [
 
 # Groups that are asked which topics they read: one request each.
 GROUPS_ASKED_MAX: Final = 200
+# Groups are asked for so long, but for the last one: a page waits for them.
+ASKED_MS: Final = 10_000
 # Of the retries and dead letters of a group, so many of the message's key are looked at, or the last ones if it has none.
 FAILED_ASKED_MAX: Final = 100
+# What one group's topics may answer; the journey goes on without them.
+_NO_ANSWER: Final = (BrokerError, RequestTimeout)
 
 
 async def add_message(
@@ -65,7 +77,13 @@ async def add_message(
 
 
 async def add_groups(
-    admin: AdminClient, journey: Journey, record: Record, after: int, known: Collection[str] = ()
+    admin: AdminClient,
+    journey: Journey,
+    record: Record,
+    after: int,
+    known: Collection[str] = (),
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Adds each group that reads the message's topic, but for those that are known.
 
@@ -75,20 +93,25 @@ async def add_groups(
         record: the message.
         after: the hop that says where it is stored.
         known: groups that others tell of.
+        clock: seconds that only grow.
     """
+    until = clock() + ASKED_MS / 1_000
     try:
         steps = await steps_of(admin, id_of(record))
         groups = [one.group for one in (await admin.groups())[:GROUPS_ASKED_MAX]]
-        for name in groups:
-            if name in known:
-                continue
-            found = await _described(admin, name)
-            if found is not None and record.queue.topic in found.topics:
-                await _add(admin, journey, record, after, name, steps.get(name, []))
+        groups = [name for name in groups if name not in known]
+        for place, name in enumerate(groups):
+            if clock() >= until:
+                left = f"{len(groups) - place:,} groups were not asked: the others took over {ASKED_MS / 1_000:g} s"
+                journey.add(after, "reader", "read", "", state="unknown", detail=left)
+                return
+            await _add_reader(admin, journey, record, after, name, steps.get(name, []))
     except NotPermitted as error:
         journey.add(
             after, "reader", "read", "", state="unknown", cause="not permitted", detail=str(error)
         )
+    except _NO_ANSWER as error:
+        _add_unknown(journey, after, "", error)
 
 
 async def add_group(
@@ -162,6 +185,26 @@ async def queue_of(admin: AdminClient, group: str, record: Record) -> QueueLag |
     return None
 
 
+async def _add_reader(
+    admin: AdminClient,
+    journey: Journey,
+    record: Record,
+    after: int,
+    group: str,
+    steps: list[TraceStep],
+) -> None:
+    """Adds a group if it reads the message's topic, or if the broker does not say whether it does."""
+    try:
+        found = await _described(admin, group)
+    except NotPermitted:
+        raise
+    except _NO_ANSWER as error:
+        _add_unknown(journey, after, group, error)
+        return
+    if found is not None and record.queue.topic in found.topics:
+        await _add(admin, journey, record, after, group, steps)
+
+
 async def _add(
     admin: AdminClient,
     journey: Journey,
@@ -171,10 +214,22 @@ async def _add(
     steps: list[TraceStep],
 ) -> None:
     """Adds what a group's consumers told, and then where the message stands."""
-    page = page_of("/group", {"group": group})
     hop = _add_told(journey, after, group, steps)
     if steps and steps[-1].kind == "acknowledged":
         return
+    try:
+        await _add_standing(admin, journey, record, hop, group)
+    except NotPermitted:
+        raise
+    except _NO_ANSWER as error:
+        _add_unknown(journey, hop, group, error)
+
+
+async def _add_standing(
+    admin: AdminClient, journey: Journey, record: Record, hop: int, group: str
+) -> None:
+    """Adds where a message stands: what failed of it, or how far the group is."""
+    page = page_of("/group", {"group": group})
     failed = await _failed(admin, group, record)
     if not failed:
         standing = await standing_of(admin, group, record)
@@ -197,6 +252,13 @@ async def _add(
     if standing["state"] != "done":
         standing |= {"cause": standing["cause"].replace("waits its turn", "retrying")}
     journey.add(hop, "handler", "read", group, page=page, **standing)
+
+
+def _add_unknown(journey: Journey, after: int, group: str, error: Exception) -> None:
+    """Adds that the broker did not say how far a group is; others are told all the same."""
+    page = page_of("/group", {"group": group}) if group else ""
+    detail = f"the broker did not say: {error}"
+    journey.add(after, "reader", "read", group, state="unknown", page=page, detail=detail)
 
 
 def _add_told(journey: Journey, after: int, group: str, steps: Sequence[TraceStep]) -> int:

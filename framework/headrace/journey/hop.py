@@ -101,13 +101,12 @@ class Journey:
         for one in self.hops:
             following[one.after].append(one)
         found: list[Hop] = []
-
-        def put(after: int | None, placed: int | None) -> None:
-            for one in following[after]:
-                found.append(replace(one, number=len(found) + 1, after=placed))
-                put(one.number, len(found))
-
-        put(None, None)
+        # A list of what is still to place, the next one last: a journey may have more hops than calls may be nested.
+        left: list[tuple[Hop, int | None]] = [(one, None) for one in reversed(following[None])]
+        while left:
+            one, placed = left.pop()
+            found.append(replace(one, number=len(found) + 1, after=placed))
+            left += [(each, len(found)) for each in reversed(following[one.number])]
         return found
 
     def plain(self) -> list[dict[str, Any]]:

@@ -4,7 +4,8 @@ The commands in flight: what waits in each queue of an application's command top
     bank.commands/3   17 wait, the oldest for 2.4 s, worker-2 has the queue   ─▶   Deposit 0199… to ann: in its handler, or next
 
 An offset says up to where all are done, so a command behind it may be done, too: the event store tells. Used by `headrace
-command list` and the console's verb of the same name. It changes nothing.
+command list` and the console's verb of the same name. It changes nothing. Whether a command is stored stays unknown where the
+user may not consume its topic: its id stands in the message's body.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from headrace.app import App
 from headrace.domain.topics import CommandTopics, command_topic
-from headrace.figures.records import id_of
+from headrace.figures.records import hidden_need, id_of
 from headrace.journey.command_messages import backlog_of, head_of
 from headrace.parked import open_databases
 from headrace.settings import Settings
@@ -72,6 +73,7 @@ async def commands_in_flight(
         "paused": paused,
         "now_ms": now_ms,
         "queues": [_queue(one, now_ms) for one in queues],
+        "hidden": next((need for _, one in found if (need := hidden_need(one))), ""),
         "waiting": [_command(lag, one, handlers, set(done)) for lag, one in found],
         "parked": [
             {"error": error, "commands": count}
@@ -128,7 +130,9 @@ def _command(
     command_id = head.command_id if head else ""
     before = record.offset - max(lag.committed, lag.first)
     state = "waits"
-    if (record.key, command_id) in done:
+    if hidden_need(record):
+        state = "unknown"
+    elif (record.key, command_id) in done:
         state = "stored"
     elif before == 0 and lag.member:
         state = "first"

@@ -66,6 +66,8 @@ def list_in_flight(
                 for one in found["waiting"]
             ),
         )  # fmt: skip
+    if found["hidden"]:
+        typer.echo(f"ids and states of commands are hidden: it {found['hidden']}")
     parked = sum(one["commands"] for one in found["parked"])
     typer.echo(
         f"{found['total']:,} wait, page {found['page']} of {found['pages']}; {parked:,} are parked, and {found['held']:,}"

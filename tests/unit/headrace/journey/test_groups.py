@@ -5,12 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.journey.groups import add_group, add_groups, add_message, add_steps, standing_of
+from headrace.journey.groups import (
+    ASKED_MS,
+    add_group,
+    add_groups,
+    add_message,
+    add_steps,
+    standing_of,
+)
 from headrace.journey.hop import Journey
 from headrace_mq import AdminClient, Consumer, Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER, Origin
 from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep, encode_step
-from headrace_mq.errors import NotPermitted
+from headrace_mq.errors import NotPermitted, QueueFrozen, RequestTimeout
 from headrace_mq.message import QueueRef, Record
 
 ORDERS = QueueRef("orders", 0)
@@ -150,3 +157,47 @@ async def test_a_user_who_may_not_see_groups_gets_a_sentence(admin, record, monk
     monkeypatch.setattr(AdminClient, "groups", refuse)
     (hop,) = await hops(admin, record)
     assert (hop.state, hop.cause, hop.detail) == ("unknown", "not permitted", "user 'ann' may not read cluster")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [("find", RequestTimeout("no answer within 5000 ms")), ("group", QueueFrozen("it is frozen"))],
+)
+async def test_a_group_that_cannot_be_looked_at_is_unknown_and_others_are_told(
+    admin, record, monkeypatch, call: str, error: Exception
+) -> None:
+    for name in ("bar", "kitchen"):
+        await admin.reset_offsets(name, "latest", topics=["orders"])
+    ask = getattr(AdminClient, call)
+
+    async def answer(self: AdminClient, name: str, *given: Any, **more: Any) -> Any:
+        if name in ("bar", "%RETRY%bar"):
+            raise error
+        return await ask(self, name, *given, **more)
+
+    monkeypatch.setattr(AdminClient, call, answer)
+    bar, kitchen = await hops(admin, record)
+    assert (bar.name, bar.state) == ("bar", "unknown")
+    assert bar.detail == f"the broker did not say: {error}"
+    assert (kitchen.name, kitchen.state) == ("kitchen", "done")
+
+
+async def test_groups_that_there_was_no_time_to_ask_are_counted(admin, record) -> None:
+    for name in ("bar", "kitchen", "terrace"):
+        await admin.reset_offsets(name, "latest", topics=["orders"])
+    times, journey = iter([0.0, 1.0, ASKED_MS / 1_000]), Journey()
+    queued = journey.add(None, "queue", "queued", "orders:0:1")
+    await add_groups(admin, journey, record, queued, clock=lambda: next(times))
+    assert [(one.name, one.state) for one in journey.hops[1:]] == [("bar", "done"), ("", "unknown")]
+    assert journey.hops[2].detail == "2 groups were not asked: the others took over 10 s"
+
+
+async def test_a_journey_without_an_answer_of_the_broker_says_so(
+    admin, record, monkeypatch
+) -> None:
+    async def fail(_: AdminClient) -> None:
+        raise RequestTimeout("no answer within 5000 ms")
+
+    monkeypatch.setattr(AdminClient, "groups", fail)
+    (hop,) = await hops(admin, record)
+    assert (hop.state, hop.detail) == ("unknown", "the broker did not say: no answer within 5000 ms")  # fmt: skip

@@ -1,5 +1,6 @@
 """A journey numbers its hops, measures what each took, and puts what follows from a hop behind it."""
 
+import sys
 from typing import get_args
 
 from headrace.journey.hop import CAUSES, LANES, STEPS, HopLane, Journey, page_of
@@ -24,6 +25,14 @@ def test_a_journey_is_arranged_with_what_follows_right_behind() -> None:
     arranged = [(one.number, one.after, one.name) for one in journey.arranged()]
     assert arranged == [(1, None, "a"), (2, 1, "b"), (3, 2, "d"), (4, 1, "c")]
     assert [one["cause"] for one in journey.plain()] == ["", "", "not due", ""]
+
+
+def test_a_journey_of_more_hops_than_calls_may_be_nested_is_arranged() -> None:
+    journey, after = Journey(), None
+    for number in range(sys.getrecursionlimit() + 1):
+        after = journey.add(after, "handler", "failed", f"attempt {number}")
+    assert [one.number for one in journey.arranged()] == [one.number for one in journey.hops]
+    assert len(journey.plain()) == after
 
 
 def test_words_of_a_journey_are_unique() -> None:

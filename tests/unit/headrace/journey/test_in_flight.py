@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.domain.stream import EventStream
@@ -11,7 +12,9 @@ from headrace.journey.in_flight import commands_in_flight
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
-from headrace_mq import Consumer, Message, Producer
+from headrace_mq import AdminClient, Consumer, Message, Producer
+from headrace_mq.access.heads import HEAD_HEADER
+from headrace_mq.message import Record
 from tests.unit.headrace.journey.shop import Ordered, shop
 
 GROUP = "shop.commands"
@@ -77,3 +80,24 @@ async def test_the_first_command_of_a_queue_is_in_its_handler_or_next(admin, set
         )
     await admin.set_group(GROUP, consume=False)
     assert (await commands_in_flight(admin, shop, settings))["paused"]
+
+
+async def test_whether_a_command_is_stored_is_unknown_to_those_who_may_not_see_its_id(
+    admin, settings, monkeypatch
+) -> None:
+    await send(admin, 3)
+    await admin.reset_offsets(GROUP, "offset", 2, topics=[GROUP])
+    assert (await commands_in_flight(admin, shop, settings))["hidden"] == ""
+    read = AdminClient.read
+
+    async def heads(*given: Any) -> list[Record]:
+        return [
+            msgspec.structs.replace(one, body=b"", headers={HEAD_HEADER: str(len(one.body))})
+            for one in await read(*given)
+        ]
+
+    monkeypatch.setattr(AdminClient, "read", heads)
+    found = await commands_in_flight(admin, shop, settings)
+    (command,) = found["waiting"]
+    assert (command["aggregate_id"], command["command_id"], command["state"]) == ("a-2", "", "unknown")  # fmt: skip
+    assert found["hidden"] == f"needs consume on topic:{GROUP}"
