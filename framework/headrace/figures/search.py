@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:  # the help text must not wait for the queue
     from headrace_mq.admin.client import AdminClient
     from headrace_mq.message import QueueRef, Record
+    from headrace_mq.protocol.bodies import QueueRange
 
 __all__ = [
     "SEARCHED_MAX",
     "SEARCH_MS",
+    "LastFit",
     "MessageFilter",
     "Search",
     "Searched",
@@ -31,8 +33,12 @@ __all__ = [
 SEARCHED_MAX: Final = 10_000
 # How long one call looks, but for its last piece.
 SEARCH_MS: Final = 2_000
-# Of the end of a topic so many are looked through; their bodies are in memory at once.
+# Of the end of a topic so many are looked through, over all of its queues, and for as long as one search.
 LAST_SEARCHED_MAX: Final = 500
+# Messages of a queue before those of the next one: what is newest in each queue is looked through first.
+_LAST_PIECE_MAX: Final = 20
+# Bodies of messages that fit, which are in memory at once, but for the last piece: a piece may have bodies of megabytes.
+_LAST_BYTES_MAX: Final = 64 * 1024 * 1024
 _BODY: Final = "body."
 _BYTES: Final = "_bytes"
 _PER_S: Final = 1_000
@@ -119,6 +125,20 @@ class Searched(NamedTuple):
     next: str
 
 
+class LastFit(NamedTuple):
+    """What fits among the last messages of a topic.
+
+    Attributes:
+        records: those that fit, the oldest first.
+        searched: messages that were looked through, the newest of each queue.
+        of: messages that the queues hold.
+    """
+
+    records: "list[Record]"
+    searched: int
+    of: int
+
+
 async def require_content(admin: "AdminClient", topic: str, condition: MessageFilter) -> None:
     """Refuses a condition over what the user may not see.
 
@@ -187,29 +207,83 @@ async def last_that_fit(
     condition: MessageFilter,
     limit: int,
     queues: Sequence[int] = (),
-) -> "list[Record]":
-    """Returns the last messages of a topic that fit, of its last LAST_SEARCHED_MAX, the oldest first. Raises as `search`."""
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> LastFit:
+    """Returns the last messages of a topic that fit, among its last LAST_SEARCHED_MAX or as many as there is time for.
+
+    Args:
+        admin: a connection to the broker.
+        topic: its name.
+        condition: what fits.
+        limit: the last so many that fit.
+        queues: their numbers; none means all.
+        clock: seconds that only grow.
+
+    Raises:
+        NotPermitted, TopicNotFound, QueueNotFound: as `search`.
+    """
     await require_content(admin, topic, condition)
-    end = await admin.tail(topic, LAST_SEARCHED_MAX, queues)
-    return condition.select(end.records)[-limit:]
+    until = clock() + SEARCH_MS / _PER_S
+    ranges = await _ranges(admin, topic, queues)
+    left = {queue: (one.first, one.end) for queue, one in ranges.items() if one.end > one.first}
+    total = sum(end - first for first, end in left.values())
+    found: list[Record] = []
+    looked = 0
+    while left:
+        for queue, (first, end) in list(left.items()):
+            held = sum(len(one.body) for one in found)
+            if looked >= LAST_SEARCHED_MAX or held >= _LAST_BYTES_MAX or clock() >= until:
+                return LastFit(found, looked, total)
+            start = max(first, end - _LAST_PIECE_MAX, end - (LAST_SEARCHED_MAX - looked))
+            fit = await _fit_between(admin, condition, queue, start, end)
+            found = sorted(found + fit, key=_stored)[-limit:] if limit > 0 else []
+            looked, left[queue] = looked + end - start, (first, start)
+            if start == first:
+                del left[queue]
+    return LastFit(found, looked, total)
+
+
+async def _fit_between(
+    admin: "AdminClient", condition: MessageFilter, queue: "QueueRef", start: int, end: int
+) -> "list[Record]":
+    """The messages of a part of a queue that fit."""
+    found: list[Record] = []
+    while start < end:
+        records, behind = await admin.page(queue, start)
+        found += condition.select([one for one in records if one.offset < end])
+        if behind <= start:  # as in `search`
+            break
+        start = behind
+    return found
+
+
+def _stored(record: "Record") -> "tuple[int, QueueRef, int]":
+    return record.stored_at_ms, record.queue, record.offset
+
+
+async def _ranges(
+    admin: "AdminClient", topic: str, queues: Sequence[int]
+) -> "dict[QueueRef, QueueRange]":
+    """What queues of a topic hold; all of them where none is named."""
+    from headrace_mq.errors import QueueNotFound
+    from headrace_mq.message import QueueRef
+
+    ranges = {QueueRef(one.topic, one.queue_id): one for one in await admin.ranges([topic])}
+    for number in queues:
+        if QueueRef(topic, number) not in ranges:
+            raise QueueNotFound(f"topic {topic!r} has queues 0 to {len(ranges) - 1}, not {number}")
+    return {one: ranges[one] for one in [QueueRef(topic, each) for each in queues] or ranges}
 
 
 async def _places(admin: "AdminClient", wanted: Search) -> "dict[QueueRef, tuple[int, int]]":
     """Where each queue begins and ends."""
-    from headrace_mq.errors import QueueNotFound
-    from headrace_mq.message import QueueRef
-
-    ranges = {QueueRef(one.topic, one.queue_id): one for one in await admin.ranges([wanted.topic])}
-    chosen = list(ranges) if wanted.queue is None else [QueueRef(wanted.topic, wanted.queue)]
-    if chosen and chosen[0] not in ranges:
-        raise QueueNotFound(
-            f"topic {wanted.topic!r} has queues 0 to {len(ranges) - 1}, not {wanted.queue}"
-        )
+    ranges = await _ranges(admin, wanted.topic, () if wanted.queue is None else (wanted.queue,))
     begins: dict[QueueRef, int] = {}
     if wanted.since_ms is not None:
         begins = await admin.offsets_at([wanted.topic], wanted.since_ms)
     places = {}
-    for queue in sorted(chosen):
+    for queue in sorted(ranges):
         one = ranges[queue]
         start = max(one.first, begins.get(queue, one.first))
         places[queue] = (start, max(start, one.end))

@@ -19,6 +19,7 @@ from headrace.commands.answer import result_of
 from headrace.errors import DamagedStream
 from headrace.figures.records import id_of
 from headrace.journey.command_search import CommandSearch, FoundCommand
+from headrace.journey.in_flight import parked_errors
 from headrace.parked import open_databases
 from headrace.settings import Settings
 from headrace.stores.base import LetterState, StoredStream
@@ -130,7 +131,7 @@ async def newest_results(
             page = (
                 newest if before is None else await directory.newest(before=before, limit=rows + 1)
             )
-            letters = await databases.letters.read(limit=COUNTED_MAX)
+            letters = await databases.letters.tally()
     finally:
         serializer.close()
     outcomes = Counter(_outcome(one) for one in newest)
@@ -139,7 +140,7 @@ async def newest_results(
         following=page[rows - 1].position if len(page) > rows else None,
         outcomes=outcomes,
         counted=len(newest),
-        parked=Counter(one.error for one in letters if one.state is not LetterState.HELD),
+        parked=parked_errors(letters),
     )
 
 

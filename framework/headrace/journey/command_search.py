@@ -7,9 +7,8 @@ Finds a command wherever it may be: in the event store, parked, in its topic, or
 Used by `command_trace` and `command_result`. It changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from headrace.aggregates.command_directory import CommandDirectory
 from headrace.app import App
@@ -24,9 +23,6 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.message import Record
 
 __all__ = ["CommandSearch", "FoundCommand"]
-
-# Letters that are read to find the one of a command: a page of the store.
-_LETTERS_PAGE: Final = 500
 
 
 @dataclass(slots=True)
@@ -86,25 +82,16 @@ class CommandSearch:
         place = await self._directory.find(command_id)
         if place is not None:
             return place.aggregate_id
-        letter = await self._letter(lambda one: one.command_id == command_id)
+        letter = await self._databases.letters.find_command(command_id)
         if letter is not None:
             return letter.aggregate_id
         async with self._databases.read_models.snapshot() as connection:
-            kept = await connection.run_sync(kept_commands, [command_id])
+            kept = await connection.run_sync(kept_commands, self._app, [command_id])
         if kept:
             return str(kept[command_id].aggregate_id)
         group = command_topic(self._app.name)
         waiting = await find_waiting(self._admin, group, self.topics, command_id)
         return "" if waiting is None else waiting.key
-
-    async def _letter(self, fits: Callable[[CommandLetter], bool]) -> CommandLetter | None:
-        last = 0
-        while page := await self._databases.letters.read(after=last, limit=_LETTERS_PAGE):
-            last = page[-1].number
-            for one in page:
-                if fits(one):
-                    return one
-        return None
 
     async def look(self, aggregate_id: str, command_id: str) -> FoundCommand:
         """Returns what is known of a command.
@@ -124,9 +111,7 @@ class CommandSearch:
                 self._admin, self.topics, aggregate_id, command_id, recorded
             )
         if found.stream is None and not found.damage:
-            found.letter = await self._letter(
-                lambda one: (one.aggregate_id, one.command_id) == (aggregate_id, command_id)
-            )
+            found.letter = await self._databases.letters.find_command(command_id, aggregate_id)
         if found.messages and (head := head_of(found.messages[0])) is not None:
             found.name, found.chain = head.name, head.correlation_id
         elif found.letter is not None:

@@ -146,7 +146,7 @@ class _CommandTrace:
     async def _unsent(self, found: FoundCommand) -> bool:
         """Adds a command that a process keeps and has not sent, or that the queue keeps until it is due."""
         async with self._databases.read_models.snapshot() as connection:
-            kept = await connection.run_sync(kept_commands, [found.command_id])
+            kept = await connection.run_sync(kept_commands, self._app, [found.command_id])
         row = kept.get(found.command_id)
         if row is None:
             return False

@@ -127,7 +127,7 @@ class Consequences:
             return
         done = await self._directory.soon_after(place.position, list(by_id))
         async with self._models.snapshot() as connection:
-            kept = await connection.run_sync(kept_commands, list(by_id))
+            kept = await connection.run_sync(kept_commands, self._app, list(by_id))
         for command_id, reaction in by_id.items():
             if command_id in done:
                 one = done[command_id]

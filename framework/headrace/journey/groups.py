@@ -255,7 +255,7 @@ async def _add_standing(
 
 
 def _add_unknown(journey: Journey, after: int, group: str, error: Exception) -> None:
-    """Adds that the broker did not say how far a group is; others are told all the same."""
+    """Adds that the broker did not say how far a group is; those of others follow all the same."""
     page = page_of("/group", {"group": group}) if group else ""
     detail = f"the broker did not say: {error}"
     journey.add(after, "reader", "read", group, state="unknown", page=page, detail=detail)

@@ -9,7 +9,7 @@ user may not consume its topic: its id stands in the message's body.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.app import App
@@ -24,12 +24,10 @@ from headrace_mq.errors import GroupNotFound
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.administration import QueueLag
 
-__all__ = ["ROWS_MAX", "commands_in_flight"]
+__all__ = ["ROWS_MAX", "commands_in_flight", "parked_errors"]
 
 # Commands of one page.
 ROWS_MAX: Final = 500
-# Parked commands of which the causes are counted.
-_LETTERS_MAX: Final = 1_000
 
 
 async def commands_in_flight(
@@ -61,7 +59,7 @@ async def commands_in_flight(
     serializer = app.serializer_at(settings.event_store)
     try:
         async with open_databases(settings, serializer) as databases:
-            letters = await databases.letters.read(limit=_LETTERS_MAX)
+            letters = await databases.letters.tally()
             named = [(one.key, head.command_id) for _, one in found if (head := head_of(one))]
             done = await databases.store.find_stored(named) if named else {}
     finally:
@@ -77,16 +75,27 @@ async def commands_in_flight(
         "waiting": [_command(lag, one, handlers, set(done)) for lag, one in found],
         "parked": [
             {"error": error, "commands": count}
-            for error, count in Counter(
-                one.error for one in letters if one.state is not LetterState.HELD
-            ).most_common()
+            for error, count in parked_errors(letters).most_common()
         ],
-        "held": sum(one.state is LetterState.HELD for one in letters),
+        "held": sum(count for (_, state), count in letters.items() if state is LetterState.HELD),
         "page": page,
         "pages": pages,
         "total": total,
         "rows": rows,
     }
+
+
+def parked_errors(letters: Mapping[tuple[str, LetterState], int]) -> Counter[str]:
+    """Returns how many commands are parked by each error; those held behind them do not count.
+
+    Args:
+        letters: how many there are of each error and state.
+    """
+    found = Counter[str]()
+    for (error, state), count in letters.items():
+        if state is not LetterState.HELD:
+            found[error] += count
+    return found
 
 
 async def _waiting(

@@ -11,7 +11,7 @@ Used by `trace`; reads the database of read models and asks the broker. It chang
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from headrace._runtime.ids import derived_id
 from headrace.app import App
@@ -31,7 +31,7 @@ from headrace.stores.database.tables import process_commands, process_journal, p
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.message import Record
 
-__all__ = ["COMMANDS_MAX", "Reaction", "ReaderHops", "kept_commands"]
+__all__ = ["COMMANDS_MAX", "Reaction", "ReaderHops", "kept_commands", "kept_query"]
 
 # Commands of one reaction that are looked for.
 COMMANDS_MAX: Final = 20
@@ -240,21 +240,26 @@ class ReaderHops:
         return [(key, outcome, parked.find(connection, key)) for key, outcome in rows]
 
 
-def kept_commands(connection: Connection, command_ids: Sequence[str]) -> dict[str, Any]:
-    """Returns the rows of commands that processes keep, by command id.
+def kept_commands(connection: Connection, app: App, command_ids: Sequence[str]) -> dict[str, Any]:
+    """Returns the rows of commands that processes of an application keep, by command id.
 
     Args:
         connection: to the read models.
+        app: the application.
         command_ids: which ones.
     """
-    columns = process_commands.c
-    rows = connection.execute(
-        select(
-            columns.process, columns.command_id, columns.instance, columns.name,
-            columns.aggregate_id, columns.due, columns.sent, columns.refused,
-        ).where(columns.command_id.in_(command_ids))
-    ).all()  # fmt: skip
+    rows = connection.execute(kept_query(app, command_ids)).all()
     return {row.command_id: row for row in rows}
+
+
+def kept_query(app: App, command_ids: Sequence[str]) -> Select[Any]:
+    """Returns the statement of `kept_commands`: it names the processes, so that the table's key serves it."""
+    columns = process_commands.c
+    processes = [one.name for one in app.definition.managers if isinstance(one, Process)]
+    return select(
+        columns.process, columns.command_id, columns.instance, columns.name,
+        columns.aggregate_id, columns.due, columns.sent, columns.refused,
+    ).where(columns.process.in_(processes), columns.command_id.in_(command_ids))  # fmt: skip
 
 
 def _parked(letter: Letter) -> dict[str, Any]:

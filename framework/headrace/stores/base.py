@@ -234,6 +234,14 @@ class CommandLetterStore(Protocol):
         """Returns an aggregate's first letter that is holding or held, or None."""
         ...
 
+    async def find_command(self, command_id: str, aggregate_id: str = "") -> CommandLetter | None:
+        """Returns the first letter of a command, or None; of any aggregate where none is named."""
+        ...
+
+    async def tally(self) -> dict[tuple[str, LetterState], int]:
+        """Returns how many letters there are of each error and state, without reading them."""
+        ...
+
     async def lines(self) -> list[CommandLetter]:
         """Returns the first in line of every aggregate that has a line."""
         ...

@@ -112,6 +112,21 @@ class DatabaseCommandLetters:
         )
         return found[0] if found else None
 
+    async def find_command(self, command_id: str, aggregate_id: str = "") -> CommandLetter | None:
+        """Returns the first letter of a command, or None."""
+        query = select(*_SHOWN).where(*_MINE, _columns.command_id == _storable(command_id))
+        if aggregate_id:
+            query = query.where(_columns.aggregate_id == _storable(aggregate_id))
+        found = await self._select(query.order_by(_columns.number).limit(1))
+        return found[0] if found else None
+
+    async def tally(self) -> dict[tuple[str, LetterState], int]:
+        """Returns how many letters there are of each error and state."""
+        query = select(_columns.error, _columns.state, func.count()).where(*_MINE)
+        async with self._single.connect() as connection:
+            rows = await connection.execute(query.group_by(_columns.error, _columns.state))
+            return {(error, LetterState(state)): count for error, state, count in rows}
+
     async def lines(self) -> list[CommandLetter]:
         """Returns the first in line of every aggregate that has a line."""
         first = (

@@ -261,8 +261,11 @@ def tail(
         end = await admin.tail(topic, last if chosen is None else 0, queue or ())
         records = end.records
         if chosen is not None:
-            records = await last_that_fit(admin, topic, chosen, last, queue or ())
-            records = [one for one in records if one.offset < end.behind[one.queue]]
+            found = await last_that_fit(admin, topic, chosen, last, queue or ())
+            records = [one for one in found.records if one.offset < end.behind[one.queue]]
+            if not as_json:
+                told = f"searched {found.searched:,} of {found.of:,} messages, the newest of each queue"
+                typer.echo(told, err=True)
         if not follow:
             _show(records, as_json=as_json)
             return

@@ -84,9 +84,10 @@ async def _tail(admin: AdminClient, given: Given) -> Any:
     limit, queues = _at_most(given), given["queue"]
     if given["filter"]:
         condition = MessageFilter(given["filter"])
-        records = await last_that_fit(admin, given["topic"], condition, limit, queues)
-    else:
-        records = (await admin.tail(given["topic"], limit, queues)).records
+        found = await last_that_fit(admin, given["topic"], condition, limit, queues)
+        counted = {"searched": found.searched, "of": found.of}
+        return {"messages": [row_of(one) for one in found.records], **counted}
+    records = (await admin.tail(given["topic"], limit, queues)).records
     return {"messages": [row_of(one) for one in records]}
 
 

@@ -5,6 +5,7 @@ Implements the `CommandLetterStore` port on one dictionary. For tests and first 
 survives the process.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -58,6 +59,21 @@ class MemoryCommandLetters:
             ),
             None,
         )
+
+    async def find_command(self, command_id: str, aggregate_id: str = "") -> CommandLetter | None:
+        """Returns the first letter of a command, or None."""
+        return next(
+            (
+                each
+                for each in self._letters.values()
+                if each.command_id == command_id and aggregate_id in ("", each.aggregate_id)
+            ),
+            None,
+        )
+
+    async def tally(self) -> dict[tuple[str, LetterState], int]:
+        """Returns how many letters there are of each error and state."""
+        return Counter((each.error, each.state) for each in self._letters.values())
 
     async def lines(self) -> list[CommandLetter]:
         """Returns the first in line of every aggregate that has a line."""

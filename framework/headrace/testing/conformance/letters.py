@@ -104,6 +104,30 @@ class CommandLettersConformance:
         numbers = {name: each and each.number for name, each in first.items()}
         assert numbers == {"a": 2, "b": 4, "c": None}
 
+    async def test_a_letter_is_found_by_its_command_and_its_aggregate(
+        self, letters: CommandLetterStore
+    ) -> None:
+        """An id alone finds the first of its letters, an aggregate only its own one."""
+        await letters.park([letter("a", "1"), letter("b", "2"), letter("c", "2")])
+        asked = [("2", ""), ("2", "c"), ("2", "a"), ("3", "")]
+        found = [await letters.find_command(*each) for each in asked]
+        assert [each and each.number for each in found] == [2, 3, None, None]
+        assert found[0] == await letters.find(2)
+
+    async def test_letters_are_counted_by_error_and_state(
+        self, letters: CommandLetterStore
+    ) -> None:
+        """All of them, however many there are."""
+        assert await letters.tally() == {}
+        parked = [letter("a", str(number)) for number in range(3)]
+        await letters.park([*parked, letter("b", "1", LetterState.HOLDING)])
+        await letters.park([replace(letter("b", "2", LetterState.HELD), error="Held")])
+        assert await letters.tally() == {
+            ("ValueError", LetterState.PARKED): 3,
+            ("ValueError", LetterState.HOLDING): 1,
+            ("Held", LetterState.HELD): 1,
+        }
+
     async def test_a_letter_is_finished_once_and_only_as_it_was_read(
         self, letters: CommandLetterStore
     ) -> None:

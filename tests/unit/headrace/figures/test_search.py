@@ -55,12 +55,6 @@ class Topic:
         found = self.queues[queue.queue_id][offset : offset + 2]
         return found, offset + len(found)
 
-    async def tail(self, _topic: str, count: int, _queues: Sequence[int]) -> Any:
-        class End:
-            records = self.queues[0][-count:]
-
-        return End
-
 
 async def found(
     topic: Topic, text: str = "body.n >= 0", clock: Any = None, **more: Any
@@ -184,7 +178,35 @@ async def test_messages_that_are_gone_do_not_hold_a_search_up(
 async def test_the_last_messages_that_fit_are_those_of_the_end() -> None:
     admin: Any = Topic(9)
     last = await last_that_fit(admin, "t", MessageFilter("body.n < 8"), 2)
-    assert [one.offset for one in last] == [6, 7]
+    assert [one.offset for one in last.records] == [6, 7]
+    assert (last.searched, last.of) == (9, 9)
+
+
+async def test_the_end_of_a_topic_is_so_many_messages_over_all_its_queues(monkeypatch) -> None:
+    monkeypatch.setattr(module, "LAST_SEARCHED_MAX", 10)
+    monkeypatch.setattr(module, "_LAST_PIECE_MAX", 2)
+    topic: Any = Topic(1, 9, 0, 9)
+    last = await last_that_fit(topic, "t", MessageFilter("body.n >= 0"), 100)
+    places = [(one.queue.queue_id, one.offset) for one in last.records]
+    assert places == [(0, 0), *((1, n) for n in range(4, 9)), *((3, n) for n in range(5, 9))]
+    assert (last.searched, last.of) == (10, 19)
+    (one,) = (await last_that_fit(topic, "t", MessageFilter("body.n >= 0"), 1, [1])).records
+    assert (one.queue.queue_id, one.offset) == (1, 8)
+    with pytest.raises(QueueNotFound, match="queues 0 to 3, not 7"):
+        await last_that_fit(topic, "t", MessageFilter("body.n >= 0"), 1, [7])
+
+
+async def test_the_end_of_a_topic_is_searched_for_so_long_and_up_to_so_many_bytes(
+    monkeypatch,
+) -> None:
+    topic: Any = Topic(*[30] * 1_000)
+    condition, times = MessageFilter("body.n >= 0"), iter([0.0, 0.5, 1.9, 2.0])
+    last = await last_that_fit(topic, "t", condition, 100, clock=lambda: next(times))
+    assert (last.searched, last.of, len(last.records)) == (40, 30_000, 40)
+    monkeypatch.setattr(module, "_LAST_BYTES_MAX", 1)
+    last = await last_that_fit(topic, "t", condition, 100)
+    assert (last.searched, len(last.records)) == (20, 20)
+    assert (await last_that_fit(topic, "t", condition, 0)).records == []
 
 
 async def test_a_condition_over_content_needs_the_right_to_see_it() -> None:

@@ -8,9 +8,12 @@ import msgspec
 import pytest
 
 from headrace.domain.stream import EventStream
-from headrace.journey.in_flight import commands_in_flight
+from headrace.journey.command_result import newest_results
+from headrace.journey.in_flight import commands_in_flight, parked_errors
 from headrace.settings import Settings
+from headrace.stores.base import LetterState
 from headrace.stores.database.schema import upgrade
+from headrace.stores.letters import DatabaseCommandLetters
 from headrace.stores.open import open_event_store
 from headrace_mq import AdminClient, Consumer, Message, Producer
 from headrace_mq.access.heads import HEAD_HEADER
@@ -101,3 +104,24 @@ async def test_whether_a_command_is_stored_is_unknown_to_those_who_may_not_see_i
     (command,) = found["waiting"]
     assert (command["aggregate_id"], command["command_id"], command["state"]) == ("a-2", "", "unknown")  # fmt: skip
     assert found["hidden"] == f"needs consume on topic:{GROUP}"
+
+
+async def test_more_parked_and_held_commands_than_one_page_of_letters_are_all_counted(
+    admin, settings, monkeypatch
+) -> None:
+    counts = {
+        ("KeyError", LetterState.PARKED): 1_500, ("KeyError", LetterState.HOLDING): 7,
+        ("Held", LetterState.HELD): 2_000, ("Busy", LetterState.PARKED): 3,
+    }  # fmt: skip
+
+    async def tally(_: DatabaseCommandLetters) -> dict[tuple[str, LetterState], int]:
+        return counts
+
+    monkeypatch.setattr(DatabaseCommandLetters, "tally", tally)
+    found = await commands_in_flight(admin, shop, settings)
+    assert found["parked"] == [
+        {"error": "KeyError", "commands": 1_507}, {"error": "Busy", "commands": 3},
+    ]  # fmt: skip
+    assert found["held"] == 2_000
+    assert parked_errors(counts) == {"KeyError": 1_507, "Busy": 3}
+    assert (await newest_results(shop, settings)).parked == {"KeyError": 1_507, "Busy": 3}

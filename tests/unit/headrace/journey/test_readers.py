@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.dialects import sqlite
 
 from headrace._runtime.ids import derived_id
 from headrace.domain.stream import EventStream
 from headrace.journey.hop import Hop, Journey
-from headrace.journey.readers import Reaction, ReaderHops, kept_commands
+from headrace.journey.readers import Reaction, ReaderHops, kept_commands, kept_query
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.schema import upgrade
 from headrace_mq import Message, Producer
@@ -67,7 +69,18 @@ async def test_readers_of_an_event_that_is_not_in_the_topic_wait(admin, models) 
 
 async def test_no_command_is_kept_of_a_process_that_sent_none(models) -> None:
     async with models.snapshot() as connection:
-        assert await connection.run_sync(kept_commands, ["c-1"]) == {}
+        assert await connection.run_sync(kept_commands, shop, ["c-1"]) == {}
+
+
+async def test_commands_of_processes_are_found_by_the_key_of_their_table(models) -> None:
+    query = kept_query(shop, ["c-1", "c-2"]).compile(
+        dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    async with models.snapshot() as connection:
+        plan = (await connection.execute(text(f"EXPLAIN QUERY PLAN {query}"))).all()
+    told = " ".join(str(step.detail) for step in plan)
+    assert "(process=? AND command_id=?)" in told, told
+    assert "SCAN" not in told, told
 
 
 def test_a_reaction_knows_the_ids_of_its_commands() -> None:

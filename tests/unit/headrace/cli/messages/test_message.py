@@ -114,6 +114,8 @@ def test_a_topic_is_searched_by_a_filter(run, topic) -> None:
     assert ([one["body"] for one in rest["messages"]], rest["next"]) == (['{"n": 3}'], None)
     tail = run("message", "tail", topic, "--filter", "body.n = 2", "--json").output
     assert tail.count('"id"') == 1
+    told = run("message", "tail", topic, "--filter", "body.n = 2").output
+    assert "searched 3 of 3 messages, the newest of each queue" in told
     wrong = run("message", "search", topic, "body.n >")
     assert (wrong.status, "column 9" in wrong.output) == (2, True)
     wrong = run("message", "search", topic, "body.n > 1", "--after", "here")

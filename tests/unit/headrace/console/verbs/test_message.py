@@ -150,5 +150,6 @@ async def test_a_topic_is_searched_by_a_filter_a_page_at_a_time(run, admin) -> N
     assert ids == [one["id"] for one in found["messages"]]
     last = await run("message tail", topic="orders", filter="body.amount = 3")
     assert [one["key"] for one in last["messages"]] == ["k3"]
+    assert (last["searched"], last["of"]) == (8, 8)
     with pytest.raises(ValueError, match=r"filter, column 14: expected"):
         await run("message search", topic="orders", filter="body.amount >")

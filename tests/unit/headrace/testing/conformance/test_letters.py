@@ -30,6 +30,17 @@ class TakesEveryLetterForAHold(MemoryCommandLetters):
         return sorted(first.values(), key=lambda each: each.number)
 
 
+class FindsACommandOfAnyAggregate(MemoryCommandLetters):
+    async def find_command(self, command_id: str, aggregate_id: str = "") -> CommandLetter | None:
+        del aggregate_id
+        return await super().find_command(command_id)
+
+
+class CountsTwoLettersAtMost(MemoryCommandLetters):
+    async def tally(self) -> dict[tuple[str, LetterState], int]:
+        return {each: min(2, count) for each, count in (await super().tally()).items()}
+
+
 class FinishesWhatWasParkedAgain(MemoryCommandLetters):
     async def finish(self, letter: CommandLetter) -> bool:
         known = await self.find(letter.number)
@@ -68,6 +79,8 @@ async def test_the_adapter_in_memory_fails_nowhere() -> None:
         ForgetsWhatWasParkedAgain,
         PutsTheNewestFirst,
         TakesEveryLetterForAHold,
+        FindsACommandOfAnyAggregate,
+        CountsTwoLettersAtMost,
         FinishesWhatWasParkedAgain,
         KeepsAHeldDuplicateAsHeld,
     ],

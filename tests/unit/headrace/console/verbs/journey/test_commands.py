@@ -11,6 +11,7 @@ from headrace.console.verbs.journey import commands as journey_commands
 from headrace.console.verbs.verb import values_of
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
+from headrace.stores.letters import DatabaseCommandLetters
 from headrace.stores.open import open_event_store
 from headrace.subjects.personal import Personal
 from headrace_mq import Message, Producer
@@ -149,3 +150,17 @@ async def test_pages_of_commands_show_figures_of_the_broker_and_the_store(
     results = await browser.page("/results")
     assert results.count("/command?id=c-") == 3
     assert "命令" in (await browser.client.get("/results", headers={"Accept-Language": "zh"})).text
+
+
+async def test_an_unknown_command_is_looked_for_without_reading_what_is_parked(
+    verbs, admin, monkeypatch
+) -> None:
+    async def read(*_: Any, **__: Any) -> Any:
+        raise AssertionError("all letters were read")
+
+    monkeypatch.setattr(DatabaseCommandLetters, "read", read)
+    assert (await ask(verbs, admin, "show", id="c-77"))["result"]["status"] == "unknown"
+    parked = (await ask(verbs, admin, "show", id="c-9", aggregate="g-9"))["result"]
+    assert (parked["status"], parked["aggregate_id"]) == ("parked", "g-9")
+    other = (await ask(verbs, admin, "show", id="c-9", aggregate="g-1"))["result"]
+    assert other["status"] == "unknown"
