@@ -88,11 +88,15 @@ def create(
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Create a topic; the same call again changes nothing."""
-    if forever and compact:
-        raise typer.BadParameter("use --forever or --compact, not both")
-    retention = "forever" if forever else "compact" if compact else "transient"
+    retention = _retention(forever=forever, compact=compact) or "transient"
     topic = ask(broker, lambda admin: admin.create_topic(name, queues=queues, retention=retention))
     typer.echo(f"topic {name} has {topic.queues} queues")
+
+
+def _retention(*, forever: bool, compact: bool) -> str:
+    if forever and compact:
+        raise typer.BadParameter("use --forever or --compact, not both")
+    return "forever" if forever else "compact" if compact else ""
 
 
 @commands.command("add-queues")
@@ -113,6 +117,9 @@ def spread(
     *,
     queues: Annotated[int, typer.Option(help="How many in all groups together.")],
     forever: Annotated[bool, typer.Option(help="Keep messages without limit.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Keep the last message of each key.")
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on where an earlier call was interrupted."),
@@ -122,13 +129,10 @@ def spread(
     """Spread a topic over the broker groups that the address names. New queues go to groups that have none."""
     from headrace_mq.admin.spread.division import spread_topic
 
+    retention = _retention(forever=forever, compact=compact)
     quiet()
     try:
-        plan = asyncio.run(
-            spread_topic(
-                broker, name, queues, retention="forever" if forever else "", resume=resume
-            )
-        )
+        plan = asyncio.run(spread_topic(broker, name, queues, retention=retention, resume=resume))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from error
     for group, mine in plan.items():

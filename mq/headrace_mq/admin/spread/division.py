@@ -34,7 +34,8 @@ def divided(
         said: what each group says of the topic, by its name; None: it does not have it.
         topic: its name.
         queues: how many there shall be, over all groups.
-        resume: queues that no group has go to the groups without queues: a call before was interrupted.
+        resume: queues that no group has go to the groups without queues, or else to those that have not heard of them: a
+            call before was interrupted.
 
     Raises:
         InvalidArgument: fewer queues than there are, or than groups need; or queues are missing.
@@ -61,17 +62,45 @@ def divided(
         group: [] if each is None else list(each.owned or range(each.queues))
         for group, each in said.items()
     }
-    new = [*missing, *range(before, queues)]
     takers = [group for group, mine in owned.items() if not mine] or list(owned)
+    new = list(range(before, queues))
     if new and len(new) < len(takers):
         raise InvalidArgument(
             f"{len(new)} new queues are too few for the {len(takers)} groups {', '.join(takers)}: ask for more queues, or"
             " name fewer groups"
         )
+    _share_out(new, takers, _share_out(missing, _open_to(missing, said, takers, topic), owned))
+    return {group: sorted(mine) for group, mine in owned.items() if mine}
+
+
+def _open_to(
+    missing: Sequence[int],
+    said: Mapping[str, TopicDescription | None],
+    takers: Sequence[str],
+    topic: str,
+) -> list[str]:
+    """The groups that may take queues that no group has: one that knows of a queue, and lacks it, never gets it."""
+    if not missing:
+        return []
+    totals = {group: 0 if each is None else each.queues for group, each in said.items()}
+    found = [group for group in takers if totals[group] <= missing[0]] or [
+        group for group, total in totals.items() if total <= missing[0]
+    ]
+    if not found:
+        raise InvalidArgument(
+            f"queue {topic}/{missing[0]} is in none of the groups {', '.join(said)}, and each of them takes it for"
+            " another's: name the group that has it, too; if that group lost its disk, restore its backup"
+        )
+    return found[: len(missing)]
+
+
+def _share_out(
+    numbers: Sequence[int], takers: Sequence[str], owned: dict[str, list[int]]
+) -> dict[str, list[int]]:
     for place, group in enumerate(takers):
-        first, end = (len(new) * each // len(takers) for each in (place, place + 1))
-        owned[group] += new[first:end]
-    return {group: mine for group, mine in owned.items() if mine}
+        first, end = (len(numbers) * each // len(takers) for each in (place, place + 1))
+        owned[group] += numbers[first:end]
+    return owned
 
 
 async def spread_topic(
@@ -87,7 +116,7 @@ async def spread_topic(
         topic: its name.
         queues: how many there shall be, over all groups.
         retention: of a new topic; empty: "transient".
-        resume: queues that no group has are given to the groups that have none.
+        resume: queues that no group has are given to groups, as the call that was interrupted would have done.
 
     Raises:
         ValueError: the address names one group, or none.

@@ -20,7 +20,7 @@ from headrace_mq.errors import InvalidArgument, QueueElsewhere, TopicExists
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import CreateTopic
 
-__all__ = ["another_identity", "not_whole", "require_own", "spread"]
+__all__ = ["another_identity", "not_whole", "require_own", "spread", "witnessed"]
 
 
 def require_own(queue: QueueRef, kept: KeptTopic) -> None:
@@ -82,6 +82,23 @@ def spread(request: CreateTopic, kept: KeptTopic | None, queues: int) -> KeptTop
         return None
     settled = kept.settled and queues == kept.queues
     return _closed(msgspec.structs.replace(kept, queues=queues, owned=owned, settled=settled))
+
+
+def witnessed(kept: KeptTopic, number: int) -> KeptTopic:
+    """Returns what a topic is like whose messages in the store show that this group has a queue of this number."""
+    queues = max(kept.queues, number + 1)
+    if not kept.owned:
+        return msgspec.structs.replace(kept, queues=queues, settled=False)
+    return _closed(
+        msgspec.structs.replace(
+            kept,
+            queues=queues,
+            settled=False,
+            owned=tuple(sorted({*kept.owned, number})),
+            unwritable=tuple(one for one in kept.unwritable if one != number),
+            unreadable=tuple(one for one in kept.unreadable if one != number),
+        )
+    )
 
 
 def _closed(kept: KeptTopic) -> KeptTopic:

@@ -120,10 +120,8 @@ class Topics:
         found: dict[str, KeptTopic] = {}
         for queue, retention, end in witnessed:
             known = found.get(queue.topic) or topics.get(queue.topic) or KeptTopic(0, retention)
-            if queue.queue_id >= known.queues and end > start_of(graves, queue):
-                found[queue.topic] = msgspec.structs.replace(
-                    known, queues=queue.queue_id + 1, settled=False
-                )
+            if queue.queue_id not in known.numbers and end > start_of(graves, queue):
+                found[queue.topic] = spread_topics.witnessed(known, queue.queue_id)
         if found:
             _log.warning(
                 "topics were rebuilt from the stored messages",

@@ -114,6 +114,22 @@ def test_a_topic_is_spread_over_the_groups_of_an_address(
     assert asked[0][1:] == (topic, 9, {"retention": "forever", "resume": True})
 
 
+def test_a_compacted_topic_is_spread_when_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, run, topic
+) -> None:
+    asked: list[object] = []
+
+    async def spread_topic(*_: object, **more: object) -> dict[str, list[int]]:
+        asked.append(more["retention"])
+        return {}
+
+    monkeypatch.setattr("headrace_mq.admin.spread.division.spread_topic", spread_topic)
+    run("topic", "spread", topic, "--queues", "8", "--compact")
+    assert asked == ["compact"]
+    done = run("topic", "spread", topic, "--queues", "8", "--compact", "--forever")
+    assert (done.status, "not both" in done.output, asked) == (2, True, ["compact"])
+
+
 def test_a_topic_is_spread_where_the_address_names_groups_alone(run, topic) -> None:
     done = run("topic", "spread", topic, "--queues", "8")
     assert (done.status, "name the groups" in done.output) == (2, True)

@@ -57,3 +57,30 @@ def test_groups_with_the_same_queue_are_refused() -> None:
 async def test_an_address_without_groups_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="name the groups"):
         await spread_topic(address, "t", 8)
+
+
+def test_a_growth_over_groups_with_queues_is_finished_by_those_that_have_not_heard_of_it() -> None:
+    said = {"g1": kept(12, 0, 1, 2, 3, 8, 9), "g2": kept(8, 4, 5, 6, 7)}
+    with pytest.raises(InvalidArgument, match="--resume"):
+        divided(said, "t", 12)
+    assert divided(said, "t", 12, resume=True) == {
+        "g1": [0, 1, 2, 3, 8, 9],
+        "g2": [4, 5, 6, 7, 10, 11],
+    }
+    assert divided(said, "t", 16, resume=True) == {
+        "g1": [0, 1, 2, 3, 8, 9, 12, 13],
+        "g2": [4, 5, 6, 7, 10, 11, 14, 15],
+    }
+    three = {"g1": kept(12, 0, 1, 9), "g2": kept(8, 2, 3, 4), "g3": kept(12, 5, 6, 7, 11)}
+    assert divided(three, "t", 12, resume=True)["g2"] == [2, 3, 4, 8, 10]
+
+
+def test_a_queue_that_each_group_takes_for_anothers_is_given_to_none() -> None:
+    said = {"g1": kept(8, 0, 1, 2, 3), "g2": kept(8, 4, 5, 6)}
+    with pytest.raises(InvalidArgument, match="restore its backup"):
+        divided(said, "t", 8, resume=True)
+
+
+def test_a_group_that_lost_its_disk_gets_what_is_missing() -> None:
+    said = {"g1": None, "g2": kept(8, 4, 5, 6, 7)}
+    assert divided(said, "t", 8, resume=True) == {"g1": [0, 1, 2, 3], "g2": [4, 5, 6, 7]}

@@ -8,7 +8,7 @@ from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.journal.batches import open_queues_of
 from headrace_mq.broker.metadata import topics_file
 from headrace_mq.broker.topics.kept import KeptTopic, KeptTopics
-from headrace_mq.broker.topics.spread_topics import spread
+from headrace_mq.broker.topics.spread_topics import spread, witnessed
 from headrace_mq.broker.topics.topics import Topics
 from headrace_mq.errors import (
     InvalidArgument,
@@ -145,3 +145,28 @@ def test_a_message_that_was_scheduled_before_stays_in_the_group() -> None:
     described = TopicDescription("t", 8, "forever", [4], [], [4, 5])
     assert open_queues_of(described) == [5]
     assert open_queues_of(TopicDescription("t", 8, "forever", [4, 5], [], [4, 5])) == [4, 5]
+
+
+def test_a_queue_that_holds_messages_is_the_groups_again_where_the_file_is_older(
+    file: MetadataFile[KeptTopics],
+) -> None:
+    loaded(file).create(asked(8, 4, 5, 6, 7))
+    topics = Topics(file, default_queues=4, auto_create=True)
+    topics.load([(QueueRef("t", number), "forever", 9) for number in (5, 10)])
+    found = topics.find("t")
+    assert found == TopicDescription("t", 11, "forever", [], [], [4, 5, 6, 7, 10])
+    assert topics.for_append(QueueRef("t", 10)) == "forever"
+    assert topics.for_reading(QueueRef("t", 10)) == 0
+    assert not topics.is_settled("t")
+    for foreign in (0, 8, 9):
+        with pytest.raises(QueueElsewhere):
+            topics.for_append(QueueRef("t", foreign))
+    grown = topics.create(asked(12, 4, 5, 6, 7, 10, 11))
+    assert grown.owned == [4, 5, 6, 7, 10, 11]
+    assert loaded(file).find("t") == grown
+
+
+def test_a_queue_that_the_file_gives_to_another_group_is_opened_where_it_holds_messages() -> None:
+    kept = KeptTopic(4, "forever", (0, 1, 2), (0, 1), owned=(2, 3))
+    assert witnessed(kept, 1) == KeptTopic(4, "forever", (0, 2), (0,), owned=(1, 2, 3))
+    assert witnessed(KeptTopic(0, "forever"), 2) == KeptTopic(3, "forever")
