@@ -71,7 +71,7 @@ class Consumer(AsyncBlock):
     delivers no more of its buffered records and ignores acknowledgements for it, except for
     the record that `run` is handling.
 
-    Unless `handling` is "parallel", a consumer reads a queue under a lock of the broker, so that one
+    Unless `handling` is "parallel" and the address names one broker group, a consumer reads a queue under a lock of the broker, so that one
     member has it at a time: a new owner waits until the old one has finished, committed and unlocked,
     or is gone. If the consumer cannot be sure of its locks (the connection is lost, or the process
     was stopped for a while), it handles nothing new until it is. The broker refuses its commits if

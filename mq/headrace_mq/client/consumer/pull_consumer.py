@@ -107,6 +107,7 @@ class PullConsumer(AsyncBlock):
 
         Raises:
             TopicNotFound, QueueNotFound: one does not exist; the old assignment stays.
+            NotLeader: the broker group that has one of them is away; the old assignment stays.
             ConnectionLost, RequestTimeout: the broker could not be asked.
             Closed: it is not open.
         """

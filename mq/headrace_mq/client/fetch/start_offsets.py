@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.retry_headers import RETRY_PREFIX
+from headrace_mq.client.spread.spread_link import SpreadLink
 from headrace_mq.errors import QueueNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import OffsetsAt
@@ -71,7 +72,7 @@ async def find_starts(
     if load_offsets is None:
         told = await _committed(link, queues, group, settings)
         # One that nothing is said of has no offset -1: the group that has it is away.
-        kept: Mapping[QueueRef, int] = {queue: _known(told, queue) for queue in queues}
+        kept: Mapping[QueueRef, int] = {queue: _known(link, told, queue) for queue in queues}
     else:
         kept = await load_offsets(queues)
     starts = {
@@ -83,7 +84,7 @@ async def find_starts(
     if missing:
         ranges = await _ranges(link, missing, settings)
         for queue in missing:
-            first, end = _known(ranges, queue)
+            first, end = _known(link, ranges, queue)
             late = queue not in first_seen
             # What stands in a retry topic was accepted once, whenever the group began.
             ours = queue.topic.startswith(RETRY_PREFIX)
@@ -120,12 +121,14 @@ async def offsets_at(
             RequestCode.OFFSETS_AT, body, timeout_ms=settings.request_timeout_ms
         )
         found |= _offsets(answer)
-    return {queue: _known(found, queue) for queue in queues}
+    return {queue: _known(link, found, queue) for queue in queues}
 
 
-def _known(answer: Mapping[QueueRef, T], queue: QueueRef) -> T:
-    """What the broker said of a queue. Raises QueueNotFound: nothing."""
+def _known(link: Link, answer: Mapping[QueueRef, T], queue: QueueRef) -> T:
+    """What the broker said of a queue. Raises QueueNotFound: nothing; NotLeader: the group that has it is away."""
     if queue not in answer:
+        if isinstance(link, SpreadLink):
+            link.require_served(queue)
         count = sum(known.topic == queue.topic for known in answer)
         raise QueueNotFound(
             f"topic {queue.topic!r} has no queue {queue.queue_id}; its queues count from 0 to"

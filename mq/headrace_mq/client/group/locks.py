@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from headrace_mq._net.link import Link
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.client.names import member_of
+from headrace_mq.client.spread.spread_link import SpreadLink
 from headrace_mq.errors import ConnectionLost, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
@@ -59,9 +60,12 @@ class QueueLocks:
     def wanted(self) -> bool:
         """Whether queues are locked.
 
-        Records that may be handled in any order need no owner, and broadcast queues have none.
+        Records that may be handled in any order need no owner, and broadcast queues have none. Over several broker groups
+        they do: members that do not reach all groups divide the queues otherwise than the others, so two would have one.
         """
-        return self._settings.handling != "parallel" and self._settings.broadcast_file is None
+        if self._settings.broadcast_file is not None:
+            return False
+        return self._settings.handling != "parallel" or isinstance(self._link, SpreadLink)
 
     @property
     def stale(self) -> bool:

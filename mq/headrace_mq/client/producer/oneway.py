@@ -36,8 +36,8 @@ class Oneway:
         self._batches: dict[QueueRef, Batch] = {}
 
     def take(self, queue: QueueRef, message: Message, size: int) -> bool:
-        """Sends a message at the end of this tick; False: the connection takes nothing now."""
-        if not self._link.is_ready:
+        """Sends a message at the end of this tick; False: the connection to its broker takes nothing now."""
+        if not (self._link.is_ready and self._link.serves(queue)):
             return False
         batch = self._batches.get(queue)
         if batch is not None and not self._has_room(batch, size):

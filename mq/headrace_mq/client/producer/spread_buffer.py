@@ -33,9 +33,9 @@ class SpreadBuffer(SendBuffer):
         assert isinstance(link, SpreadLink)
         places: dict[str | None, list[int]] = {}
         for place, (sender, _) in enumerate(load):
-            places.setdefault(link.owner(sender.queue), []).append(place)
+            places.setdefault(link.writer(sender.queue), []).append(place)
         for mine in places.values():
-            # Of a group that is away the link takes nothing: the batches come back as lost.
+            # Of a group that is away, or has to say first what it has, the link takes nothing: they come back as lost.
             super()._send([load[place] for place in mine], [parts[place] for place in mine])
 
     def _refused(self, sender: QueueSender, batch: Batch, error: MessageQueueError) -> None:

@@ -19,13 +19,30 @@ from typing import Final
 from headrace_mq._net.address import BrokerAddress, unreachable
 from headrace_mq._net.client_connection import Answer
 from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.spread.answers import Answers
 from headrace_mq.client.spread.group_views import GroupViews
 from headrace_mq.client.spread.topic_map import TopicMap
-from headrace_mq.errors import BrokerError, Closed, ConnectionLost, RequestTimeout
+from headrace_mq.errors import (
+    BrokerError,
+    Closed,
+    ConnectionLost,
+    MessageQueueError,
+    NotLeader,
+    ReplyUndeliverable,
+    RequestTimeout,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
-from headrace_mq.protocol.bodies import CreateTopic, Fetch, GroupChanged, decode, encode
+from headrace_mq.protocol.bodies import (
+    CreateTopic,
+    DescribeTopics,
+    Fetch,
+    GroupChanged,
+    TopicsAnswer,
+    decode,
+    encode,
+)
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import Frame
 
@@ -33,6 +50,12 @@ __all__ = ["SpreadLink", "link_to"]
 
 # A client that has reached one group waits so long for the others when it starts.
 OTHERS_MS_MAX: Final = 1_000
+# A group that is back says within this time which queues it has, or is asked again.
+HEARD_MS_MAX: Final = 10_000
+# Replies on their way that may have to go over another group; each is kept until the broker has confirmed it.
+REPLIES_MAX: Final = 1_024
+
+_log = get_logger(__name__)
 
 
 def _ignore(*_: object) -> None:
@@ -105,7 +128,7 @@ class SpreadLink(Link):
                 client_id=client_id,
                 settings=settings,
                 on_push=partial(self._pushed, group),
-                on_ready=self._one_ready,
+                on_ready=partial(self._one_ready, group),
                 on_down=self._one_down,
             )
             for group, part in parts.items()
@@ -115,6 +138,10 @@ class SpreadLink(Link):
         self._answers = Answers(self._links, self._map, self._views)
         self._some_up = asyncio.Event()
         self._is_closed = False
+        # Of each group, the connection over which its word is good; and what hears it again.
+        self._heard_over: dict[str, int] = {}
+        self._hearing: dict[str, asyncio.Task[None]] = {}
+        self._replies = 0
 
     async def start(self, timeout_ms: int) -> None:
         """Connects to all groups; returns when one answers, and the others have had a moment.
@@ -153,6 +180,10 @@ class SpreadLink(Link):
         """Closes all connections."""
         self._is_closed = True
         self._some_up.set()
+        hearing = list(self._hearing.values())
+        for task in hearing:
+            task.cancel()
+        await asyncio.gather(*hearing, return_exceptions=True)
         await asyncio.gather(*(link.aclose() for link in self._links.values()))
 
     @property
@@ -176,6 +207,43 @@ class SpreadLink(Link):
             return self._map.owner(queue)
         return None
 
+    def writer(self, queue: QueueRef) -> str | None:
+        """The group to send a queue's messages to; None: not known, or it has still to say that it has the queue.
+
+        A group that comes back with an empty disk would make a whole topic of the first message.
+        """
+        owner = self.owner(queue)
+        if owner is None or not self._map.is_doubted(owner, queue.topic):
+            return owner
+        if owner not in self._hearing and self._links[owner].is_up and not self._is_closed:
+            task = asyncio.create_task(self._hear(owner), name=f"topics of {owner}")
+            self._hearing[owner] = task
+            task.add_done_callback(lambda _: self._hearing.pop(owner))
+        return None
+
+    async def _hear(self, group: str) -> None:
+        topics = self._map.doubted(group)
+        try:
+            body = encode(DescribeTopics(topics))
+            answer = await self._links[group].request(
+                RequestCode.DESCRIBE_TOPICS, body, timeout_ms=HEARD_MS_MAX
+            )
+            self._map.hear(group, topics, decode(TopicsAnswer, answer).topics)
+        except MessageQueueError as error:
+            _log.warning("a group did not say which queues it has", group=group, reason=str(error))
+
+    def require_served(self, queue: QueueRef) -> None:
+        """Raises NotLeader: the group that has a queue is away, or a group is that may have it."""
+        owner = self.owner(queue)
+        if owner is None and queue.queue_id not in self._map.unowned(queue.topic):
+            return
+        for group, link in self._links.items():
+            if not link.is_up and owner in {None, group}:
+                raise NotLeader(
+                    f"broker group {group} does not answer, and it is needed for queue {queue.topic}/{queue.queue_id}; start its"
+                    f" brokers, or look at its address in the name servers ({link.last_error or 'it was connected before'})"
+                )
+
     def serves(self, queue: QueueRef) -> bool:
         """Whether the group that has a queue is connected."""
         owner = self.owner(queue)
@@ -196,13 +264,29 @@ class SpreadLink(Link):
         self._place_of(code, parts[0]).submit(code, *parts, receive=receive, at_once=at_once)
 
     def tell(self, code: int, body: bytes | bytearray) -> bool:
-        """As of `Link`; a reply goes over any connection, because its receiver has one to each group."""
+        """As of `Link`; a reply goes over one connection after the other, until one reaches its receiver."""
         if code == RequestCode.REPLY:
-            return any(link.tell(code, body) for link in self._links.values())
+            return self._replies < REPLIES_MAX and self._pass_on(body, list(self._links.values()))
         try:
             return self._place_of(code, body).tell(code, body)
         except ConnectionLost:
             return False
+
+    def _pass_on(self, body: bytes | bytearray, links: list[Link]) -> bool:
+        """Sends a reply over the first of these that takes it; the others get it if that is in vain."""
+        for place, link in enumerate(links):
+            if link.is_ready:
+                left = links[place + 1 :]
+                link.submit(RequestCode.REPLY, body, receive=partial(self._passed_on, body, left))
+                self._replies += 1
+                return True
+        return False
+
+    def _passed_on(self, body: bytes | bytearray, left: list[Link], answer: Answer) -> None:
+        self._replies -= 1
+        if isinstance(answer, ReplyUndeliverable | ConnectionLost):
+            # Its receiver may have lost its connection to this group alone.
+            self._pass_on(body, left)
 
     def drop(self, reason: str) -> None:
         """Ends the connections over which answers are late; all of them, if none is."""
@@ -232,11 +316,18 @@ class SpreadLink(Link):
         """The link to the group that what is named belongs to. Raises ConnectionLost: it is away, or not known."""
         if code == RequestCode.PRODUCE:
             queue = read_header(memoryview(body)).queue
+            if self.owner(queue) is not None and self.writer(queue) is None:
+                raise ConnectionLost(
+                    f"broker group {self.owner(queue)} has still to say that it has queue {queue.topic}/{queue.queue_id}"
+                )
         elif code == RequestCode.FETCH:
             asked = decode(Fetch, body).queues[0]
             queue = QueueRef(asked.topic, asked.queue_id)
         elif code == RequestCode.CREATE_TOPIC:
             queue = QueueRef(decode(CreateTopic, body).topic, 0)
+            if self._map.is_spread(queue.topic):
+                # One group would make all of it, if it had lost its part.
+                raise ConnectionLost(f"topic {queue.topic!r} is spread, and no group makes it")
         else:
             return next(iter(self._links.values()))
         owner = self.owner(queue)
@@ -246,7 +337,11 @@ class SpreadLink(Link):
             )
         return self._links[owner]
 
-    def _one_ready(self) -> None:
+    def _one_ready(self, group: str) -> None:
+        now = self._links[group].connections
+        if self._heard_over.get(group) != now:
+            self._heard_over[group] = now
+            self._map.doubt(group)
         links = [link for link in self._links.values() if link.frame_bytes_max]
         self.frame_bytes_max = min((link.frame_bytes_max for link in links), default=0)
         self.connections = sum(link.connections for link in self._links.values())

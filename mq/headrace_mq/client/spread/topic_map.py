@@ -5,7 +5,8 @@ Which broker group has which queue of a topic, as the groups say. PURE.
     g2: orders, 8 queues, of which 4-7 ─┴─▶ orders has 8 queues; 5 is in g2
     g1: audit, 1 queue ────────────────────▶ audit is whole, in g1
 
-What a group said last stays good while it is away. Used by `spread_link`.
+What a group said last stays good while it is away. Once it is back, its word about spread topics is in doubt until it says it
+again: a disk that is empty would take messages for a topic of its own. Used by `spread_link`.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,6 +32,7 @@ class TopicMap:
         self._groups = groups
         self._said: dict[str, dict[str, TopicDescription]] = {}
         self._owners: dict[str, dict[int, str]] = {}
+        self._doubted: dict[str, set[str]] = {}
 
     @property
     def topics(self) -> list[str]:
@@ -57,6 +59,20 @@ class TopicMap:
             if not said:
                 del self._said[topic]
             self._owners.pop(topic, None)
+            self._doubted.get(group, set()).discard(topic)
+
+    def doubt(self, group: str) -> None:
+        """A group is connected again, and may have lost its disk: `doubted` has its spread topics until it is heard."""
+        mine = [topic for topic, said in self._said.items() if group in said]
+        self._doubted[group] = {topic for topic in mine if self.is_spread(topic)}
+
+    def doubted(self, group: str) -> list[str]:
+        """The spread topics that a group has not described over its connection."""
+        return sorted(self._doubted.get(group, ()))
+
+    def is_doubted(self, group: str, topic: str) -> bool:
+        """Whether a topic is one of `doubted`."""
+        return topic in self._doubted.get(group, ())
 
     def holders(self, topic: str) -> list[str]:
         """The groups that have queues of a topic, in the order of the address."""

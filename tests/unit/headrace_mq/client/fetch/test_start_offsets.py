@@ -17,10 +17,14 @@ from headrace_mq.client.fetch.start_offsets import (
     offsets_at,
 )
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.errors import QueueNotFound, TopicNotFound
+from headrace_mq.client.spread.spread_link import SpreadLink
+from headrace_mq.errors import NotLeader, QueueNotFound, TopicNotFound
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.protocol.bodies import QueueRange, QueueRangesAnswer
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import BrokerSettings, ConsumerSettings, ProducerSettings, StoreSettings
+from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
+from tests.unit.headrace_mq.client.two_groups import links_of
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 
@@ -236,3 +240,29 @@ async def test_a_group_of_brokers_that_lost_messages_is_noticed_once(
     # An older broker says neither.
     broker.epochs = (0, 0)
     assert await identities.ended([A, B]) == frozenset()
+
+
+async def test_a_queue_of_a_broker_group_that_is_away_is_not_taken_for_one_that_there_is_not(
+    two_groups: Callable[..., SpreadLink],
+) -> None:
+    link = two_groups(patient=True)
+    one, two = links_of(link)
+    one.answers[RequestCode.QUEUE_RANGES] = QueueRangesAnswer(
+        [QueueRange("t", number, 0, 5) for number in (0, 1)]
+    )
+    two.is_up = False
+
+    async def nothing(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:
+        return {}
+
+    async def find_these(*queues: QueueRef) -> dict[QueueRef, Start]:
+        return await find_starts(
+            link, queues, group="", settings=ConsumerSettings(),
+            first_seen=frozenset(queues), load_offsets=nothing,
+        )  # fmt: skip
+
+    assert set(await find_these(A, B)) == {A, B}
+    with pytest.raises(NotLeader, match="broker group g2"):
+        await find_these(A, QueueRef("t", 2))
+    with pytest.raises(QueueNotFound):
+        await find_these(A, QueueRef("t", 4))

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from headrace_mq._net.link import Link
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.group import locks as locks_module
 from headrace_mq.client.group.locks import QueueLocks
+from headrace_mq.client.spread.spread_link import SpreadLink
 from headrace_mq.errors import ConnectionLost, StaleLock
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import LockQueues, decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
+from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
 
 A, B = QueueRef("t", 0), QueueRef("t", 1)
 LOCK = RequestCode.LOCK_QUEUES
@@ -209,3 +212,15 @@ async def test_a_doubted_lock_that_another_member_got_is_forgotten(
     locks.doubt()
     locks.lost()
     assert locks.held == []
+
+
+def test_over_several_broker_groups_queues_are_locked_however_records_are_handled(
+    two_groups: Callable[..., SpreadLink], link: Link, clock: Any
+) -> None:
+    def wanted(over: Link, settings: ConsumerSettings) -> bool:
+        return QueueLocks(over, group="g", settings=settings, clock=clock).wanted
+
+    parallel = ConsumerSettings(handling="parallel")
+    assert (wanted(two_groups(), parallel), wanted(link, parallel)) == (True, False)
+    broadcast = ConsumerSettings(handling="parallel", broadcast_file=Path("offsets"))
+    assert not wanted(two_groups(), broadcast)

@@ -3,10 +3,14 @@ from typing import Any
 
 from headrace_mq._net.link import Link
 from headrace_mq.client.producer.oneway import Oneway
+from headrace_mq.client.spread.spread_link import SpreadLink
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import decode_records, read_header, split_batches
+from headrace_mq.protocol.bodies import DescribeTopics, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ProducerSettings
+from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
+from tests.unit.headrace_mq.client.two_groups import links_of
 
 PRODUCE = RequestCode.PRODUCE
 FIRST, SECOND = QueueRef("t", 0), QueueRef("t", 1)
@@ -65,3 +69,18 @@ async def test_messages_that_were_taken_when_the_connection_ends_are_lost(
     link.drop("for the test")
     oneway.flush()
     assert broker.count(PRODUCE) == 0
+
+
+async def test_nothing_is_taken_for_a_queue_whose_group_is_away(
+    two_groups: Callable[..., SpreadLink], clock: Any
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    body = encode(DescribeTopics(["t"]))
+    await link.request(RequestCode.DESCRIBE_TOPICS, body, timeout_ms=60_000)
+    two.is_up = False
+    oneway = Oneway(link, ProducerSettings(), clock)
+    assert take(oneway, FIRST, b"a")
+    assert not take(oneway, QueueRef("t", 2), b"b")
+    oneway.flush()
+    assert (one.told, two.told) == ([PRODUCE], [])

@@ -21,10 +21,10 @@ Until = Callable[[Callable[[], object]], Any]
 
 
 async def opened(link: SpreadLink, clock: Any) -> SpreadBuffer:
-    body = encode(DescribeTopics(["t"]))
-    await link.request(RequestCode.DESCRIBE_TOPICS, body, timeout_ms=60_000)
     for each in links_of(link):
         each.options["on_ready"]()
+    body = encode(DescribeTopics(["t"]))
+    await link.request(RequestCode.DESCRIBE_TOPICS, body, timeout_ms=60_000)
     settings = ProducerSettings(reconnect_ms_min=1, reconnect_ms_max=2)
     buffer = SpreadBuffer(
         link,

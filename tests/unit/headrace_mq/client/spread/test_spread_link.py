@@ -6,8 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from headrace_mq._net.link import Link, LinkSettings
+from headrace_mq.client.spread import spread_link
 from headrace_mq.client.spread.spread_link import SpreadLink, link_to
-from headrace_mq.errors import Closed, ConnectionLost, LoginFailed, RequestTimeout
+from headrace_mq.errors import (
+    Closed,
+    ConnectionLost,
+    LoginFailed,
+    NotLeader,
+    ReplyUndeliverable,
+    RequestTimeout,
+)
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch
 from headrace_mq.protocol.bodies import (
@@ -19,13 +27,14 @@ from headrace_mq.protocol.bodies import (
     GroupChanged,
     GroupMember,
     JoinGroup,
+    TopicDescription,
     decode,
     encode,
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
 from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
-from tests.unit.headrace_mq.client.two_groups import ADDRESS, links_of
+from tests.unit.headrace_mq.client.two_groups import ADDRESS, FakeLink, links_of
 
 Make = Callable[..., SpreadLink]
 SETTINGS = LinkSettings((1, 5))
@@ -100,19 +109,131 @@ async def test_batches_and_fetches_go_to_the_group_of_their_queue(two_groups: Ma
     link.submit(RequestCode.PRODUCE, batch(3), receive=ignore)
     fetch = encode(Fetch([FetchFrom("t", 1, 0)], 1, 1))
     link.submit(RequestCode.FETCH, fetch, receive=ignore)
-    link.submit(RequestCode.CREATE_TOPIC, encode(CreateTopic("t")), receive=ignore)
     link.submit(RequestCode.HEARTBEAT, b"", receive=ignore)
     assert [code for code, *_ in two.submitted] == [RequestCode.PRODUCE]
-    assert [code for code, *_ in one.submitted] == [
-        RequestCode.FETCH, RequestCode.CREATE_TOPIC, RequestCode.HEARTBEAT,
-    ]  # fmt: skip
+    assert [code for code, *_ in one.submitted] == [RequestCode.FETCH, RequestCode.HEARTBEAT]
     assert link.tell(RequestCode.PRODUCE, batch(2))
     one.is_up = False
-    assert link.tell(RequestCode.REPLY, b"r")
-    assert two.told == [RequestCode.PRODUCE, RequestCode.REPLY]
+    assert two.told == [RequestCode.PRODUCE]
     assert not link.serves(QueueRef("t", 0))
     assert link.serves(QueueRef("t", 2))
     assert not link.serves(QueueRef("u", 0))
+
+
+def connected(link: FakeLink) -> None:
+    link.connections += 1
+    link.options["on_ready"]()
+
+
+async def heard(link: SpreadLink) -> None:
+    await asyncio.gather(*link._hearing.values())
+
+
+async def test_a_group_that_comes_back_says_which_queues_it_has_before_it_gets_messages(
+    two_groups: Make,
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    await look(link)
+    connected(one)
+    with pytest.raises(ConnectionLost, match="g1 has still to say"):
+        link.submit(RequestCode.PRODUCE, batch(0), receive=ignore)
+    assert not link.tell(RequestCode.PRODUCE, batch(1))
+    link.submit(RequestCode.PRODUCE, batch(2), receive=ignore)
+    assert len(one.bodies(RequestCode.DESCRIBE_TOPICS)) == 1
+    await heard(link)
+    assert len(one.bodies(RequestCode.DESCRIBE_TOPICS)) == 2
+    link.submit(RequestCode.PRODUCE, batch(0), receive=ignore)
+    one.options["on_ready"]()  # it is writable again, over the same connection
+    link.submit(RequestCode.PRODUCE, batch(1), receive=ignore)
+    assert (len(one.submitted), len(two.submitted)) == (2, 1)
+
+
+async def test_a_group_with_an_empty_disk_gets_no_message_of_a_spread_topic_and_does_not_make_it(
+    two_groups: Make,
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    await look(link)
+    one.topics.clear()
+    connected(one)
+    created = encode(CreateTopic("t", 4, "forever"))
+    for _ in range(2):
+        for body in (batch(0), batch(1)):
+            with pytest.raises(ConnectionLost):
+                link.submit(RequestCode.PRODUCE, body, receive=ignore)
+        with pytest.raises(ConnectionLost, match="no group makes it"):
+            link.submit(RequestCode.CREATE_TOPIC, created, receive=ignore)
+        await heard(link)
+    assert (one.submitted, two.submitted, link.owner(QueueRef("t", 0))) == ([], [], None)
+    one.topics["u"] = TopicDescription("u", 1, "forever")
+    body = encode(DescribeTopics(["u"]))
+    await link.request(RequestCode.DESCRIBE_TOPICS, body, timeout_ms=60_000)
+    connected(one)
+    link.submit(RequestCode.CREATE_TOPIC, encode(CreateTopic("u", 1, "forever")), receive=ignore)
+    assert [code for code, *_ in one.submitted] == [RequestCode.CREATE_TOPIC]
+
+
+async def test_a_group_that_does_not_say_which_queues_it_has_is_asked_again(
+    two_groups: Make,
+) -> None:
+    link = two_groups()
+    one, _ = links_of(link)
+    await look(link)
+    connected(one)
+    one.answers[RequestCode.DESCRIBE_TOPICS] = NotLeader("not yet")
+    assert link.writer(QueueRef("t", 0)) is None
+    await heard(link)
+    del one.answers[RequestCode.DESCRIBE_TOPICS]
+    assert link.writer(QueueRef("t", 0)) is None
+    await heard(link)
+    assert link.writer(QueueRef("t", 0)) == "g1"
+    connected(one)
+    assert link.writer(QueueRef("t", 0)) is None
+    await link.aclose()
+    assert link._hearing == {}
+
+
+async def test_a_reply_goes_over_another_group_where_its_receiver_is_not_connected(
+    two_groups: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = two_groups()
+    one, two = links_of(link)
+    assert link.tell(RequestCode.REPLY, b"r")
+    assert (len(one.submitted), len(two.submitted)) == (1, 0)
+    one.submitted[0][2](memoryview(b""))
+    assert two.submitted == []
+    for number, error in enumerate((ReplyUndeliverable("gone"), ConnectionLost("ended"))):
+        assert link.tell(RequestCode.REPLY, b"r")
+        one.submitted[-1][2](error)
+        assert two.submitted[number][:2] == (RequestCode.REPLY, (b"r",))
+        two.submitted[number][2](error)
+    assert len(one.submitted) == 3
+    monkeypatch.setattr(spread_link, "REPLIES_MAX", 1)
+    assert link.tell(RequestCode.REPLY, b"r")
+    assert not link.tell(RequestCode.REPLY, b"r")
+    one.submitted[-1][2](memoryview(b""))
+    one.is_up = two.is_up = False
+    assert not link.tell(RequestCode.REPLY, b"r")
+
+
+async def test_a_queue_of_a_group_that_is_away_is_not_called_missing(
+    two_groups: Make,
+) -> None:
+    link = two_groups()
+    _, two = links_of(link)
+    two.is_up = False
+    await look(link)
+    link.require_served(QueueRef("t", 0))
+    link.require_served(QueueRef("t", 4))
+    with pytest.raises(NotLeader, match="broker group g2"):
+        link.require_served(QueueRef("t", 2))
+    two.is_up = True
+    await look(link)
+    link.require_served(QueueRef("t", 2))
+    two.is_up = False
+    with pytest.raises(NotLeader, match="broker group g2"):
+        link.require_served(QueueRef("t", 2))
 
 
 async def test_a_request_waits_for_a_group_and_ends_with_the_link(two_groups: Make) -> None:

@@ -94,3 +94,16 @@ def test_a_topic_of_the_queue_itself_has_its_place_in_the_first_group() -> None:
     assert topics.places(["%retry%g"]) == ["g1"]
     assert topics.places(["%retry%g", "t"]) == ["g1", "g2"]
     assert topics.places([]) == []
+
+
+def test_the_word_of_a_group_on_spread_topics_is_in_doubt_until_it_is_heard_again() -> None:
+    known = TopicMap(["g1", "g2"])
+    spread = TopicDescription("t", 4, "forever", [], [], [0, 1])
+    known.hear("g1", ["t", "u"], [spread, TopicDescription("u", 1, "forever")])
+    known.doubt("g2")
+    assert not known.is_doubted("g1", "t")
+    known.doubt("g1")
+    assert (known.doubted("g1"), known.doubted("g2")) == (["t"], [])
+    assert known.owner(QueueRef("t", 1)) == "g1"
+    known.hear("g1", ["t"], [spread])
+    assert not known.is_doubted("g1", "t")
