@@ -2,7 +2,8 @@
 Answers readers about messages that the log no longer holds.
 
 Used by `archived_store`; reads `database`. Until the broker knows what the archive holds, every queue
-begins at offset 0: no reader may conclude that a message is gone because a database does not answer.
+begins at offset 0: no reader may conclude that a message is gone because a database does not answer. Until then it also
+asks the database nothing, as if that were away: it may hold the messages of other brokers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +39,7 @@ class ArchiveReader:
     """
 
     def __init__(self, database: Database, settings: ArchiveSettings) -> None:
-        self._database = database
+        self._unchecked = database
         self._firsts: dict[QueueRef, int] | None = None
         self._places = PendingQueries(_PLACES_MAX)
         self._searches = PendingQueries(_SEARCHES_MAX)
@@ -53,12 +54,22 @@ class ArchiveReader:
         self.positions: dict[str, int] = {}
         self.away = False
 
+    @property
+    def _database(self) -> Database:
+        """The database, once it was found to be this broker's archive; raises ArchiveUnavailable until then."""
+        if self._firsts is None:
+            raise ArchiveUnavailable(
+                f"the broker does not know yet whether {self._unchecked.shown} is its archive, and reads nothing from it;"
+                " headrace broker show says what is wrong"
+            )
+        return self._unchecked
+
     def position(self, log: str) -> int:
         """The log position below which everything is archived; 0 until it is known."""
         return self.positions.get(log, 0)
 
     def know(self, firsts: Mapping[QueueRef, int]) -> None:
-        """Sets the first offset of every archived queue."""
+        """Sets the first offset of every archived queue. Call it when the database was found to be this broker's archive."""
         self._firsts = dict(firsts)
 
     def added(self, firsts: Mapping[QueueRef, int]) -> None:
@@ -94,7 +105,7 @@ class ArchiveReader:
         Raises:
             QueryPending: the archive must be read first.
         """
-        if self.away:
+        if self.away or self._firsts is None:
             return None
         return self._places.ask(("stored", queue, offset), lambda: self._stored(queue, offset))
 

@@ -71,6 +71,9 @@ class Archiver:
         self._kept: dict[str, KeptLog] | None = None
         self._stopping = asyncio.Event()
         self._moved = asyncio.Condition()
+        # Where each log of a broker without a group ended at its start; empty once the archive was compared with that.
+        self._ends: dict[str, int] = {}
+        self._is_compared = claim.term is not None
         self._task: asyncio.Task[None] | None = None
         self.messages = 0
 
@@ -90,12 +93,16 @@ class Archiver:
             ArchiveMismatch: the database is not this broker's archive.
             ArchiveUnavailable: the database did not answer.
         """
+        if not self._is_compared and not self._ends:
+            self._ends = {log: self._store.archivable(log)[1] for log in ARCHIVED_LOGS}
         kept = await self._claim()
         for log, found in kept.items():
             start, end = self._store.archivable(log)
+            # While the database is away at a start, the log may grow past what the archive has: with other messages.
+            end = self._ends.get(log, end)
             if found.position > end:
                 raise ArchiveMismatch(
-                    f"the archive holds the log {log!r} up to {found.position}, but here it ends at"
+                    f"the archive holds the log {log!r} up to {found.position}, but here it ended at"
                     f" {end}: its end is missing here; restore the broker's folder, or give it a new"
                     " archive"
                 )
@@ -105,6 +112,7 @@ class Archiver:
                     log=log, archived=found.position, log_begins=start,
                 )  # fmt: skip
         self._past.know(await self._database.firsts([queue for queue, _ in self._store.queues()]))
+        self._is_compared, self._ends = True, {}
         self._kept = dict(kept)
         self._past.positions = {log: found.position for log, found in kept.items()}
         self._past.away = False
@@ -164,7 +172,7 @@ class Archiver:
         for kept in list(self._kept.values()):
             start, end = self._store.archivable(kept.log)
             start = max(start, kept.position)
-            until = None if self._term is None else self._term.sound_until(kept.log)
+            until = None if self._term is None else self._term.sound_until(kept.log, start)
             if until is not None and until < end:
                 end, hindrance = until, _damage_sentence(kept.log, until)
             if start < end:
@@ -200,7 +208,7 @@ class Archiver:
         """Skips a damaged place, unless another broker may have its messages."""
         if self._term is not None:
             self._term.suspect(log, position, length)
-            until = self._term.sound_until(log)
+            until = self._term.sound_until(log, position)
             if until is not None and until < position + length:
                 raise DataCorrupt(_damage_sentence(log, until))
 
@@ -219,7 +227,10 @@ class Archiver:
 
 
 def _damage_sentence(log: str, position: int) -> str:
-    return f"the log {log!r} is damaged at {position}, and another broker of the group may repair it; the archive goes on then"
+    return (
+        f"the log {log!r} is damaged at {position}, and another broker of the group may repair it; the archive goes on then, or"
+        " once each broker that is there has no sound copy: start the others, or a new one with an empty folder"
+    )
 
 
 class LogRows:

@@ -142,11 +142,13 @@ class Claim:
 
     def _agreed(self, found: KeptLog, term: Term) -> int:
         """Returns the position below which the archive has this broker's log."""
-        archived = self._epochs_of(found)
-        if not archived.starts:  # written without a group; the archiver looks where the log ends
-            return found.position
+        archived, own = self._epochs_of(found), EpochHistory(term.starts(found.log))
+        if not archived.starts:
+            # Written without a group. The broker that founded it gave all its messages one epoch. Where the log's first one is
+            # that of this term, the log had no message before, and the archive has none of it.
+            archived = EpochHistory(one for one in own.starts[:1] if one[0] < term.epoch)
         begin, end = self._store.archivable(found.log)
-        position = agreed(archived, found.position, EpochHistory(term.starts(found.log)), end)
+        position = agreed(archived, found.position, own, end)
         if position < min(begin, found.position):
             raise ArchiveMismatch(
                 f"from log position {position} on {self._database.shown} holds other messages of the log {found.log!r} than this"

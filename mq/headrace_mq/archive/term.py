@@ -56,8 +56,11 @@ class Term(Protocol):
         """Has other brokers asked for a damaged range of a log."""
         ...
 
-    def sound_until(self, log: str) -> int | None:
-        """Returns where a log may yet get messages that it lacks, from another broker or at the next start; None: nowhere."""
+    def sound_until(self, log: str, start: int) -> int | None:
+        """Returns where a log may yet get messages that it lacks, from another broker or at the next start; None: nowhere.
+
+        What ends at or below `start` does not count.
+        """
         ...
 
 

@@ -45,8 +45,8 @@ class _LeadersTerm:
     async def confirmed(self) -> None:
         await self._followers.confirmed()
 
-    def sound_until(self, log: str) -> int | None:
-        return self._followers.logs.repairs.sound_until(log)
+    def sound_until(self, log: str, start: int) -> int | None:
+        return self._followers.logs.repairs.sound_until(log, start)
 
     def suspect(self, log: str, position: int, length: int) -> None:
         self._followers.logs.repairs.suspect(log, position, length)

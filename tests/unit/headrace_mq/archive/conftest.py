@@ -150,7 +150,7 @@ class Shelf:
 
     async def firsts(self, queues: Collection[QueueRef]) -> dict[QueueRef, int]:
         self.look("firsts")
-        return {queue: self.rows[queue][0].queue_offset for queue in queues if queue in self.rows}
+        return {queue: self.rows[queue][0].queue_offset for queue in queues if self.rows.get(queue)}
 
     async def block(
         self, queue: QueueRef, offset: int, messages_max: int, bytes_max: int
@@ -283,7 +283,7 @@ class Leading:
         self.on_confirmed: Callable[[], None] | None = None
 
     def starts(self, log: str) -> list[tuple[int, int]]:
-        return self.all if log == "transient" else []
+        return self.all if log == "transient" else self.all[:1]
 
     async def confirmed(self) -> None:
         if self.on_confirmed is not None:
@@ -292,7 +292,7 @@ class Leading:
     def suspect(self, log: str, position: int, length: int) -> None:
         self.suspected.append((log, position, length))
 
-    def sound_until(self, log: str) -> int | None:
+    def sound_until(self, log: str, start: int) -> int | None:
         return self.holds_at.get(log)
 
 

@@ -21,6 +21,13 @@ def row(offset: int, **changed: Any) -> ArchivedRow:
 
 @pytest.fixture
 def past(shelf: Any) -> ArchiveReader:
+    """A reader of what was found to be its broker's archive."""
+    made = unchecked(shelf)
+    made.know({})
+    return made
+
+
+def unchecked(shelf: Any) -> ArchiveReader:
     return ArchiveReader(shelf, ArchiveSettings(url="postgresql://memory"))
 
 
@@ -32,9 +39,8 @@ async def answered(ask: Callable[[], Any]) -> Any:
             await coming.answer
 
 
-async def test_while_nothing_is_known_every_queue_begins_at_its_first_message(
-    past: ArchiveReader,
-) -> None:
+async def test_while_nothing_is_known_every_queue_begins_at_its_first_message(shelf: Any) -> None:
+    past = unchecked(shelf)
     assert past.first(QUEUE, 50) == 0
     past.know({})
     assert past.first(QUEUE, 50) == 50
@@ -88,6 +94,37 @@ async def test_the_append_time_is_unknown_while_the_database_is_away(
     shelf.failing = ArchiveUnavailable("away")
     assert await answered(lambda: past.stored_at(QUEUE, 3)) is None
     assert past.stored_at(QUEUE, 0) is None
+
+
+async def test_a_database_is_asked_nothing_until_it_was_found_to_be_the_archive(
+    shelf: Any,
+) -> None:
+    shelf.put(QUEUE, row(0))
+    past = unchecked(shelf)
+    arrived: list[object] = []
+    past.on_arrived = arrived.append
+    asks: list[Callable[[], Any]] = [
+        lambda: past.offset_at(QUEUE, 100, 5),
+        lambda: past.keyed(keyed()),
+    ]
+    for ask in asks:
+        with pytest.raises(ArchiveUnavailable, match="whether memory is its archive"):
+            await answered(ask)
+    assert past.stored_at(QUEUE, 0) is None
+    assert past.read(QUEUE, 0, 1_000, 5) is None
+    (load,) = past.blocks._jobs.values()
+    with pytest.raises(ArchiveUnavailable):
+        await load
+    assert (shelf.asked, arrived) == ([], [])
+
+    past.know({QUEUE: 0})
+    assert await answered(asks[0]) == 0
+    assert await answered(lambda: past.stored_at(QUEUE, 0)) == (0, 100)
+    assert [batch.base for _, batch in (await answered(asks[1]))[0]] == [0]
+    past.read(QUEUE, 0, 1_000, 5)
+    await next(iter(past.blocks._jobs.values()))
+    assert past.read(QUEUE, 0, 1_000, 5)
+    await past.aclose()
 
 
 def keyed(**changed: Any) -> KeySearch:

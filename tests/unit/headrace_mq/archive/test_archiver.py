@@ -94,8 +94,45 @@ async def test_an_archive_that_is_ahead_of_the_log_is_refused(
 ) -> None:
     one = archived()
     shelf.kept["transient"] = KeptLog("transient", "me", 1_000)
-    with pytest.raises(ArchiveMismatch, match="up to 1000, but here it ends at 0"):
+    with pytest.raises(ArchiveMismatch, match="up to 1000, but here it ended at 0"):
         await one.archiver.connect()
+
+
+async def test_a_log_that_grew_past_its_archive_while_that_was_away_is_compared_as_it_was_at_the_start(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    first = archived()
+    await first.append(batch(QUEUE, [b"0"]))
+    await first.archiver._turn()
+    # Its folder is lost, and it starts with an older copy, or none, while the database is away.
+    one = archived("restored")
+    shelf.failing = ArchiveUnavailable("away")
+    with pytest.raises(ArchiveUnavailable):
+        await one.archiver.connect()
+    for _ in range(3):
+        await one.append(batch(QUEUE, [b"other"]))
+    shelf.failing = None
+    for _ in range(2):
+        with pytest.raises(ArchiveMismatch, match="but here it ended at 0"):
+            await one.archiver._turn()
+    assert bodies(shelf) == [b"0"]
+
+
+async def test_a_database_that_comes_back_takes_all_that_a_broker_got_meanwhile(
+    archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    shelf.failing = ArchiveUnavailable("away")
+    with pytest.raises(ArchiveUnavailable):
+        await one.archiver.connect()
+    await one.append(batch(QUEUE, [b"0"]))
+    shelf.failing = None
+    await one.archiver._turn()
+    # The next failure compares with the log as it is then.
+    one.archiver._failed(ArchiveUnavailable("away"))
+    await one.append(batch(QUEUE, [b"1"]))
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0", b"1"]
 
 
 async def test_messages_deleted_before_they_were_archived_are_reported(
@@ -149,6 +186,24 @@ async def test_a_leader_archives_up_to_what_another_broker_may_repair(
     assert one.backlog.failure == ""
 
 
+async def test_damage_in_what_is_archived_already_holds_up_nothing(
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    leading: Callable[..., Any],
+) -> None:
+    term = leading((1, 0))
+    one = archived(term=term)
+    await one.append(batch(QUEUE, [b"0"]))
+    await one.archiver._turn()
+    position = shelf.kept["transient"].position
+    term.sound_until = lambda log, start: 0 if start < position else None
+    await one.append(batch(QUEUE, [b"1"]))
+    shelf.kept["forever"] = shelf.kept["forever"]._replace(position=position)
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0", b"1"]
+
+
 async def test_a_leader_skips_damage_only_after_others_were_asked(
     tmp_path: Path,
     archived: Callable[..., Any],
@@ -168,7 +223,7 @@ async def test_a_leader_skips_damage_only_after_others_were_asked(
     file.write_bytes(content[:at] + b"x" + content[at + 1 :])
 
     until = [one.store.archivable("transient")[1], position]
-    term.sound_until = lambda log: until.pop(0) if log == "transient" and until else None
+    term.sound_until = lambda log, start: until.pop(0) if log == "transient" and until else None
     with pytest.raises(DataCorrupt, match="is damaged at"):
         await one.archiver._turn()
     assert bodies(shelf) == []

@@ -201,9 +201,57 @@ async def test_an_archive_from_before_the_group_is_taken_as_it_is(
     assert shelf.kept[LOG].epochs == NO_EPOCHS
     position = shelf.kept[LOG].position
     await alone.aclose()
-    one = archived(term=leading((7, 0)))
+    one = archived(term=leading((6, 0), (7, position)))
     await one.archiver.connect()
-    assert shelf.kept[LOG] == KeptLog(LOG, "me", position, 7, "[[7,0]]")
+    assert shelf.kept[LOG] == KeptLog(LOG, "me", position, 7, "[[6,0]]")
+
+
+@pytest.mark.parametrize("has_some", [True, False])
+async def test_an_archive_from_before_the_group_loses_what_a_promotion_before_its_first_claim_lost(
+    tmp_path: Path,
+    archived: Callable[..., Any],
+    batch: Batch,
+    shelf: Any,
+    leading: Callable[..., Any],
+    has_some: bool,
+) -> None:
+    alone = archived()
+    if has_some:
+        await send(alone, batch, 0, 1, 2)
+    heir_of(tmp_path)
+    common = end_of(alone)
+    await send(alone, batch, 3, 4, 5)
+    await alone.archiver._turn()
+    # It founds a group in epoch 5. The database is away until another one was promoted, and has more than the archive.
+    starts = [(4, 0), (6, common)] if has_some else [(6, 0)]
+    heir = archived("heir", term=leading(*starts))
+    await send(heir, batch, *range(10, 18))
+    assert end_of(heir) > shelf.kept[LOG].position
+    await heir.archiver._turn()
+    held = [b"0", b"1", b"2"] if has_some else []
+    assert bodies(shelf) == held + [b"%d" % number for number in range(10, 18)]
+    assert [row.body for row in shelf.lost] == [b"3", b"4", b"5"]
+
+
+async def test_a_leader_that_names_another_groups_database_reads_nothing_from_it(
+    archived: Callable[..., Any], batch: Batch, leading: Callable[..., Any]
+) -> None:
+    other = archived(term=leading((1, 0)))
+    await send(other, batch, 0, 1, 2)
+    await other.archiver._turn()
+    mine = archived("mine", term=leading((1, 0)))
+    mine.claim.kept = KeptArchive("mine", begun=True)
+    for _ in range(3):
+        await mine.append(batch(QUEUE, [bytes(60_000)]))
+    mine.store.delete_segments(LOG, end_of(mine))
+    with pytest.raises(ArchiveMismatch, match="another broker's folder"):
+        await mine.archiver._turn()
+    arrived: list[Any] = []
+    mine.store.on_visible = arrived.extend
+    assert mine.store.read_now(QUEUE, 0, 1_000) is None
+    await asyncio.gather(*mine.past.blocks._jobs.values(), return_exceptions=True)
+    assert mine.store.read_now(QUEUE, 0, 1_000) is None
+    assert arrived == []
 
 
 async def test_a_broker_that_left_its_group_forgets_its_epochs_in_the_archive(

@@ -131,8 +131,10 @@ class Repairs:
         # because a start may leave out sound bytes as well.
         self._stale: set[Path] = set()
         self._reindexed: set[_Place] = set()
-        # What this start left out, and was repaired since.
-        self._unread: set[_Place] = set()
+        # What this start left out, and was repaired since: each place with its end.
+        self._unread: dict[_Place, int] = {}
+        # Where the logs of each replica end.
+        self._ends: dict[str, dict[str, int]] = {}
         self._asked_for_start_ms = -START_MS
 
     @property
@@ -165,17 +167,34 @@ class Repairs:
             wound.unindexed and now_ms < wound.until_ms(peers) for wound in self._wounds.values()
         )
 
-    def sound_until(self, log: str) -> int | None:
+    def sound_until(self, log: str, start: int = 0) -> int | None:
         """Returns where a log may yet get messages that it lacks: from another broker, or at the next start.
 
-        None: nowhere. A place counts until a peer is there, and each that is has no bytes for it.
+        None: nowhere. A place counts until a peer is there, and each that is has no bytes for it: it said so, or its log ends
+        before them after `ASK_MS`, because it cannot copy what is damaged here.
+
+        Args:
+            log: its name.
+            start: a place that ends here or before does not count.
         """
         peers = self._heard(self._clock.monotonic_ms())
-        places = [
-            place for place, wound in self._wounds.items() if not peers or wound.until_ms(peers)
-        ]
-        at = [at for name, at in (*places, *self._unread) if name == log]
+        ends = self._unread | {
+            place: place[1] + wound.damage.length
+            for place, wound in self._wounds.items()
+            if not peers or wound.until_ms(self._hopeful(place, wound, peers))
+        }
+        at = [at for (name, at), end in ends.items() if name == log and end > start]
         return min((one for one in at if not self._is_gone(log, one)), default=None)
+
+    def _hopeful(self, place: _Place, wound: _Wound, peers: Mapping[str, int]) -> dict[str, int]:
+        """The peers but for those whose logs have ended before a place for long."""
+        (log, position), late = place, self._clock.monotonic_ms() - ASK_MS
+        return {
+            peer: since_ms
+            for peer, since_ms in peers.items()
+            if max(since_ms, wound.found_ms) > late
+            or self._ends.get(peer, {}).get(log, position + 1) > position
+        }
 
     # The store.
 
@@ -315,6 +334,7 @@ class Repairs:
     def heard(self, request: FollowRequest) -> None:
         """Notes that a replica is there, and that it may have what the start left out."""
         now_ms, ends = self._note(request.member), _counted(request)
+        self._ends[request.member] = {log.log: log.end for log in request.logs}
         for (log, position), wound in self._wounds.items():
             if wound.unindexed and position + wound.damage.length <= ends.get(log, 0):
                 wound.hoped_ms.setdefault(request.member, now_ms)
@@ -470,7 +490,7 @@ class Repairs:
             self._add(behind, unindexed=wound.unindexed)
         if wound.unindexed:
             self._reindexed.add((damage.log, damage.position))
-            self._unread.add((damage.log, damage.position))
+            self._unread[damage.log, damage.position] = end
             self._stale |= store.mender.segment_paths(damage.log, damage.position)
         store.mended(damage.log, damage.position, end, [QueueRef(*one) for one in wound.queues])
 

@@ -4,12 +4,14 @@ The rules see the ends of logs while the store is open, and while it is not; the
 What an archive left out would be deleted on every broker.
 """
 
+from pathlib import Path
 from typing import Any
 
 from headrace_mq.broker.replicas.bodies import SoundRange
-from headrace_mq.broker.replicas.repairs.repairs import WAIT_MS_MAX
+from headrace_mq.broker.replicas.repairs.repairs import ASK_MS, WAIT_MS_MAX
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
+from tests.unit.headrace_mq.broker.replicas.conftest import Place
 from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import (
     LOG,
     content,
@@ -48,11 +50,40 @@ async def test_an_archive_waits_for_damage_until_every_broker_that_is_there_has_
     flip(b, bad + 700)
     repairs.suspect(LOG, bad, entries(a)[2].length)
     assert (repairs.sound_until(LOG), repairs.sound_until("transient")) == (bad, None)
+    behind = bad + entries(a)[2].length
+    assert (repairs.sound_until(LOG, behind - 1), repairs.sound_until(LOG, behind)) == (bad, None)
     repairs._clock.ms += WAIT_MS_MAX + 1_500
     assert repairs.sound_until(LOG) == bad, "no broker is there now"
     for _ in range(3):
         await b.step(followers)
     assert repairs.sound_until(LOG) is None, "the replica has none"
+
+
+async def test_an_archive_does_not_wait_for_a_replica_that_cannot_pass_the_damage(
+    places: list[Any], record: MemoryRecord, tmp_path: Path
+) -> None:
+    a, b = places
+    followers = await pair(places, record)
+    repairs = a.logs.repairs
+    bad = entries(a)[2].position
+    flip(a, bad + 700)
+    repairs.suspect(LOG, bad, entries(a)[2].length)
+    repairs._clock.ms += ASK_MS + 3_000
+    assert repairs.sound_until(LOG) == bad, "no broker is there"
+    empty = Place(tmp_path, "c")
+    empty.member.on_record(await record.read())
+    try:
+        for _ in range(ASK_MS // 1_000):
+            empty.ask(followers)
+            assert repairs.sound_until(LOG) == bad, "others may come"
+            repairs._clock.ms += 1_000
+        empty.ask(followers)
+        assert empty.logs.ends()[LOG] <= bad
+        assert repairs.sound_until(LOG) is None
+        await b.step(followers)
+        assert repairs.sound_until(LOG) == bad, "one with a longer log is there"
+    finally:
+        await empty.replica.aclose()
 
 
 async def test_an_archive_waits_for_the_start_that_reads_what_was_repaired(
@@ -73,6 +104,7 @@ async def test_an_archive_waits_for_the_start_that_reads_what_was_repaired(
     repairs.take([SoundRange(LOG, bad, sound[start : start + length])])
     assert repairs.figures.repaired == 1
     assert repairs.sound_until(LOG) == bad
+    assert repairs.sound_until(LOG, bad + length) is None
     await a.replica.aclose()
     a.replica.open()
     assert a.logs.repairs.sound_until(LOG) is None
