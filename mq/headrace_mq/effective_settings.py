@@ -6,6 +6,7 @@ The settings of a broker that runs: each with its value, its default and what ga
 Used by the broker and its replicas, which answer DESCRIBE_SETTINGS with it. Pure.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -44,6 +45,10 @@ def described(settings: BrokerSettings, sources: Sources) -> SettingsAnswer:
     )
 
 
+# As libpq has it: blanks around the sign are allowed.
+_NAMES_PASSWORD: Final = re.compile(r"pass(word|wd|phrase)?\s*=", re.IGNORECASE)
+
+
 def _all(part: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
     """Yields name, value and default; a part that the broker has not, such as an archive, has no settings."""
     own, parts = [], []
@@ -72,10 +77,13 @@ def _text(value: Any) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Returns an address without the user, the password and the options that it may have; other texts as they are."""
+    """Returns an address without the user, the password and the options that it may have; other texts as they are.
+
+    Of a text that names a password, such as `host=db password=x`, nothing is shown.
+    """
     scheme, mark, rest = text.partition("://")
     if not mark:
-        return text
+        return "…" if _NAMES_PASSWORD.search(text) else text
     before, _, place = rest.rpartition("@")
     # A password may have any characters, and so may an option: then no part of it is sure to be none of them.
     return f"{scheme}://…" if "?" in before else f"{scheme}://{place.partition('?')[0]}"

@@ -165,6 +165,7 @@ class ConsolePages:
                 ahead = await verb.look_ahead(session.admin, given)
             secret = {one.name for one in verb.fields if one.kind == "secret"}
             shown = {name: each for name, each in form.items() if name not in secret}
+            shown |= {name: str(each) for name, each in ahead.confirmed.items()}
             # A double click, or a page that is loaded again, sends the form twice.
             shown["once"] = secrets.token_urlsafe(_ONCE_BYTES)
             context = {"verb": verb, "ahead": ahead, "form": shown, "back": back}

@@ -112,19 +112,22 @@ class OffsetAdministration(AdminConnection):
         asked = ResetOffsets(group, to, value, list(topics), list(queues), dry_run)
         return await self._ask(OffsetMoves, RequestCode.RESET_OFFSETS, asked)
 
-    async def undo_reset(self, group: str, *, dry_run: bool = False) -> OffsetMoves:
+    async def undo_reset(
+        self, group: str, *, reset_at_ms: int = 0, dry_run: bool = False
+    ) -> OffsetMoves:
         """Puts an idle group back to where it stood before it was last reset or cloned to; durable, all of it or nothing.
 
         Args:
             group: its name.
+            reset_at_ms: of the dry run's answer: take back that move and no later one; 0: the last one, whichever it is.
             dry_run: only tell from where to where; `hindered` says why it cannot be done.
 
         Raises:
             GroupNotEmpty: the group has members.
             GroupNotFound: no move of it is kept.
-            InvalidArgument: it has read on past that place, or was moved otherwise; the sentence says where.
+            InvalidArgument: it has read on past that place, or was moved otherwise or once more; the sentence says where.
         """
-        asked = ResetOffsets(group, "undo", dry_run=dry_run)
+        asked = ResetOffsets(group, "undo", reset_at_ms, dry_run=dry_run)
         return await self._ask(OffsetMoves, RequestCode.RESET_OFFSETS, asked)
 
     async def clone_offsets(

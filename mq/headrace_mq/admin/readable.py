@@ -8,10 +8,11 @@ Used by `tail`, `lookup` and `dead_letters`. Pure.
 
 from typing import NamedTuple
 
+from headrace_mq.access.heads import seen_records
 from headrace_mq.client.fetch.damage import Damaged, marker_of
 from headrace_mq.errors import UndecodableBatch
 from headrace_mq.message import Record
-from headrace_mq.protocol.batch import BatchHeader, decode_placed, decode_records, read_header
+from headrace_mq.protocol.batch import BatchHeader, decode_placed, read_header
 
 __all__ = ["StoredBatch", "readable_records", "stored_batch"]
 
@@ -30,7 +31,7 @@ def readable_records(batch: memoryview) -> list[Record]:
         CorruptBatch: the producer's checksum fails.
     """
     try:
-        return decode_records(batch)
+        return seen_records(batch)
     except UndecodableBatch as error:
         header = read_header(batch)
         damaged = Damaged(header.queue, header.base_offset, header.next_offset, str(error))

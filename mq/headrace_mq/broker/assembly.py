@@ -167,8 +167,11 @@ def _guard(state: BrokerState) -> None:
             _ADMINISTERS
         )
 
+    def is_user(name: str) -> bool:
+        return state.users is not None and name in state.users.policy.users
+
     state.audit = Audit(
-        state.store, state.clock, limits, lambda: state.watermarks.is_closed, administers
+        state.store, state.clock, limits, lambda: state.watermarks.is_closed, administers, is_user
     )
 
     def queues_of(topic: str) -> int:

@@ -148,7 +148,7 @@ class ResetOffsets(Body, frozen=True):
     """Moves an idle group: `to` is "earliest", "latest", "offset", "time", "shift" or "undo".
 
     `value` is the offset, the time in milliseconds since 1970 UTC, or how many messages to go
-    forward (negative: back). No topics: all that the group committed offsets in. No queue numbers:
+    forward (negative: back); of "undo" it is `reset_at_ms` of the move that is meant, or 0. No topics: all that the group committed offsets in. No queue numbers:
     all queues.
     """
 

@@ -52,6 +52,7 @@ __all__ = [
     "BATCH_HEADER_BYTES",
     "BATCH_RECORDS_MAX",
     "FORMAT_VERSION",
+    "HEADS",
     "PLAIN_BYTES_MAX",
     "SPARSE",
     "BatchHeader",
@@ -82,6 +83,8 @@ FORMAT_VERSION = 2
 DENSE_VERSION = 1
 # Of the flags: a compaction took records out.
 SPARSE = 1
+# Of the flags of an answer, and never of a stored batch: a broker left bodies and headers out.
+HEADS = 2
 BATCH_HEADER_BYTES = 112
 # A batch is one unit of reading: more records than this would make readers hold too much at once.
 BATCH_RECORDS_MAX = 65_536

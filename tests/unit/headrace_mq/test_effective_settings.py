@@ -62,6 +62,9 @@ def test_every_setting_is_there_once() -> None:
         ("postgresql://ann:se?cr@et@db/x", "postgresql://…"),
         ("postgresql://ann:se/cr@et@db/x?sslmode=off", "postgresql://db/x"),
         ("postgresql://db/x?user=ann&password=se@cret", "postgresql://…"),
+        ("host=db password=hunter2 dbname=x", "…"),
+        ("host=db PASSWORD = 'hunter 2'", "…"),
+        ("passwd=hunter2", "…"),
         ("tls://h:1,h:2?ca=ca.pem&user=ann&password_file=p.txt", "tls://h:1,h:2"),
     ],
 )

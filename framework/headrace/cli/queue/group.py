@@ -195,12 +195,22 @@ def reset(
 def undo(
     name: Name,
     *,
+    reset_at_ms: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="Take back this move alone, as --dry-run --json tells it; 0: the last one.",
+        ),
+    ] = 0,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
     """Put a group back to where it stood before its last reset; its consumers must be stopped."""
-    answer = ask(broker, lambda admin: admin.undo_reset(name, dry_run=dry_run))
+    answer = ask(
+        broker, lambda admin: admin.undo_reset(name, reset_at_ms=reset_at_ms, dry_run=dry_run)
+    )
     show_moves(f"group {name}", answer, as_json=as_json)
     if not as_json:
         typer.echo(f"it was moved at {when(answer.reset_at_ms)} UTC by {answer.reset_by}")

@@ -84,11 +84,11 @@ def _where(given: Given) -> str:
 
 
 async def _undo(admin: AdminClient, given: Given) -> OffsetMoves:
-    return await admin.undo_reset(given["group"])
+    return await admin.undo_reset(given["group"], reset_at_ms=given["reset_at_ms"])
 
 
 async def _before_undo(admin: AdminClient, given: Given) -> Consequence:
-    moves = await admin.undo_reset(given["group"], dry_run=True)
+    moves = await admin.undo_reset(given["group"], reset_at_ms=given["reset_at_ms"], dry_run=True)
     since = f"{moves.reset_by} moved it at {when(moves.reset_at_ms)} UTC"
     return Consequence(
         (f"Group {given['group']} goes back to where it stood before {since}.",
@@ -97,6 +97,7 @@ async def _before_undo(admin: AdminClient, given: Given) -> Consequence:
         _COLUMNS,
         _rows(moves),
         hindered=moves.hindered,
+        confirmed={"reset_at_ms": moves.reset_at_ms},
     )  # fmt: skip
 
 
@@ -195,7 +196,13 @@ GROUPS: Final = (
         _before_reset,
         _moved,
     ),
-    Verb("group undo", _undo, (_GROUP,), _before_undo, _moved),
+    Verb(
+        "group undo",
+        _undo,
+        (_GROUP, VerbField("reset_at_ms", "number", 0)),
+        _before_undo,
+        _moved,
+    ),
     Verb(
         "group set",
         _set,

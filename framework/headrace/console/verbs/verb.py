@@ -115,6 +115,7 @@ class Consequence:
         columns, rows: a table of it.
         hindered: why it cannot be done now; empty: it can.
         secrets: names of fields that are asked for with the question, so that no page repeats them.
+        confirmed: fields that go with the answer, so that what is done is what was shown.
     """
 
     sentences: Sequence[str]
@@ -122,6 +123,7 @@ class Consequence:
     rows: Sequence[Sequence[object]] = ()
     hindered: str = ""
     secrets: Sequence[str] = ()
+    confirmed: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ search does not hold up other clients.
 """
 
 from headrace_mq._net.server import Connection
-from headrace_mq.access.heads import head_of
+from headrace_mq.access.heads import HEAD_RECORDS_MAX, head_of
 from headrace_mq.access.resources import Action, Ask, ResourceKind
 from headrace_mq.broker.quotas.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
@@ -149,6 +149,7 @@ def find_messages(
         starts=starts,
         messages_max=min(asked.messages_max, HEADS_FOUND_MAX) if hidden else asked.messages_max,
         bytes_max=min(asked.bytes_max, state.batch_bytes_max),
+        records_max=HEAD_RECORDS_MAX if hidden else None,
     )
     log, position = found.cursor or ("", 0)
     answer = encode_find_answer(FindAnswer(found.messages, log, position))

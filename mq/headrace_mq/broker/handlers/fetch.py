@@ -6,14 +6,13 @@ Called by the dispatcher; uses the store. Batches are passed on as the store ret
 
 import sys
 from collections.abc import Collection, Mapping
-from itertools import accumulate
 from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
 
 from headrace_mq._net.server import Connection
-from headrace_mq.access.heads import HEAD_RECORDS_MAX, head_of
+from headrace_mq.access.heads import HeadRoom, head_of
 from headrace_mq.broker.fetch.long_poll import ParkedFetch
 from headrace_mq.broker.fetch.scan import ReadLimits, Scan
 from headrace_mq.broker.handlers.throttle import charge_fetched, hold_fetch, room_to_fetch
@@ -314,14 +313,15 @@ def _read(
     scan = Scan(state.store, state.clock, bytes_max, picks=request.picks, ahead=ahead)
     if room is not None:
         budget = min(budget, max(1, room.size))
-    hidden = _hidden(state, connection, request)
+    hidden, heads = _hidden(state, connection, request), HeadRoom()
     answer = FetchAnswer([], [])
     batches: list[bytes | memoryview] = []
     used, states_bytes, coming = 0, 0, False
     for queue in _in_turn(state, queues):
         batch_filter = batch_filters.get(queue.topic)
         status, readable = _look_at(state, queue, offsets[queue], group=request.group)
-        if status is None or (room is not None and used and room.messages <= 0):
+        is_full, is_hidden = room is not None and used and room.messages <= 0, queue.topic in hidden
+        if status is None or is_full or (is_hidden and heads.is_over):
             continue
         bounds = ReadLimits(budget - used, _ALL if room is None else room.messages, limit - used)
         taken: _Taken | None = _NOTHING
@@ -329,7 +329,7 @@ def _read(
             taken = _selected(scan, queue, offsets[queue], batch_filter, bounds)
         elif readable:
             taken = _whole(state, queue, offsets[queue], bounds, room, first=not used)
-            taken = _shown(taken, hidden=queue.topic in hidden)
+            taken = _shown(taken, heads) if is_hidden else taken
         if taken is None:
             coming = True
             continue
@@ -360,20 +360,14 @@ def _hidden(state: BrokerState, connection: Connection, request: Fetch) -> Colle
     return {topic for topic in _topics(request) if guard.hides(connection, topic)}
 
 
-def _shown(taken: _Taken | None, *, hidden: bool) -> _Taken | None:
-    """What is taken of a queue, or the heads of it: of the first batch, and of those behind it that are few enough."""
-    if taken is None or not hidden:
-        return taken
-    counts = accumulate(map(record_count, taken.batches))
-    kept = [
-        batch
-        for place, (batch, count) in enumerate(zip(taken.batches, counts, strict=True))
-        if not place or count <= HEAD_RECORDS_MAX
-    ]
+def _shown(taken: _Taken | None, room: HeadRoom) -> _Taken | None:
+    """The heads of what is taken of a queue, as far as the answer has room; what was read for them counts as its size."""
+    if taken is None:
+        return None
+    kept = room.take(taken.batches)
     made: list[bytes | memoryview] = [memoryview(head_of(batch)) for batch in kept]
-    return taken._replace(
-        batches=made, size=sum(map(len, made)), messages=sum(map(record_count, kept))
-    )
+    size = sum(max(len(one), len(head)) for one, head in zip(kept, made, strict=True))
+    return taken._replace(batches=made, size=size, messages=sum(map(record_count, kept)))
 
 
 def _charged(

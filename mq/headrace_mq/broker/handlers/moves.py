@@ -151,6 +151,11 @@ def _undo(state: BrokerState, request: ResetOffsets) -> _Plan:
             f"of group {group!r} no move is kept that could be taken back: it was not moved, its move was taken back"
             " already, or many other groups were moved since"
         )
+    # A dry run said which move that is, and its asker confirmed this one.
+    if request.value not in {0, reset.at_ms}:
+        raise InvalidArgument(
+            f"group {group!r} was moved once more since you looked, by {reset.by}; look again, with a dry run"
+        )
     after, reasons = {}, []
     for queue, (before, put) in reset.moves.items():
         first, end = state.range(queue)
@@ -258,8 +263,10 @@ def _keep(
         if one.before != one.after
     }
     if changed:
-        by = connection.user or connection.peer
-        state.offsets.resets.note(plan.group, LastReset(state.clock.now_ms(), by, changed))
+        by, last = connection.user or connection.peer, state.offsets.resets.get(plan.group)
+        # The time tells two moves of a group apart, also those of one millisecond.
+        at_ms = max(state.clock.now_ms(), 0 if last is None else last.at_ms + 1)
+        state.offsets.resets.note(plan.group, LastReset(at_ms, by, changed))
 
 
 def _answer_when_durable(

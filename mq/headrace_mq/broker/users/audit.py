@@ -127,6 +127,7 @@ class Audit:
         limits: its bounds.
         is_closed: whether nothing may be written to the store, however little.
         administers: whether the user of a connection may administer the cluster; without a login everyone may.
+        is_user: whether there is a user of a name.
 
     Attributes:
         changes: how many changes it has written.
@@ -139,12 +140,14 @@ class Audit:
         limits: AuditLimits,
         is_closed: Callable[[], bool] = lambda: False,
         administers: Callable[[Connection], bool] = lambda _: True,
+        is_user: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
         self._is_closed = is_closed
         self._administers = administers
+        self._is_user = is_user
         self._ends = [store.range(QueueRef(AUDIT_TOPIC, kind))[1] for kind in range(len(KINDS))]
         self._seconds = [_Second() for _ in KINDS]
         self._refusals = Refusals(clock, limits.refusals_per_minute_max)
@@ -296,7 +299,11 @@ class Audit:
         return CHANGES if self._administers(connection) else CHANGES_BY_OTHERS
 
     def _write_refusal(self, entry: AuditEntry, host: str) -> None:
-        for one in self._refusals.take(entry, host):
+        tried = ""
+        if entry.action == "login":
+            kind, _, name = entry.resource.partition(":")
+            tried = entry.resource if kind == "user" and self._is_user(name) else ""
+        for one in self._refusals.take(entry, host, tried):
             self._write(REFUSALS, one)
 
     def _entry(

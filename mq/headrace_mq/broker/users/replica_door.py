@@ -68,7 +68,13 @@ class ReplicaDoor:
             refusals_per_minute_max=refusals_per_minute_max,
             retention="",
         )
-        self._audit = Audit(_NoStore(), clock, limits, is_closed=lambda: True)
+        self._audit = Audit(
+            _NoStore(),
+            clock,
+            limits,
+            is_closed=lambda: True,
+            is_user=lambda name: name in book.policy.users,
+        )
         self._logins = Logins[Connection](
             book.credentials, lambda: book.secret, clock.monotonic_ms, book.public_key
         )

@@ -13,7 +13,7 @@ from headrace_mq.errors import (
     UndecodableBatch,
     UnsupportedVersion,
 )
-from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, SPARSE, BatchHeader, check_whole
+from headrace_mq.protocol.batch import BATCH_RECORDS_MAX, HEADS, SPARSE, BatchHeader, check_whole
 from headrace_mq.protocol.compression import CODECS, PLAIN_BYTES_MAX
 from headrace_mq.protocol.structure import check_structure
 
@@ -34,7 +34,7 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
     Raises:
         CorruptBatch: the bytes are not a sound batch.
         UnsupportedVersion: a newer producer wrote it.
-        InvalidArgument: it has too many records, or a form that only a compaction makes.
+        InvalidArgument: it has too many records, or a form that only a broker makes.
     """
     try:
         header = check_whole(batch, header)
@@ -48,6 +48,8 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
         )
     if header.flags & SPARSE:
         raise InvalidArgument("only a compaction takes records out of a batch; send whole ones")
+    if header.flags & HEADS:
+        raise InvalidArgument("only a broker makes heads of messages; send whole ones")
     return header
 
 

@@ -83,6 +83,7 @@ class _Search:
         starts: Mapping[QueueRef, int] | None,
         messages_max: int,
         bytes_max: int,
+        records_max: int | None,
     ) -> None:
         self.wanted = wanted
         self._starts = starts
@@ -91,6 +92,7 @@ class _Search:
         self.messages = 0
         self._messages_max = messages_max
         self._bytes_left = bytes_max
+        self._records_left = records_max
 
     @property
     def is_over(self) -> bool:
@@ -105,11 +107,16 @@ class _Search:
         starts = self._starts
         return starts is None or header.base_offset >= starts.get(header.queue, _NO_OFFSET)
 
-    def take(self, batch: bytes, matching: int) -> bool:
+    def take(self, batch: bytes, header: BatchHeader, matching: int) -> bool:
         """Adds a batch with `matching` messages of the key; returns False if it does not fit any more."""
-        if self.batches and len(batch) > self._bytes_left:
+        left = self._records_left
+        if self.batches and (
+            len(batch) > self._bytes_left or (left is not None and header.count > left)
+        ):
             self.work = 0
             return False
+        if left is not None:
+            self._records_left = left - header.count
         self.batches.append(batch)
         self.messages += matching
         self._bytes_left -= len(batch)
@@ -136,6 +143,7 @@ class Finder:
         starts: Mapping[QueueRef, int] | None = None,
         messages_max: int = FOUND_MAX,
         bytes_max: int = FOUND_BYTES_MAX,
+        records_max: int | None = None,
     ) -> Found:
         """Continues a search at a cursor, or begins at the oldest message; returns after a bounded time.
 
@@ -145,12 +153,13 @@ class Finder:
             starts: search only these queues, each from its offset on; None for all.
             messages_max: 1 to FOUND_MAX; the last batch may exceed it.
             bytes_max: of all batches; at least one is returned if there is any.
+            records_max: of all batches, those of other keys too, for a caller that decodes each; None: no bound.
 
         Raises:
             InvalidArgument: the key is empty, a bound is out of its range, or the cursor is invalid.
         """
         self._check(wanted, cursor, messages_max, bytes_max)
-        search = _Search(wanted, starts, messages_max, bytes_max)
+        search = _Search(wanted, starts, messages_max, bytes_max, records_max)
         topic = wanted.topic
         held = {queue.log.name for ref, queue in self._queues if ref.topic == topic}
         names = list(self._logs)
@@ -246,7 +255,7 @@ class Finder:
         matching = keys_of(batch, header).count(search.wanted.key)
         if not matching or not self._is_readable(header):
             return True
-        return search.take(batch, matching)
+        return search.take(batch, header, matching)
 
     def _is_readable(self, header: BatchHeader) -> bool:
         """Whether readers of its queue see this batch: whole, committed, and not contradicted."""

@@ -36,6 +36,21 @@ async def test_a_change_is_asked_about_and_then_done(browser, admin, broker) -> 
     assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 0
 
 
+async def test_the_answer_to_the_question_is_about_the_move_that_was_shown(
+    browser, admin, broker
+) -> None:
+    await admin.create_topic("orders", 1)
+    async with Producer(broker) as producer:
+        await producer.send_many([Message(topic="orders", body=b"tea")] * 3)
+    await admin.reset_offsets("kitchen", "latest", topics=["orders"])
+    asked = await browser.send("group undo", group="kitchen")
+    (shown,) = re.findall(r'name="reset_at_ms" value="([0-9]+)"', asked.text)
+    await admin.reset_offsets("kitchen", "offset", 1, topics=["orders"])
+    done = await browser.send("group undo", group="kitchen", reset_at_ms=shown, confirmed="1")
+    assert "was moved once more since you looked" in done.text
+    assert (await admin.lag("kitchen", ["orders"])).queues[0].lag == 2
+
+
 async def test_a_form_that_is_sent_twice_does_its_change_once(browser, admin, broker) -> None:
     await admin.create_topic("orders", 1)
     message = {"topic": "orders", "body": "pay"}

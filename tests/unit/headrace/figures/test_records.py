@@ -1,5 +1,6 @@
 """Messages in words; what is printed by the commands themselves is tested with them."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from headrace.figures.records import (
     text_of,
     words,
 )
+from headrace_mq.access.heads import MessageHead
 from headrace_mq.client.fetch.damage import Damaged, marker_of
 from headrace_mq.message import QueueRef, Record
 
@@ -41,7 +43,7 @@ def test_a_row_shows_the_beginning_of_a_body(body: bytes, text: str) -> None:
 
 
 def test_a_head_says_what_its_content_needs() -> None:
-    head = Record(
+    head = MessageHead(
         queue=QueueRef("%DLQ%kitchen", 0), offset=7, key="k", tag="", headers={"%head": "1200"}, body=b"",
         born_at_ms=1, stored_at_ms=2,
     )  # fmt: skip
@@ -49,6 +51,18 @@ def test_a_head_says_what_its_content_needs() -> None:
     told = described(head)
     assert (told["hidden"], told["bytes"]) == ("needs consume on group:kitchen", 1200)
     assert (told["body"], told["body_base64"], told["headers"]) == (None, None, {})
+
+
+def test_a_message_whose_headers_say_that_it_is_hidden_is_shown() -> None:
+    forged = msgspec.structs.replace(record(b""), headers={"%head": "7"})
+    assert content(forged) == ""
+    told = described(forged)
+    assert (told["hidden"], told["bytes"], told["body"], told["headers"]) == (
+        "",
+        0,
+        "",
+        {"%head": "7"},
+    )
 
 
 def test_programs_get_every_field() -> None:

@@ -5,16 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace_mq.access import heads as module
 from headrace_mq.access.heads import (
     HEAD_HEADER,
+    HeadRoom,
+    MessageHead,
     body_bytes,
     consumption,
     head_of,
     hidden_words,
     is_head,
+    seen_records,
 )
 from headrace_mq.client.retry_headers import ORIGIN_HEADER, Origin, origin_of
-from headrace_mq.message import QueueRef, Record
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     Columns,
     assign,
@@ -50,7 +54,7 @@ def three(reason: str = f"ValueError: {SECRET}", codec: str = "none") -> bytearr
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_a_head_has_everything_but_the_content(codec: str) -> None:
     made = head_of(three(codec=codec))
-    heads = decode_records(made)
+    heads = seen_records(made)
     assert SECRET.encode() not in bytes(made)
     assert [(one.offset, one.key, one.tag, one.born_at_ms) for one in heads] == [
         (40, "ann", "hot", 5), (41, "bob", "", 6), (42, "ann", "hot", 7),
@@ -92,7 +96,7 @@ def test_a_batch_that_was_compacted_keeps_its_places() -> None:
     header = read_header(dense)
     columns = Columns(["a", "b", "c"], [], [], [b"1", b"22", b"333"], [])
     sparse = thinned(dense, header, range(40, 43), columns, [0, 2])
-    heads = decode_records(head_of(sparse))
+    heads = seen_records(head_of(sparse))
     assert [(one.offset, body_bytes(one)) for one in heads] == [(40, 1), (42, 3)]
 
 
@@ -105,12 +109,39 @@ def test_of_a_batch_that_does_not_decode_nothing_is_shown() -> None:
     assert read_header(made).next_offset == 41
 
 
-def test_a_message_with_a_body_is_no_head_even_if_its_headers_say_so() -> None:
-    forged = Record(QUEUE, 1, "", "", {HEAD_HEADER: "7"}, b"body", 1, 1)
-    assert not is_head(forged)
-    assert body_bytes(forged) == 4
+@pytest.mark.parametrize("body", [b"", b"body"])
+def test_a_message_is_no_head_even_if_its_headers_say_so(body: bytes) -> None:
+    batch = stored(Columns([], [], [{HEAD_HEADER: "7", "note": "n"}], [body], []))
+    (forged,) = seen_records(batch)
+    assert (is_head(forged), body_bytes(forged)) == (False, len(body))
+    assert forged.headers == {HEAD_HEADER: "7", "note": "n"}
+    (head,) = seen_records(head_of(batch))
+    assert (is_head(head), body_bytes(head)) == (True, len(body))
+
+
+def test_a_head_whose_size_is_no_number_has_none() -> None:
     odd: dict[str, Any] = {HEAD_HEADER: "many"}
-    assert body_bytes(Record(QUEUE, 1, "", "", odd, b"", 1, 1)) == 0
+    assert body_bytes(MessageHead(QUEUE, 1, "", "", odd, b"", 1, 1)) == 0
+
+
+def test_one_answer_has_room_for_its_first_batch_and_for_small_ones_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "HEAD_RECORDS_MAX", 7)
+    room = HeadRoom()
+    assert [len(room.take([three()])) for _ in range(4)] == [1, 1, 0, 0]
+    assert room.is_over
+    monkeypatch.setattr(module, "HEAD_RECORDS_MAX", 1)
+    assert len(HeadRoom().take([three(), three()])) == 1
+
+
+def test_what_a_batch_unpacks_to_counts_and_not_what_it_was_packed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    zeros = stored(Columns([], [], [], [bytes(100_000)], []), "zstd")
+    assert len(zeros) < 1_000
+    monkeypatch.setattr(module, "HEAD_PLAIN_BYTES_MAX", 250_000)
+    assert len(HeadRoom().take([zeros] * 9)) == 2
 
 
 def test_a_hidden_message_names_the_action_and_its_owner() -> None:

@@ -127,6 +127,20 @@ def test_a_reset_is_taken_back(run, group, topic, broker_address) -> None:
     assert isinstance(run("group", "undo", group).error, InvalidArgument)
 
 
+def test_the_move_that_was_shown_is_taken_back_and_no_other(
+    run, group, topic, broker_address
+) -> None:
+    run("group", "reset", group, "--earliest")
+    shown = run("group", "undo", group, "--dry-run", "--json").json["reset_at_ms"]
+    run("group", "reset", group, "--latest")
+    at = offset(broker_address, group, topic)
+    refused = run("group", "undo", group, "--reset-at-ms", str(shown)).error
+    assert isinstance(refused, InvalidArgument)
+    assert "moved once more" in str(refused)
+    assert offset(broker_address, group, topic) == at
+    stands(broker_address, group, topic, 3)
+
+
 def test_an_impossible_reset_is_a_mistake(run, group, topic, broker_address) -> None:
     assert isinstance(run("group", "reset", group, "--offset", "6").error, OffsetOutOfRange)
     assert isinstance(run("group", "reset", f"no.{group}", "--latest").error, GroupNotFound)

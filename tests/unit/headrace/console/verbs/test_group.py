@@ -89,3 +89,15 @@ async def test_a_reset_is_taken_back_after_it_was_said_what_that_does(
     assert twice in (await ahead("group undo", group="kitchen")).hindered
     with pytest.raises(InvalidArgument, match=twice):
         await run("group undo", group="kitchen")
+
+
+async def test_another_move_than_the_one_that_was_shown_is_not_taken_back(
+    kitchen, run, ahead, admin
+) -> None:
+    await run("group reset", group="kitchen", to="latest")
+    told = await ahead("group undo", group="kitchen")
+    await run("group reset", group="kitchen", to="offset", value="2")
+    with pytest.raises(InvalidArgument, match="moved once more since you looked"):
+        await run("group undo", group="kitchen", **told.confirmed)
+    now = (await admin.undo_reset("kitchen", dry_run=True)).moves[0]
+    assert (now.before, now.after) == (2, 5)

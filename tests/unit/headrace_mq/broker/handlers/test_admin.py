@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.broker.handlers import admin as module
+from headrace_mq.broker.users.guard import Guard
 from headrace_mq.errors import InvalidArgument, TopicExists, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import (
@@ -200,3 +202,32 @@ async def test_more_producers_than_one_answer_may_hold_are_refused(client: Any) 
     assert isinstance(
         await client.refusal(RequestCode.DESCRIBE_PRODUCERS, asked_for), InvalidArgument
     )
+
+
+async def test_a_search_makes_few_records_into_heads_at_a_time(client, broker, monkeypatch) -> None:
+    await create(client, "orders", 1)
+    for _ in range(3):
+        batch = encode_batch(
+            QueueRef("orders", 0),
+            Columns(["k", "other", "other"], [], [], [b"1", b"2", b"3"], []),
+            born_first_ms=0,
+        )
+        await client.ask(RequestCode.PRODUCE, bytes(batch))
+    no_audit: Any = None
+    guard = Guard(None, lambda _: 1, no_audit)
+    monkeypatch.setattr(guard, "hides", lambda *_: True)
+    monkeypatch.setattr(broker._state, "guard", guard)
+    monkeypatch.setattr(module, "HEAD_RECORDS_MAX", 6)
+    found, log, position = [], "", 0
+    while True:
+        body = await client.ask(
+            RequestCode.FIND_MESSAGES, asked(log=log, position=position, heads=True)
+        )
+        answer, batches = decode_find_answer(body)
+        found.append(
+            [one.offset for view in split_batches(batches) for one in decode_records(view)]
+        )
+        log, position = answer.log, answer.position
+        if not log:
+            break
+    assert [each for each in found if each] == [[0, 3], [6]]

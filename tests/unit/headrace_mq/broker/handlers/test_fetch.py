@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headrace_mq.access import heads
 from headrace_mq.broker.handlers import fetch as module
 from headrace_mq.broker.handlers.fetch import QUEUES_PER_FETCH_MAX
 from headrace_mq.broker.server import Broker
@@ -468,11 +469,31 @@ async def test_a_fetch_that_waits_for_heads_gets_no_body(
     assert opened(answer)[1] == [b"", b""]
 
 
-async def test_one_answer_has_few_heads_but_always_a_batch(client, broker, monkeypatch) -> None:
-    await client.create("t", 1)
-    await client.produce(numbered("t", 1, 2), numbered("t", 3), numbered("t", 4))
+async def test_all_queues_of_one_answer_share_the_room_for_heads(
+    client, broker, batch, monkeypatch
+) -> None:
+    queues = 5
+    await client.create("t", queues)
+    await client.produce(*(batch("t", number, b"a", b"b") for number in range(queues)))
     hide_all(broker, monkeypatch)
-    for limit, count in ((1, 2), (3, 3), (4, 4)):
-        monkeypatch.setattr(module, "HEAD_RECORDS_MAX", limit)
-        asked = Fetch([FetchFrom("t", 0, 0)], 1 << 20, 0, heads=True)
-        assert len(opened(await client.ask(RequestCode.FETCH, asked))[1]) == count
+    made, sizes = [], []
+    monkeypatch.setattr(module, "head_of", lambda one: made.append(1) or heads.head_of(one))
+    monkeypatch.setattr(
+        type(broker._state), "note_fetched", lambda _, *told: sizes.append(told[-1])
+    )
+    monkeypatch.setattr(heads, "HEAD_RECORDS_MAX", 5)
+    places = [FetchFrom("t", number, 0) for number in range(queues)]
+    seen = set()
+    for _ in range(4 * queues):
+        made.clear()
+        body = await client.ask(RequestCode.FETCH, Fetch(places, 1 << 20, 0, heads=True))
+        answer, _ = opened(body)
+        assert len(made) == len(answer.queues) == 2
+        seen |= {one.queue_id for one in answer.queues}
+    assert seen == set(range(queues))
+    # What was read counts, however few bytes its heads have.
+    monkeypatch.setattr(heads, "HEAD_RECORDS_MAX", 1)
+    await client.produce(batch("t", 0, bytes(9_000)))
+    sizes.clear()
+    await client.ask(RequestCode.FETCH, Fetch([FetchFrom("t", 0, 2)], 1 << 20, 0, heads=True))
+    assert sizes[0] > 9_000

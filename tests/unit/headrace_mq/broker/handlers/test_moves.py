@@ -306,3 +306,19 @@ async def test_an_undo_takes_back_all_of_a_move(filled, state) -> None:
     asked = ResetOffsets("g", "undo", topics=["t"])
     refused = await filled.refusal(RequestCode.RESET_OFFSETS, asked)
     assert "name no topics and queues" in str(refused)
+
+
+async def test_an_undo_takes_back_the_move_that_was_shown_and_no_later_one(filled, state) -> None:
+    await reset(filled, "earliest")
+    dry = await moves(filled, RequestCode.RESET_OFFSETS, ResetOffsets("g", "undo", dry_run=True))
+    # By another operator meanwhile, and in the same millisecond.
+    await reset(filled, "latest")
+    for dry_run in (False, True):
+        asked = ResetOffsets("g", "undo", dry.reset_at_ms, dry_run=dry_run)
+        refused = await filled.refusal(RequestCode.RESET_OFFSETS, asked)
+        assert isinstance(refused, InvalidArgument)
+        assert "was moved once more since you looked, by 127.0.0.1:" in str(refused)
+    assert standing(state) == {0: 10, 1: 3}
+    dry = await moves(filled, RequestCode.RESET_OFFSETS, ResetOffsets("g", "undo", dry_run=True))
+    await reset(filled, "undo", dry.reset_at_ms)
+    assert standing(state) == {0: 0, 1: 0}

@@ -86,7 +86,12 @@ class Desk:
         )
         store: Any = self.kept
         self.audit = Audit(
-            store, self.clock, limits, lambda: self.closed, lambda client: client.user != "guest"
+            store,
+            self.clock,
+            limits,
+            lambda: self.closed,
+            lambda client: client.user != "guest",
+            lambda name: name == "root",
         )
 
     def client(self, *names: str, **more: str) -> Any:
@@ -307,3 +312,12 @@ def test_a_disk_that_takes_no_entry_leaves_it_to_the_log_and_says_so_once(desk: 
     desk.kept.failure, desk.closed = None, True
     desk.audit.note(desk.client(), "set_rule", "done")
     assert desk.kept.of(CHANGES) == []
+
+
+def test_logins_as_a_user_stand_in_the_audit_behind_many_with_invented_names(desk: Desk) -> None:
+    stranger = desk.client("")
+    for name in [*(f"junk{number}" for number in range(30)), *["root"] * 3]:
+        desk.clock.now += 500
+        desk.audit.note(stranger, "login", "failed", resource=f"user:{name}", detail="wrong")
+    named = [one.resource for one in desk.kept.of(REFUSALS)]
+    assert (len(named), named[-1]) == (6, "user:root")

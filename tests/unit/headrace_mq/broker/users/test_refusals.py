@@ -69,6 +69,19 @@ def test_a_user_is_one_client_from_all_addresses_and_strangers_are_one_for_each(
     assert told(made.due(ending=True)) == [("ann", LEFT_OUT, 3)]
 
 
+def test_invented_names_do_not_hide_what_was_tried_with_the_name_of_a_user() -> None:
+    made = Refusals(Clock(), 2)
+    for number in range(10):
+        list(made.take(refused("", f"user:junk{number}"), HOST))
+    tries = [
+        told(made.take(refused("", "user:root", f"try {number}"), HOST, "user:root"))
+        for number in range(5)
+    ]
+    assert tries == [[("", "refused", 0)]] * 2 + [[]] * 3
+    left = [(one.resource, one.more) for one in made.due(ending=True) if one.outcome == LEFT_OUT]
+    assert left == [("", 8), ("user:root", 3)]
+
+
 def test_remembered_refusals_have_a_bound_and_those_that_are_forgotten_leave_their_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

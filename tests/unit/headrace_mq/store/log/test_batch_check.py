@@ -16,6 +16,7 @@ from headrace_mq.errors import (
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import (
     FORMAT_VERSION,
+    HEADS,
     Columns,
     decode_columns,
     decode_placed,
@@ -49,6 +50,13 @@ def test_a_batch_of_a_newer_format_is_refused_as_such(make_batch: MakeBatch) -> 
     batch = make_batch(b"a")
     batch[4] = FORMAT_VERSION + 1
     with pytest.raises(UnsupportedVersion):
+        checked_header(batch, None)
+
+
+def test_a_batch_of_heads_is_refused_because_only_a_broker_makes_them() -> None:
+    columns = Columns([], [], [], [b""], [])
+    batch = encode_batch(QueueRef("t", 0), columns, born_first_ms=1, flags=HEADS)
+    with pytest.raises(InvalidArgument, match="only a broker makes heads"):
         checked_header(batch, None)
 
 
