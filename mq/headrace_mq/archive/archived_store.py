@@ -131,6 +131,7 @@ class ArchivedStore(MessageStore):
         starts: Mapping[QueueRef, int] | None = None,
         messages_max: int = FOUND_MAX,
         bytes_max: int = FOUND_BYTES_MAX,
+        records_max: int | None = None,
     ) -> Found:
         """Searches the archive up to where the log begins, then the log; see `Finder.find`."""
         log = next((q.log for ref, q in self._queues if ref.topic == wanted.topic), None)
@@ -141,22 +142,30 @@ class ArchivedStore(MessageStore):
             before = log.segments[0].base if log.segments else log.end
         if log is None or begin >= before or not wanted.key:
             return self._find_held(
-                wanted, cursor, starts=starts, messages_max=messages_max, bytes_max=bytes_max
+                wanted,
+                cursor,
+                starts=starts,
+                messages_max=messages_max,
+                bytes_max=bytes_max,
+                records_max=records_max,
             )
         asked = KeySearch(
             wanted.topic, wanted.key, begin, before, wanted.from_ms, wanted.to_ms, messages_max
         )
         rows, more = self._past.keyed(asked)
         batches: list[bytes] = []
-        messages = size = 0
+        messages = size = records = 0
         last = -1
         for queue, row in rows:
             if starts is not None and row.base < starts.get(queue, _NO_OFFSET):
                 continue
-            position = read_header(row.batch).position
+            header = read_header(row.batch)
+            position = header.position
             size += len(row.batch)
+            records += header.count
+            full = size > bytes_max or (records_max is not None and records > records_max)
             # The next search begins at a position: so an answer holds all batches of a position or none.
-            if batches and size > bytes_max and position != last:
+            if batches and full and position != last:
                 more = position
                 break
             batches.append(row.batch)

@@ -104,8 +104,11 @@ async def test_a_search_stops_at_a_batch_when_its_answer_is_full(
     archived: Callable[..., Any], batch: Callable[..., bytearray]
 ) -> None:
     one = await emptied(archived, batch)
-    first = await answered(lambda: one.store.find(LookupQuery("orders", "k"), bytes_max=1))
-    assert first.messages == 1
+    for bounds in ({"records_max": 1}, {"bytes_max": 1}):
+        first = await answered(
+            lambda bounds=bounds: one.store.find(LookupQuery("orders", "k"), **bounds)
+        )
+        assert first.messages == 1, bounds
     rest = await answered(lambda: one.store.find(LookupQuery("orders", "k"), first.cursor))
     assert [read_header(batch).base_offset for batch in rest.batches] == [2, 4]
 
