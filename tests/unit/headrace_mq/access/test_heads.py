@@ -135,7 +135,7 @@ def test_one_answer_has_room_for_its_first_batch_and_for_small_ones_behind_it(
     assert len(HeadRoom().take([three(), three()])) == 1
 
 
-def test_what_a_batch_unpacks_to_counts_and_not_what_it_was_packed_to(
+def test_the_unpacked_bytes_of_a_batch_count_and_not_the_packed_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     zeros = stored(Columns([], [], [], [bytes(100_000)], []), "zstd")
