@@ -120,7 +120,6 @@ class SpreadLink(Link):
         # Of this one, no connection is ever made: it is many.
         super().__init__(str(next(iter(parts.values()))), client_id=client_id, settings=settings)
         self.address = address
-        self._patient = patient
         self._tell_push, self._tell_ready, self._tell_down = on_push, on_ready, on_down
         self._links = {
             group: Link(
@@ -135,7 +134,7 @@ class SpreadLink(Link):
         }
         self._map = TopicMap(list(parts))
         self._views = GroupViews()
-        self._answers = Answers(self._links, self._map, self._views)
+        self._answers = Answers(self._links, self._map, self._views, patient=patient)
         self._some_up = asyncio.Event()
         self._is_closed = False
         # Of each group, the connection over which its word is good; and what hears it again.
@@ -184,6 +183,7 @@ class SpreadLink(Link):
         for task in hearing:
             task.cancel()
         await asyncio.gather(*hearing, return_exceptions=True)
+        self._answers.close()
         await asyncio.gather(*(link.aclose() for link in self._links.values()))
 
     @property
@@ -245,9 +245,9 @@ class SpreadLink(Link):
                 )
 
     def serves(self, queue: QueueRef) -> bool:
-        """Whether the group that has a queue is connected."""
+        """Whether the group that has a queue is connected, and was not set aside for what it refused."""
         owner = self.owner(queue)
-        return owner is not None and self._links[owner].is_up
+        return owner is not None and self._answers.serves(owner)
 
     async def require_first(self, topic: str) -> None:
         """As of `Link`. Raises InvalidArgument: another group than the first one has the topic, or a part of it."""
@@ -310,7 +310,7 @@ class SpreadLink(Link):
                 raise Closed(f"the connection to {self.address} was closed")
             self._some_up.clear()
             await self._some_up.wait()
-        return await self._answers.answer(RequestCode(code), b"".join(parts), patient=self._patient)
+        return await self._answers.answer(RequestCode(code), b"".join(parts))
 
     def _place_of(self, code: int, body: bytes | bytearray) -> Link:
         """The link to the group that what is named belongs to. Raises ConnectionLost: it is away, or not known."""

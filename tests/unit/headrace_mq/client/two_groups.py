@@ -12,6 +12,9 @@ from headrace_mq.errors import ConnectionLost
 from headrace_mq.protocol.bodies import (
     Body,
     DescribeTopics,
+    GroupAnswer,
+    GroupMember,
+    JoinGroup,
     TopicDescription,
     TopicsAnswer,
     decode,
@@ -19,9 +22,10 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 
-__all__ = ["ADDRESS", "FakeLink", "links_of", "two_groups"]
+__all__ = ["ADDRESS", "ME", "FakeLink", "ask", "joined", "known", "links_of", "two_groups"]
 
 ADDRESS = "nameserver://127.0.0.1:1/c/g1,g2"
+ME = GroupMember("me", ["t"])
 
 
 class FakeLink:
@@ -92,6 +96,27 @@ def links_of(link: SpreadLink) -> tuple[FakeLink, FakeLink]:
     """The links to g1 and g2."""
     one, two = link._links.values()
     return one, two  # type: ignore[return-value]  # the test has put them there
+
+
+async def ask(link: SpreadLink, code: RequestCode, body: Body) -> memoryview:
+    """Sends one request."""
+    return await link.request(code, encode(body), timeout_ms=60_000)
+
+
+async def known(link: SpreadLink) -> tuple[FakeLink, FakeLink]:
+    """Lets the link look where topic t is."""
+    await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics(["t"]))
+    return links_of(link)
+
+
+async def joined(link: SpreadLink) -> tuple[FakeLink, FakeLink]:
+    """Joins group g in both groups."""
+    one, two = await known(link)
+    for each, generation in ((one, 5), (two, 9)):
+        each.answers[RequestCode.JOIN_GROUP] = GroupAnswer(generation, [ME])
+        each.answers[RequestCode.HEARTBEAT] = GroupAnswer(generation, [ME])
+    await ask(link, RequestCode.JOIN_GROUP, JoinGroup("g", "me", ["t"]))
+    return one, two
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ from headrace_mq.protocol.bodies import (
     FetchFrom,
     GetOffsets,
     GroupAnswer,
-    GroupMember,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -54,34 +53,13 @@ from headrace_mq.protocol.bodies import (
     UnlockQueues,
     decode,
     decode_fetch_answer,
-    encode,
     encode_fetch_answer,
 )
 from headrace_mq.protocol.codes import RequestCode
 from tests.unit.headrace_mq.client.two_groups import *  # noqa: F403 - the fixture is found by name
-from tests.unit.headrace_mq.client.two_groups import FakeLink, links_of
+from tests.unit.headrace_mq.client.two_groups import ME, ask, joined, known, links_of
 
-ME = GroupMember("me", ["t"])
 Make = Callable[..., SpreadLink]
-
-
-async def ask(link: SpreadLink, code: RequestCode, body: Body) -> memoryview:
-    return await link.request(code, encode(body), timeout_ms=60_000)
-
-
-async def known(link: SpreadLink) -> tuple[FakeLink, FakeLink]:
-    """Lets the link look where topic t is."""
-    await ask(link, RequestCode.DESCRIBE_TOPICS, DescribeTopics(["t"]))
-    return links_of(link)
-
-
-async def joined(link: SpreadLink) -> tuple[FakeLink, FakeLink]:
-    one, two = await known(link)
-    for each, generation in ((one, 5), (two, 9)):
-        each.answers[RequestCode.JOIN_GROUP] = GroupAnswer(generation, [ME])
-        each.answers[RequestCode.HEARTBEAT] = GroupAnswer(generation, [ME])
-    await ask(link, RequestCode.JOIN_GROUP, JoinGroup("g", "me", ["t"]))
-    return one, two
 
 
 async def test_a_missing_topic_is_made_in_the_first_group_once_all_have_said_that_they_lack_it(
