@@ -143,6 +143,9 @@ class Claim:
     def _agreed(self, found: KeptLog, term: Term) -> int:
         """Returns the position below which the archive has this broker's log."""
         archived, own = self._epochs_of(found), EpochHistory(term.starts(found.log))
+        if not found.epoch:
+            # Begun where the log began, with nothing in it yet; or last written by a version that kept no epochs.
+            return found.position
         if not archived.starts:
             # Written without a group. The broker that founded it gave all its messages one epoch. Where the log's first one is
             # that of this term, the log had no message before, and the archive has none of it.

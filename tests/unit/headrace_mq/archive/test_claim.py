@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -231,6 +232,25 @@ async def test_an_archive_from_before_the_group_loses_what_a_promotion_before_it
     held = [b"0", b"1", b"2"] if has_some else []
     assert bodies(shelf) == held + [b"%d" % number for number in range(10, 18)]
     assert [row.body for row in shelf.lost] == [b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize("epochs", [[(1, 0), (2, 100), (3, 200)], [(3, 0)]])
+async def test_a_group_whose_first_segments_are_gone_begins_an_archive_where_its_log_begins(
+    archived: Callable[..., Any],
+    batch: Batch,
+    shelf: Any,
+    leading: Callable[..., Any],
+    epochs: list[tuple[int, int]],
+) -> None:
+    one = archived(term=leading(*epochs))
+    for _ in range(3):
+        await one.append(batch(QUEUE, [bytes(60_000)]))
+    one.store.delete_segments(LOG, end_of(one))
+    one.claim.kept = None
+    shelf.kept.clear()
+    await one.archiver._turn()
+    assert [row.queue_offset for row in shelf.rows[QUEUE]] == [2]
+    assert shelf.kept[LOG].epochs == msgspec.json.encode(epochs).decode()
 
 
 async def test_a_leader_that_names_another_groups_database_reads_nothing_from_it(
