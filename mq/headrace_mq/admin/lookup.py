@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace_mq.access.heads import consumption
-from headrace_mq.admin.connection import AdminConnection
 from headrace_mq.admin.readable import StoredBatch, readable_records, stored_batch
+from headrace_mq.admin.users import UserAdministration
 from headrace_mq.client.fetch.damage import is_marker
 from headrace_mq.client.trace.trace_events import TRACE_TOPIC, TraceStep, decode_step
 from headrace_mq.errors import RequestTimeout, ResponseCode, TopicNotFound, error_for
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.message_id import MessageId
-from headrace_mq.protocol.access import ExplainAccess, Explanation
 from headrace_mq.protocol.administration import (
     DescribeProducers,
     FindMessages,
@@ -43,7 +42,7 @@ _NEVER_MS = (1 << 63) - 1
 _PRODUCERS_PER_REQUEST_MAX = 1_000
 
 
-class MessageSearch(AdminConnection):
+class MessageSearch(UserAdministration):
     """The calls that find messages."""
 
     async def find(
@@ -152,6 +151,7 @@ class MessageSearch(AdminConnection):
         Raises:
             ValueError: it is no message id.
             RequestTimeout: the search took longer than a call may.
+            NotPermitted: you may not read the steps; or as `may` raises it.
         """
         (topic, _), _ = MessageId.parse(message_id)
         try:
@@ -161,11 +161,7 @@ class MessageSearch(AdminConnection):
         found: Iterator[TraceStep | None] = (decode_step(record.body) for record in records)
         # What a handler failed with may quote the message.
         ask = consumption(topic)
-        asked = ExplainAccess("", ask.action, ask.resource)
-        if (
-            records
-            and not (await self._ask(Explanation, RequestCode.EXPLAIN_ACCESS, asked)).allowed
-        ):
+        if records and not (await self.may(ask.action, ask.resource)).allowed:
             found = (step and msgspec.structs.replace(step, detail="") for step in found)
         # Steps told by several consumers meet in the topic in the order of their arrival.
         return sorted((step for step in found if step is not None), key=lambda step: step.at_ms)

@@ -5,10 +5,12 @@ A part of `AdminClient`. A password stays here: the broker is sent what it check
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from headrace_mq._net.address import BrokerAddress
 from headrace_mq._net.login import credentials_of
 from headrace_mq.admin.connection import AdminConnection
+from headrace_mq.errors import InvalidArgument, NotPermitted
 from headrace_mq.protocol.access import (
     AS_IT_IS,
     ExplainAccess,
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 __all__ = ["UserAdministration"]
+
+# Of an answer of an older broker; the present one answers that everything is allowed.
+_NO_LOGIN: Final = "this broker has no login"
 
 
 class UserAdministration(AdminConnection):
@@ -145,8 +150,20 @@ class UserAdministration(AdminConnection):
 
         Raises:
             InvalidArgument: a word has no meaning.
+            NotPermitted: the broker is an older one, which tells this to administrators alone.
         """
-        return await self.explain("", action, resource)
+        login = BrokerAddress.parse(self.address).login
+        try:
+            # An older broker takes an empty name for a user without rights.
+            return await self.explain("" if login is None else login.user, action, resource)
+        except InvalidArgument as error:
+            if _NO_LOGIN not in str(error):
+                raise
+            return Explanation(allowed=True, reason=_NO_LOGIN)
+        except NotPermitted as error:
+            raise NotPermitted(
+                "this broker is older than your program and does not tell what you may do; upgrade the broker first"
+            ) from error
 
     async def _set(self, asked: SetUser) -> UserEntry:
         return (await self._ask(UsersAnswer, RequestCode.SET_USER, asked)).users[0]
