@@ -82,7 +82,9 @@ class Archive:
             self._store_settings, past=self._past, epoch=epoch, clock=clock, files=files, gate=gate
         )
         self._store = store
-        self._claim = Claim(self._database, store, keep=self._keep, term=self._term)
+        self._claim = Claim(
+            self._database, store, keep=self._keep, term=self._term, tell=self._backlog.failed
+        )
         self.archiver = Archiver(
             store,
             self._database,
@@ -133,13 +135,13 @@ class Archive:
     @property
     def refusal(self) -> str:
         """Why the broker refuses messages, or an empty text."""
-        return self._backlog.refusal(self.archiver.waiting_bytes)
+        return self._backlog.refusal(self.archiver.counted_bytes)
 
     def look(self) -> None:
         """Raises or ends the alarm about a late archive."""
         waiting, now_ms = self.archiver.waiting_bytes, self._clock.monotonic_ms()
         self._backlog.seen(waiting, now_ms)
-        if not self._backlog.judge(waiting, now_ms):
+        if not self._backlog.judge(waiting, now_ms, self.archiver.counted_bytes):
             return
         if self._backlog.alarm:
             _log.error("the archive is far behind", reason=self._backlog.alarm)

@@ -51,6 +51,9 @@ class ArchivedStore(MessageStore):
         clock: tells the append time.
         files: the file system.
         gate: see `MessageStore`.
+
+    Attributes:
+        opened_at: where each log ended when the store was opened.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class ArchivedStore(MessageStore):
         super().__init__(settings, epoch=epoch, clock=clock, files=files, gate=gate)
         self._past = past
         self._visible = dict.fromkeys(RETENTIONS, 0)
+        self.opened_at = dict(self._visible)
         self._find_held = self.find
         self.find = self._find
         past.on_arrived = self._arrived
@@ -74,6 +78,7 @@ class ArchivedStore(MessageStore):
         """Opens the log; see `MessageStore.open`."""
         super().open()
         self._visible = {name: log.end for name, log in self._logs.items()}
+        self.opened_at = dict(self._visible)
 
     def range(self, queue: QueueRef) -> tuple[int, int]:
         """The first offset of the archive or the log, and the next one to become visible."""

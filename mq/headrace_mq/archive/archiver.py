@@ -86,6 +86,24 @@ class Archiver:
             for start, end in (self._store.archivable(log),)
         )
 
+    @property
+    def counted_bytes(self) -> int:
+        """Those of the waiting bytes that count for refusals.
+
+        Until the database has said what is archived, these are the bytes since the start. Bytes from before the archive was
+        begun do not count: they are on the disk in any case.
+        """
+        return sum(
+            max(0, self._store.archivable(log)[1] - self._counted_from(log))
+            for log in ARCHIVED_LOGS
+        )
+
+    def _counted_from(self, log: str) -> int:
+        if log not in self._past.positions:
+            return self._store.opened_at[log]
+        start = self._store.archivable(log)[0]
+        return max(start, self._past.position(log), self._claim.begun_at.get(log, 0))
+
     async def connect(self) -> None:
         """Asks the database where to go on.
 

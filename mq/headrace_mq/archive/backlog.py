@@ -50,15 +50,21 @@ class Backlog:
             self._behind_since_ms = max(self._behind_since_ms, seen_at_ms)
 
     def failed(self, reason: str) -> None:
-        """Notes a failed attempt."""
+        """Notes a failed attempt, or why the archive waits; an empty reason: it goes on."""
         self.failure = reason
 
-    def judge(self, waiting_bytes: int, now_ms: int) -> bool:
-        """Raises or ends the alarm; returns whether the alarm changed."""
+    def judge(self, waiting_bytes: int, now_ms: int, counted_bytes: int) -> bool:
+        """Raises or ends the alarm; returns whether the alarm changed.
+
+        Args:
+            waiting_bytes: all that wait, as far as is known.
+            now_ms: the time, by the monotonic clock.
+            counted_bytes: those of them that count for the limit; see `Archiver.counted_bytes`.
+        """
         before, settings = bool(self.alarm), self._settings
         age_ms = self.age_ms(now_ms)
         self.alarm = ""
-        if waiting_bytes > settings.alarm_bytes or age_ms > settings.alarm_age_ms:
+        if counted_bytes > settings.alarm_bytes or age_ms > settings.alarm_age_ms:
             reason = self.failure or "the database is slower than the producers"
             self.alarm = (
                 f"{waiting_bytes} bytes wait for the archive, the oldest for"
@@ -66,13 +72,13 @@ class Backlog:
             )
         return before != bool(self.alarm)
 
-    def refusal(self, waiting_bytes: int) -> str:
-        """Returns why the broker refuses messages, or an empty text."""
+    def refusal(self, counted_bytes: int) -> str:
+        """Returns why the broker refuses messages, or an empty text; `counted_bytes` wait."""
         most = self._settings.backlog_bytes_max
-        if waiting_bytes <= most:
+        if counted_bytes <= most:
             return ""
         reason = self.failure or "the database is slower than the producers"
         return (
-            f"{waiting_bytes} bytes wait for the archive, and new messages are refused above {most}:"
+            f"{counted_bytes} bytes wait for the archive, and new messages are refused above {most}:"
             f" {reason}; the broker accepts messages again when fewer wait"
         )

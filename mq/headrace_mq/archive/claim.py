@@ -42,10 +42,12 @@ class Claim:
         store: whose log is archived.
         keep: writes `archive.json`; the file is durable on return.
         term: in which this broker leads its group; None: it has no group.
+        tell: gets why the archive waits, or an empty text when it goes on.
 
     Attributes:
         term: in which this broker leads its group; None: it has no group.
         kept: the content of `archive.json`, or None without that file.
+        begun_at: where each log ended when this process began its archive; empty if it was begun before.
     """
 
     def __init__(
@@ -55,12 +57,15 @@ class Claim:
         *,
         keep: Callable[[KeptArchive], None],
         term: Term | None,
+        tell: Callable[[str], None],
     ) -> None:
         self._database = database
         self._store = store
         self._keep = keep
         self.term = term
+        self._tell = tell
         self.kept: KeptArchive | None = None
+        self.begun_at: dict[str, int] = {}
 
     async def __call__(self) -> Mapping[str, KeptLog]:
         """Returns how far each log is archived; begins the archive where there is none.
@@ -102,7 +107,9 @@ class Claim:
         """Begins the archive, under a name that no later leader lacks."""
         await self._write(mine)
         for log in ARCHIVED_LOGS:
-            await self._database.begin(log, mine.store_id, self._store.archivable(log)[0])
+            start, end = self._store.archivable(log)
+            self.begun_at.setdefault(log, end)
+            await self._database.begin(log, mine.store_id, start)
         found = await self._found()
         _refuse_others(found, mine, self._database.shown)
         await self._write(KeptArchive(mine.store_id, begun=True))
@@ -112,7 +119,12 @@ class Claim:
         self.kept = kept
         self._keep(kept)
         if self.term is not None:
+            self._tell(
+                "the archive waits until all brokers in sync have its name (metadata/archive.json); look with"
+                " `headrace cluster status` for a broker that is away or does not keep up"
+            )
             await self.term.confirmed()
+            self._tell("")
 
     async def _take(self, found: KeptLog) -> KeptLog:
         """Gives a log this broker's epoch."""
@@ -122,7 +134,8 @@ class Claim:
         elif found.epoch > term.epoch:
             raise ArchiveMismatch(
                 f"a later leader of this group writes to {self._database.shown} (epoch {found.epoch}, here {term.epoch}); this"
-                " broker archives nothing more"
+                " broker archives nothing more. If no later leader runs, because the group was founded again, give it an archive"
+                " in a new database: remove metadata/archive.json from its brokers' folders while they are stopped"
             )
         else:
             position = self._agreed(found, term)
@@ -132,8 +145,14 @@ class Claim:
                 lost = self._lost(found, position)
         if claimed == found:
             return found
+        if lost is not None:
+            self._tell(
+                "messages that this group has lost move to the table archived_lost; that reads the whole archive once, and"
+                " archiving goes on then"
+            )
         moved = await self._database.claim(found, claimed, lost)
         if lost is not None:
+            self._tell("")
             _log.error(
                 "the archive had messages that this group has lost; they are in its table archived_lost now",
                 log=found.log, from_position=claimed.position, to_position=found.position, rows=moved,

@@ -9,12 +9,14 @@ has a limit; every failure of the database is `ArchiveUnavailable`.
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.rows import COLUMNS
 from headrace_mq.archive.term import NO_EPOCHS
 from headrace_mq.errors import ArchiveUnavailable, MessageQueueError
@@ -41,13 +43,26 @@ SCHEMA_REVISION = "0002"
 _CONNECTIONS_MAX = 3
 # After this time a pool that does not close is cut off: its server does not answer.
 _CLOSE_MS = 2_000
+# A holder of a log's row gets this long: a transaction takes some tenths of a second. After that an earlier leader is
+# paused or cut off, and its session would keep the row for hours.
+_HOLDER_S = 2.0
+# The server looks after 30 s of silence whether a client is still there, and gives it up after 30 s more.
+_KEEPALIVE = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+# The name of each broker's sessions begins so.
+_NAME = "headrace broker"
 # Setting lost messages aside reads the whole archive, once after a promotion with loss; an hour bounds it.
 _SET_ASIDE_S = 3_600
 _I64_MAX = (1 << 63) - 1
 _STATEMENTS = (
-    "advance", "begin", "block", "encoding", "firsts", "keyed", "lock", "logs", "schema",
-    "set_aside", "stored_from",
+    "advance", "begin", "block", "encoding", "end_holders", "firsts", "keyed", "lock", "logs",
+    "schema", "set_aside", "stored_from",
 )  # fmt: skip
+
+_log = get_logger(__name__)
 
 
 class ArchiveMismatch(MessageQueueError):
@@ -128,11 +143,16 @@ class Database:
         url: postgresql://….
         connect_ms: longest wait for a connection.
         statement_ms: longest run of one statement, and of the copy of one transaction.
+
+    Attributes:
+        shown: the URL without its password.
+        name: of its sessions in `pg_stat_activity`; no other broker's have it.
     """
 
     def __init__(self, url: str, *, connect_ms: int, statement_ms: int) -> None:
         self._url = url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self.shown = shown(self._url)
+        self.name = f"{_NAME} {uuid.uuid4().hex[:8]}"
         self._connect_s = connect_ms / 1_000
         self._statement_s = statement_ms / 1_000
         self._sql = {name: _statement(name) for name in _STATEMENTS}
@@ -187,7 +207,8 @@ class Database:
             ArchiveUnavailable: the outcome is unknown; call `logs` to learn it.
         """
         async with self._connection() as connection, connection.transaction():
-            await self._lock(connection, kept)
+            # What holds it can be only an own session that the network cut off, or a later leader's.
+            await self._lock(connection, kept, ends=self.name)
             await connection.copy_to_table(
                 "archived_records",
                 source=source.chunks(),
@@ -202,6 +223,9 @@ class Database:
     async def claim(self, kept: KeptLog, claimed: KeptLog, lost: Lost | None = None) -> int:
         """Moves a log to another epoch, and sets aside the messages that a group has lost, in one transaction.
 
+        A move to a later epoch ends the sessions of other brokers that keep the log's row, because an earlier leader may be
+        paused or cut off in the middle of a transaction.
+
         Args:
             kept: as it is.
             claimed: as it shall be.
@@ -215,21 +239,63 @@ class Database:
         """
         moved = 0
         async with self._connection() as connection, connection.transaction():
-            await self._lock(connection, kept)
+            later = claimed.epoch > kept.epoch
+            await self._lock(connection, kept, ends=f"{_NAME}%" if later else self.name)
             if lost is not None:
-                moved = await connection.fetchval(
-                    self._sql["set_aside"], list(lost.topics), list(lost.others),
-                    claimed.position, lost.epoch, claimed.epoch, timeout=_SET_ASIDE_S,
-                )  # fmt: skip
+                moved = await self._set_aside(connection, claimed, lost)
             await self._advance(connection, claimed)
         return moved
 
-    async def _lock(self, connection: Any, kept: KeptLog) -> None:
-        held = await connection.fetchval(self._sql["lock"], *kept[:4])
+    async def _set_aside(self, connection: Any, claimed: KeptLog, lost: Lost) -> int:
+        try:
+            moved: int = await connection.fetchval(
+                self._sql["set_aside"], list(lost.topics), list(lost.others),
+                claimed.position, lost.epoch, claimed.epoch, timeout=_SET_ASIDE_S,
+            )  # fmt: skip
+        except (TimeoutError, _driver().QueryCanceledError) as error:
+            raise ArchiveUnavailable(
+                f"moving the messages that this group has lost to the table archived_lost of {self.shown} took too long; help"
+                " it with: CREATE INDEX CONCURRENTLY lost_position ON archived_records (log_position); the broker tries again"
+            ) from error
+        return moved
+
+    async def _lock(self, connection: Any, kept: KeptLog, *, ends: str) -> None:
+        """Holds the row of a log; ends sessions that keep it and whose names are like `ends`."""
+        asyncpg, others = _driver(), list[str]()
+        locking = asyncio.ensure_future(connection.fetchval(self._sql["lock"], *kept[:4]))
+        try:
+            while not (await asyncio.wait({locking}, timeout=_HOLDER_S))[0]:
+                others = await self._end_holders(connection.get_server_pid(), ends)
+            held = await locking
+        except (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError) as error:
+            if not others:
+                raise
+            raise ArchiveUnavailable(
+                f"other sessions hold the log {kept.log!r} in the archive {self.shown}: {', '.join(others)}; end them, with"
+                " pg_terminate_backend, if they do not end by themselves: the broker goes on then"
+            ) from error
+        finally:
+            locking.cancel()
+            await asyncio.gather(locking, return_exceptions=True)
         if held is None:
             raise ArchivePositionMoved(
                 f"the log {kept.log!r} is not archived up to {kept.position} in epoch {kept.epoch} in {self.shown}"
             )
+
+    async def _end_holders(self, waiting: int, ends: str) -> list[str]:
+        """Ends what a session waits for, if its name is like `ends`; returns who else holds that."""
+        async with self._connection() as connection:
+            holders = await connection.fetch(self._sql["end_holders"], waiting, ends)
+        others = []
+        for pid, role, name, ended in holders:
+            if ended:
+                _log.warning(
+                    "ended a session of a broker that kept the archive: it is paused or cut off",
+                    archive=self.shown, session=pid, name=name,
+                )  # fmt: skip
+            else:
+                others.append(f"process {pid} ({name or 'without a name'}) of {role}")
+        return others
 
     async def _advance(self, connection: Any, kept: KeptLog) -> None:
         await connection.execute(self._sql["advance"], *kept)
@@ -299,8 +365,9 @@ class Database:
                     command_timeout=self._statement_s,
                     # The log deletes what is archived, so a commit must have reached the server's disk.
                     server_settings={
-                        "application_name": "headrace broker",
+                        "application_name": self.name,
                         "synchronous_commit": "on",
+                        **_KEEPALIVE,
                     },
                 )
             async with self._pool.acquire(timeout=self._connect_s) as connection:

@@ -246,6 +246,7 @@ class Archived:
             self.store,
             keep=self.kept.append,
             term=term,
+            tell=self.backlog.failed,
         )
         claim.kept = KeptArchive("me", begun=True)
         self.archiver = Archiver(

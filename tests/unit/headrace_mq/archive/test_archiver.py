@@ -232,3 +232,50 @@ async def test_a_leader_skips_damage_only_after_others_were_asked(
     assert position <= start < start + length < one.store.archivable("transient")[1]
     await one.archiver._turn()
     assert bodies(shelf) == [b"0", b"2"], "no broker has it"
+
+
+async def test_bytes_from_before_a_start_do_not_count_while_the_database_is_away(
+    tmp_path: Path, archived: Callable[..., Any], batch: Callable[..., bytearray], shelf: Any
+) -> None:
+    one = archived()
+    for _ in range(3):
+        await one.append(batch(QUEUE, [bytes(60_000)]))
+    await one.archiver._turn()
+    await one.aclose()
+
+    shelf.failing = ArchiveUnavailable("away")
+    again = archived(backlog_bytes_max=100_000)
+    with pytest.raises(ArchiveUnavailable):
+        await again.archiver._turn()
+    assert again.archiver.waiting_bytes > 180_000
+    assert again.archiver.counted_bytes == 0
+    await again.append(batch(QUEUE, [bytes(60_000)]))
+    assert again.backlog.refusal(again.archiver.counted_bytes) == ""
+    await again.append(batch(QUEUE, [bytes(60_000)]))
+    assert again.backlog.refusal(again.archiver.counted_bytes) != ""
+    shelf.failing = None
+    again.archiver.start()
+    await again.archiver.caught_up()
+    assert again.archiver.counted_bytes == 0
+
+
+async def test_bytes_from_before_the_archive_do_not_count(
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    leading: Callable[..., Any],
+) -> None:
+    shelf.kept.clear()
+    one = archived(term=leading((1, 0)), backlog_bytes_max=100_000)
+    one.claim.kept = None
+    for _ in range(3):
+        await one.append(batch(QUEUE, [bytes(60_000)]))
+    await one.archiver.connect()
+    assert one.archiver.waiting_bytes > 180_000
+    assert one.archiver.counted_bytes == 0
+    for _ in range(2):
+        await one.append(batch(QUEUE, [bytes(60_000)]))
+    assert 120_000 < one.archiver.counted_bytes < 130_000
+    one.archiver.start()
+    await one.archiver.caught_up()
+    assert one.archiver.counted_bytes == 0

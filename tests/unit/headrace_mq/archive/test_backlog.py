@@ -9,20 +9,20 @@ SETTINGS = ArchiveSettings(
 def test_the_alarm_comes_by_age_and_goes_when_nothing_waits() -> None:
     backlog = Backlog(SETTINGS)
     backlog.seen(10, 0)
-    assert not backlog.judge(10, 1_000)
+    assert not backlog.judge(10, 1_000, 10)
     backlog.failed("the database sleeps")
-    assert backlog.judge(10, 1_001)
+    assert backlog.judge(10, 1_001, 10)
     assert backlog.alarm == "10 bytes wait for the archive, the oldest for 1 s: the database sleeps"
-    assert not backlog.judge(10, 9_000)
+    assert not backlog.judge(10, 9_000, 10)
     backlog.seen(0, 9_001)
-    assert backlog.judge(0, 9_001)
+    assert backlog.judge(0, 9_001, 0)
     assert backlog.alarm == ""
 
 
 def test_the_alarm_comes_by_size_at_once() -> None:
     backlog = Backlog(SETTINGS)
     backlog.seen(501, 0)
-    assert backlog.judge(501, 0)
+    assert backlog.judge(501, 0, 501)
     assert "slower than the producers" in backlog.alarm
 
 
@@ -55,3 +55,10 @@ def test_messages_are_refused_above_the_bound_and_taken_again_below() -> None:
     backlog.worked()
     assert "the database sleeps" not in backlog.refusal(801)
     assert backlog.refusal(799) == ""
+
+
+def test_messages_that_may_be_archived_raise_no_alarm_by_size() -> None:
+    backlog = Backlog(SETTINGS)
+    assert not backlog.judge(9_000, 0, 500)
+    assert backlog.judge(9_000, 0, 501)
+    assert "9000 bytes wait" in backlog.alarm

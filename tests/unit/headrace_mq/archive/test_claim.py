@@ -147,7 +147,10 @@ async def test_a_superseded_leader_adds_nothing_once_a_later_one_has_the_archive
     with pytest.raises(ArchivePositionMoved):
         await old.archiver._turn()
     old.archiver._failed(ArchivePositionMoved("moved"))
-    with pytest.raises(ArchiveMismatch, match=r"later leader of this group .* \(epoch 2, here 1\)"):
+    with pytest.raises(
+        ArchiveMismatch,
+        match=r"later leader of this group .* \(epoch 2, here 1\).*remove metadata/archive.json",
+    ):
         await old.archiver._turn()
     assert bodies(shelf) == [b"0"]
 
@@ -169,8 +172,19 @@ async def test_lost_messages_of_a_topic_that_the_new_leader_never_had_go_as_well
     await send(old, batch, 1)
     await old.archiver._turn()
     new = archived("heir", term=leading((1, 0), (2, common)))
+    told_meanwhile: list[str] = []
+    look = shelf.look
+
+    def look_and_note(*asked: object) -> None:
+        if asked[0] == "claim":
+            told_meanwhile.append(new.backlog.failure)
+        look(*asked)
+
+    shelf.look = look_and_note
     with capture_logs() as logs:
         await new.archiver._turn()
+    assert any("move to the table archived_lost" in told for told in told_meanwhile)
+    assert new.backlog.failure == ""
     assert {queue: [row.body for row in rows] for queue, rows in shelf.rows.items() if rows} == {
         QUEUE: [b"0"],
         kept: [b"k"],
@@ -303,8 +317,14 @@ async def test_a_leader_names_the_archive_after_the_others_have_the_name(
     one.claim.kept = None
     shelf.kept.clear()
     begun_when_confirmed: list[int] = []
-    term.on_confirmed = lambda: begun_when_confirmed.append(len(shelf.kept))
+
+    def note() -> None:
+        begun_when_confirmed.append(len(shelf.kept))
+        assert "waits until all brokers in sync have its name" in one.backlog.failure
+
+    term.on_confirmed = note
     await one.archiver.connect()
+    assert one.backlog.failure == ""
     assert begun_when_confirmed == [0, 2]
     assert [kept.begun for kept in one.kept] == [False, True]
     assert {kept.store_id for kept in shelf.kept.values()} == {one.kept[0].store_id}

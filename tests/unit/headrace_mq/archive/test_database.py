@@ -1,10 +1,13 @@
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.stores.database.schema import ARCHIVE, downgrade
+from headrace_mq.archive import database as module
 from headrace_mq.archive.database import (
     SCHEMA_REVISION,
     ArchiveMismatch,
@@ -103,6 +106,96 @@ async def test_rows_and_position_come_together_or_not_at_all(database: Database)
         )
     assert await database.logs() == [KeptLog("transient", "me", 100)]
     assert len(await database.block(QUEUE, 0, 10, 1_000)) == 1
+
+
+class Stopped(Rows):
+    """Rows of a leader that is stopped in the middle of a transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(end=100)
+        self.reached = asyncio.Event()
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        yield COPY_START
+        self.reached.set()
+        await asyncio.Event().wait()
+
+
+async def test_a_later_leader_ends_the_transaction_of_one_that_is_stopped(
+    database: Database, archive_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HOLDER_S", 0.01)
+    stopped, heir = Stopped(), Database(archive_url, connect_ms=60_000, statement_ms=60_000)
+    adding = asyncio.create_task(database.add(START, stopped))
+    await stopped.reached.wait()
+    try:
+        with capture_logs() as logs:
+            await heir.claim(START, START._replace(epoch=5))
+        assert await heir.logs() == [START._replace(epoch=5)]
+    finally:
+        adding.cancel()
+        await asyncio.gather(adding, return_exceptions=True)
+        await heir.aclose()
+    assert {line["name"] for line in logs} == {database.name}
+
+
+async def test_an_own_session_that_was_cut_off_is_ended_and_no_other(
+    database: Database, archive_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_HOLDER_S", 0.01)
+    hold = "UPDATE archive_logs SET position = position"
+    own = await asyncpg.connect(archive_url, server_settings={"application_name": database.name})
+    await own.execute(f"BEGIN; {hold}")
+    await database.add(START, Rows(stored(0, b"a"), end=100))
+    own.terminate()
+
+    other = await asyncpg.connect(archive_url, server_settings={"application_name": "psql"})
+    await other.execute(f"BEGIN; {hold}")
+    held = START._replace(position=100)
+    seen, find = asyncio.Event(), database._end_holders
+
+    async def find_and_tell(*arguments: Any) -> list[str]:
+        found = await find(*arguments)
+        if found:
+            seen.set()
+        return found
+
+    monkeypatch.setattr(database, "_end_holders", find_and_tell)
+    claiming = asyncio.create_task(database.claim(held, held._replace(epoch=5)))
+    await seen.wait()
+    # What a limit of the server does to the one that waits.
+    await other.execute(
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    )
+    with pytest.raises(ArchiveUnavailable, match=r"other sessions hold .* \(psql\) of .* end them"):
+        await claiming
+    await other.execute("COMMIT")
+    await other.close()
+    assert await database.logs() == [held]
+
+
+async def test_lost_messages_that_cannot_be_moved_in_time_have_an_index_as_a_way_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        database._sql,
+        "set_aside",
+        "SELECT count(*) FROM pg_sleep(3600)"
+        " WHERE $1::text[] = $2::text[] AND $3::bigint + $4::bigint + $5::bigint > 0",
+    )
+    monkeypatch.setattr(module, "_SET_ASIDE_S", 0.01)
+    with pytest.raises(ArchiveUnavailable, match=r"CREATE INDEX CONCURRENTLY .*\(log_position\)"):
+        await database.claim(START, START._replace(epoch=5), Lost([], [], epoch=1))
+    assert await database.logs() == [START]
+
+
+async def test_the_server_looks_for_a_client_that_is_silent(database: Database) -> None:
+    async with database._connection() as connection:
+        rows = await connection.fetch(
+            "SELECT name, source FROM pg_settings WHERE name LIKE 'tcp_keepalives%'"
+        )
+    assert [tuple(row) for row in rows] == [(row[0], "client") for row in rows]
+    assert len(rows) == 3
 
 
 class Killed(Exception):
