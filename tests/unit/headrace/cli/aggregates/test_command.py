@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace.cli
+from headrace.journey import in_flight
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
 from samples.bank import app
@@ -65,3 +66,18 @@ def test_commands_in_flight_are_listed(options, broker_address) -> None:
     assert "are parked, and 0 held behind them" in done.output
     told = json.loads(call("list", "--json", "--broker", broker_address, *options).stdout)
     assert told["group"] == "bank.commands"
+
+
+def test_a_list_of_commands_says_what_its_hidden_ids_and_states_need(
+    options, broker_address, monkeypatch
+) -> None:
+    async def found(*_: Any, **__: Any) -> dict[str, Any]:
+        return {
+            "queues": [], "waiting": [], "parked": [], "held": 0, "total": 1, "page": 1, "pages": 1, "members": 0,
+            "paused": False, "hidden": "needs consume on topic:bank.commands",
+        }  # fmt: skip
+
+    monkeypatch.setattr(in_flight, "commands_in_flight", found)
+    done = call("list", "--broker", broker_address, *options)
+    assert done.exit_code == 0, done.output
+    assert "are hidden: it needs consume on topic:bank.commands" in done.output
