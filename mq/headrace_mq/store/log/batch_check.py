@@ -22,6 +22,8 @@ __all__ = ["check_decodable", "checked_header"]
 _CODECS = frozenset(CODECS.values())
 # The smallest size of a record: an empty body.
 _RECORD_BYTES_MIN = 2
+# Forms of a batch that no producer sends; one look at them is enough for a batch that has none.
+_BROKERS_OWN = SPARSE | HEADS
 
 
 def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) -> BatchHeader:
@@ -46,10 +48,12 @@ def checked_header(batch: bytearray | memoryview, header: BatchHeader | None) ->
         raise InvalidArgument(
             f"a batch holds at most {BATCH_RECORDS_MAX} records, not {header.count}"
         )
-    if header.flags & SPARSE:
-        raise InvalidArgument("only a compaction takes records out of a batch; send whole ones")
-    if header.flags & HEADS:
-        raise InvalidArgument("only a broker makes heads of messages; send whole ones")
+    if header.flags & _BROKERS_OWN:
+        raise InvalidArgument(
+            "only a compaction takes records out of a batch; send whole ones"
+            if header.flags & SPARSE
+            else "only a broker makes heads of messages; send whole ones"
+        )
     return header
 
 
