@@ -4,7 +4,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 
 from headrace.domain.stream import EventStream
@@ -16,7 +15,7 @@ from headrace.stores.database.schema import upgrade
 from headrace.stores.letters import DatabaseCommandLetters
 from headrace.stores.open import open_event_store
 from headrace_mq import AdminClient, Consumer, Message, Producer
-from headrace_mq.access.heads import HEAD_HEADER
+from headrace_mq.access.heads import HEAD_HEADER, MessageHead
 from headrace_mq.message import Record
 from tests.unit.headrace.journey.shop import Ordered, shop
 
@@ -95,9 +94,12 @@ async def test_whether_a_command_is_stored_is_unknown_to_those_who_may_not_see_i
 
     async def heads(*given: Any) -> list[Record]:
         return [
-            msgspec.structs.replace(one, body=b"", headers={HEAD_HEADER: str(len(one.body))})
+            MessageHead(
+                one.queue, one.offset, one.key, one.tag, {HEAD_HEADER: str(len(one.body))}, b"",
+                one.born_at_ms, one.stored_at_ms,
+            )
             for one in await read(*given)
-        ]
+        ]  # fmt: skip
 
     monkeypatch.setattr(AdminClient, "read", heads)
     found = await commands_in_flight(admin, shop, settings)
