@@ -109,6 +109,7 @@ class AppMetrics:
             yield table.READ.sample(reader.handled, name)
             yield table.READER_FAILURES.sample(reader.failures, name)
             yield _histogram(table.READER, reader.times, name)
+            yield _histogram(table.END_TO_END, reader.ages, name)
             for handler, durations in reader.handlers.items():
                 yield _histogram(table.EVENT_HANDLER, durations, name, handler)
             for state in ReaderState:

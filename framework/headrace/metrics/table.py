@@ -66,6 +66,14 @@ READER: Final = Metric(
     " to a batch.",
     ("reader",),
 )
+END_TO_END: Final = Metric(
+    "headrace_app_reader_end_to_end_seconds",
+    "histogram",
+    "seconds",
+    "From when the queue stored a message until its reaction ended, of a batch's oldest message. The clocks of both"
+    " machines count.",
+    ("reader",),
+)
 EVENT_HANDLER: Final = Metric(
     "headrace_app_event_handler_seconds",
     "histogram",

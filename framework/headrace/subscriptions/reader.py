@@ -15,7 +15,7 @@ no database.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -88,6 +88,7 @@ class Reader:
         handled: messages that the reaction was done with since the start.
         failures: attempts and subscriptions that failed since then.
         times: is given how long each reaction takes; None: `measure` was not called.
+        ages: is given how old a message is when its reaction ends, of a batch the oldest one; None likewise.
         handlers: are given how long each call of a handler takes, by its name.
     """
 
@@ -119,6 +120,7 @@ class Reader:
         self.handled = self.failures = 0
         self._rested_s = 0.0
         self.times: Durations | None = None
+        self.ages: Durations | None = None
         self.handlers: dict[str, Durations] = {}
         self._new: Callable[[], Durations] | None = None
         self._status = ReaderStatus(state=ReaderState.STARTING, since=self._clock.now())
@@ -153,7 +155,7 @@ class Reader:
             while True:
                 messages = await _poll_or_idle(subscription, reaction.idle, idle_ms / 1_000)
                 self._failures = 0
-                await self._timed(reaction.react(messages), len(messages))
+                await self._timed(reaction.react(messages), messages)
 
         await self._run(follow, unless)
 
@@ -180,7 +182,7 @@ class Reader:
         self, reaction: KeyReaction, subscription: Subscription, in_flight_max: int
     ) -> None:
         async def react(message: Incoming) -> None:
-            await self._timed(reaction.react(message), 1)
+            await self._timed(reaction.react(message), (message,))
 
         turns = Turns(react, in_flight_max=in_flight_max, name=self._group)
         self._turns = turns
@@ -225,7 +227,7 @@ class Reader:
     def measure(self, new: Callable[[], Durations]) -> None:
         """Measures durations from now on, in what `new` returns."""
         self._new = new
-        self.times = new()
+        self.times, self.ages = new(), new()
 
     def measured(
         self, name: str, call: Callable[[], Awaitable[None]]
@@ -246,15 +248,20 @@ class Reader:
 
         return timed
 
-    async def _timed(self, reaction: Awaitable[None], messages: int) -> None:
-        """Awaits a reaction; counts its messages, and how long it took."""
-        if self.times is None or not messages:
+    async def _timed(self, reaction: Awaitable[None], messages: Sequence[Incoming]) -> None:
+        """Awaits a reaction; counts its messages, how long it took, and how old they are then."""
+        if self.times is None or self.ages is None or not messages:
             await reaction
         else:
             self._rested_s, since_s = 0.0, perf_counter()
             await reaction
             self.times.add(perf_counter() - since_s - self._rested_s)
-        self.handled += messages
+            stored_ms = min(one.stored_at_ms for one in messages)
+            if stored_ms:
+                # Clocks of two machines may differ.
+                age_s = self._clock.now().timestamp() - self._rested_s - stored_ms / 1_000
+                self.ages.add(max(0.0, age_s))
+        self.handled += len(messages)
 
     async def rest(self, seconds: float) -> None:
         """Sleeps at the end of a batch's reaction; this does not count as a part of it."""

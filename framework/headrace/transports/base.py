@@ -53,7 +53,8 @@ class Outgoing(NamedTuple):
 class Incoming(NamedTuple):
     """A message as delivered; may be delivered again until it is acknowledged.
 
-    A tuple, because every subscription makes one of each message.
+    A tuple, because every subscription makes one of each message. `stored_at_ms`: when the queue stored it, in milliseconds since
+    1970; 0 where that is not known, as in a rebuild.
     """
 
     queue: QueueId
@@ -62,6 +63,7 @@ class Incoming(NamedTuple):
     tag: str
     headers: Mapping[str, str]
     body: bytes
+    stored_at_ms: int = 0
 
 
 class Place(NamedTuple):

@@ -298,7 +298,8 @@ class LocalTransport:
         if len(queue.messages) >= QUEUE_MESSAGES_MAX:
             raise HeadraceError(f"queue {number} of {message.topic!r} is full")
         place = Place(number, queue.end)
-        queue.times.append(self._clock.now())
+        now = self._clock.now()
+        queue.times.append(now)
         queue.messages.append(
             Incoming(
                 queue=(message.topic, number),
@@ -307,6 +308,7 @@ class LocalTransport:
                 tag=message.tag,
                 headers=dict(message.headers),
                 body=message.body,
+                stored_at_ms=int(now.timestamp() * 1_000),
             )
         )
         for group in self._groups.values():

@@ -479,4 +479,12 @@ def _passed_by(marker: Record) -> Incoming:
 
 def _incoming(record: Record) -> Incoming:
     queue = (record.queue.topic, record.queue.queue_id)
-    return Incoming(queue, record.offset, record.key, record.tag, record.headers, record.body)
+    return Incoming(
+        queue,
+        record.offset,
+        record.key,
+        record.tag,
+        record.headers,
+        record.body,
+        record.stored_at_ms,
+    )

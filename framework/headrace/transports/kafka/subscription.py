@@ -336,4 +336,5 @@ def incoming(record: Any) -> Incoming:
         tag,
         headers,
         b"" if body is None else body,
+        max(0, record.timestamp()[1]),
     )

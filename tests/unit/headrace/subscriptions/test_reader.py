@@ -11,6 +11,7 @@ from headrace.errors import SubjectKeysAway
 from headrace.settings import Settings
 from headrace.subscriptions.reader import BatchReaction, KeyReaction, Reader
 from headrace.subscriptions.status import ReaderState
+from headrace.testing.history import FakeClock
 from headrace.transports.base import Incoming, OffsetLoader
 from headrace_mq.metrics.histogram import Histogram
 
@@ -357,6 +358,20 @@ async def test_a_reaction_is_measured_without_its_rest() -> None:
         await reader.run_by_batch(reaction, idle_ms=1_000, unless=(Stop,))
     found = reader.times.read()
     assert (found.total, found.seconds < 0) == (1, True)
+    assert reader.ages.read().total == 0  # the message does not say when it was stored
+
+
+async def test_the_age_of_a_batch_is_that_of_its_oldest_message() -> None:
+    clock = FakeClock()
+    now_ms = int(clock.now().timestamp() * 1_000)
+    batch = [MESSAGE._replace(stored_at_ms=now_ms - age_ms) for age_ms in (250, 4_000, 1_000)]
+    ahead = [MESSAGE._replace(stored_at_ms=now_ms + 60_000)]  # of a machine whose clock is ahead
+    reader = Scripted(batch, ahead, Stop()).reader(clock=clock)
+    reader.measure(Histogram)
+    with pytest.raises(Stop):
+        await reader.run_by_batch(Collected(), idle_ms=1_000, unless=(Stop,))
+    found = reader.ages.read()
+    assert (found.total, round(found.seconds, 3)) == (2, 4.0)
 
 
 async def test_reactions_by_key_are_measured_one_by_one() -> None:
