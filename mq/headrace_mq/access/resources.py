@@ -35,12 +35,12 @@ __all__ = [
 NAME_BYTES_MAX = 255
 # In a question: not one resource, but all of the kind.
 ALL_NAMES = ""
-# Topics that the clients of a group make for it, by the beginning of their names; its name follows.
-# Which of its letters were sent again or taken off the list: places alone.
+# Which letters of a group were sent again or taken off the list: places alone.
 MARKS = "%MARK%"
-GROUP_TOPICS = ("%RETRY%", "%DLQ%", MARKS, "%RESENT%")
 # A group that was in use before marks: its offset says how far letters were sent again.
 _RESENT = "%RESENT%"
+# Topics that the clients of a group make for it, by the beginning of their names; its name follows.
+GROUP_TOPICS = ("%RETRY%", "%DLQ%", MARKS, _RESENT)
 # The broker's own: what is sent there is for other topics, and those are asked about.
 JOURNAL_TOPICS = frozenset({SCHEDULE_TOPIC, TRANSACTION_TOPIC})
 

@@ -71,8 +71,7 @@ class Archiver:
         self._kept: dict[str, KeptLog] | None = None
         self._stopping = asyncio.Event()
         self._moved = asyncio.Condition()
-        # Where each log of a broker without a group ended at its start; empty once the archive was compared with that.
-        self._ends: dict[str, int] = {}
+        # Whether the archive was compared with where the log of a broker without a group ended at its start.
         self._is_compared = claim.term is not None
         self._task: asyncio.Task[None] | None = None
         self.messages = 0
@@ -111,13 +110,11 @@ class Archiver:
             ArchiveMismatch: the database is not this broker's archive.
             ArchiveUnavailable: the database did not answer.
         """
-        if not self._is_compared and not self._ends:
-            self._ends = {log: self._store.archivable(log)[1] for log in ARCHIVED_LOGS}
         kept = await self._claim()
         for log, found in kept.items():
             start, end = self._store.archivable(log)
             # While the database is away at a start, the log may grow past what the archive has: with other messages.
-            end = self._ends.get(log, end)
+            end = end if self._is_compared else self._store.opened_at[log]
             if found.position > end:
                 raise ArchiveMismatch(
                     f"the archive holds the log {log!r} up to {found.position}, but here it ended at"
@@ -130,7 +127,7 @@ class Archiver:
                     log=log, archived=found.position, log_begins=start,
                 )  # fmt: skip
         self._past.know(await self._database.firsts([queue for queue, _ in self._store.queues()]))
-        self._is_compared, self._ends = True, {}
+        self._is_compared = True
         self._kept = dict(kept)
         self._past.positions = {log: found.position for log, found in kept.items()}
         self._past.away = False

@@ -14,11 +14,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.archive.rows import COLUMNS
 from headrace_mq.archive.term import NO_EPOCHS
+from headrace_mq.effective_settings import without_secrets
 from headrace_mq.errors import ArchiveUnavailable, MessageQueueError
 from headrace_mq.message import QueueRef
 
@@ -34,7 +34,6 @@ __all__ = [
     "KeySearch",
     "Lost",
     "RowSource",
-    "shown",
 ]
 
 # This version reads and writes this revision of `migrations/queue`.
@@ -128,14 +127,6 @@ class RowSource(Protocol):
         ...
 
 
-def shown(url: str) -> str:
-    """Returns a URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    return parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", ":***@")).geturl()
-
-
 class Database:
     """The database of one archive; it connects at the first use.
 
@@ -145,13 +136,13 @@ class Database:
         statement_ms: longest run of one statement, and of the copy of one transaction.
 
     Attributes:
-        shown: the URL without its password.
+        shown: the URL without user, password and options.
         name: of its sessions in `pg_stat_activity`; no other broker's have it.
     """
 
     def __init__(self, url: str, *, connect_ms: int, statement_ms: int) -> None:
         self._url = url.replace("postgresql+asyncpg://", "postgresql://", 1)
-        self.shown = shown(self._url)
+        self.shown = without_secrets(self._url)
         self.name = f"{_NAME} {uuid.uuid4().hex[:8]}"
         self._connect_s = connect_ms / 1_000
         self._statement_s = statement_ms / 1_000

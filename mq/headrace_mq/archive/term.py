@@ -8,7 +8,7 @@ The time in which a broker leads its group, as the archive sees it, and how an a
 Position and epochs of an archive are kept with its rows. Two logs are equal below the end of the newest epoch that both have, so
 a new leader knows how much of the archive is its own log's, also after a promotion with loss.
 
-Used by `claim`, `archiver` and `database`; a broker's `Followers` is a `Term`.
+Used by `claim`, `archiver` and `database`; `_LeadersTerm` of `broker.storage` is a `Term`.
 """
 
 from typing import Final, Protocol

@@ -149,8 +149,8 @@ class Fetch(Body, frozen=True):
 class FetchedQueue(Body, frozen=True):
     """The state of one queue in a FETCH answer.
 
-    `first` is the lowest offset held, `end` the next to be readable; `code` is OFFSET_OUT_OF_RANGE or QUEUE_NOT_FOUND where
-    it cannot be served. `next` is for filtered topics: where to go on, past what was not selected; -1 elsewhere.
+    `first` is the lowest offset held, `end` the next to be readable; `code` is OFFSET_OUT_OF_RANGE, QUEUE_NOT_FOUND
+    or QUEUE_ELSEWHERE where it cannot be served. `next` is for filtered topics: where to go on, past what was not selected; -1 elsewhere.
     """
 
     topic: str

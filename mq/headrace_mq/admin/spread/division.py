@@ -6,7 +6,7 @@ Spreads a topic over broker groups: gives each group queues of it, and tells eve
     both have 4, now 12              g1: 0-3, 8-9     g2: 4-7, 10-11
 
 No message moves: a queue stays in its group. New queues go to the groups that have none, or else to all of them. A group
-that gets queues hears of it before the others do, so clients find the owner of each queue that they know of.
+that gets queues hears of it before those that get none. While several get some, messages for queues of the later ones wait.
 
 Used by the command line and by your programs.
 """
@@ -108,7 +108,7 @@ async def spread_topic(
 ) -> dict[str, list[int]]:
     """Spreads a topic over the groups that an address names; durable. Returns which queues each of them has.
 
-    It may be repeated, and goes on where it was interrupted. Clients that name all groups find new queues within seconds;
+    It may be repeated; where it was interrupted, with `resume`. Clients that name all groups find new queues within seconds;
     with more queues, a key may belong to another queue than before (`AdminClient.add_queues`).
 
     Args:

@@ -14,12 +14,12 @@ import msgspec
 
 from headrace_mq.message import QueueRef
 
-__all__ = ["KEPT_OFFSETS_MAX", "KeptReset", "LastReset", "LastResets", "hindrance"]
+__all__ = ["KEPT_OFFSETS_MAX", "NEVER", "KeptReset", "LastReset", "LastResets", "hindrance"]
 
 # Over all groups: they stand in the file of offsets, which is written as a whole; some 300 KiB.
 KEPT_OFFSETS_MAX = 20_000
-# As in `offsets`: the group never stood there.
-_NEVER = -1
+# What a queue's offset is before its group's first commit.
+NEVER = -1
 
 
 class LastReset(NamedTuple):
@@ -131,8 +131,8 @@ def hindrance(queue: QueueRef, first: int, move: tuple[int, int], now: int) -> s
     where = f"{queue.topic}/{queue.queue_id}"
     if now == after:
         return ""
-    if now < after or now == _NEVER:
-        stands = "nowhere" if now == _NEVER else f"at {now}"
+    if now < after or now == NEVER:
+        stands = "nowhere" if now == NEVER else f"at {now}"
         return f"{where} was put to {after} and stands {stands}: something else has moved it since"
     if now > back_to:
         again = max(back_to, after)

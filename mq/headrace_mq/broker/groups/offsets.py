@@ -13,7 +13,7 @@ import msgspec
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.files.metadata_file import MetadataFile
-from headrace_mq.broker.groups.last_resets import KeptReset, LastResets
+from headrace_mq.broker.groups.last_resets import NEVER, KeptReset, LastResets
 from headrace_mq.errors import InvalidArgument
 from headrace_mq.message import QueueRef
 
@@ -22,8 +22,6 @@ __all__ = ["NEVER", "OFFSETS_MAX", "OFFSETS_PER_GROUP_MAX", "KeptOffsets", "Offs
 # Takes None when a write ended well, or what went wrong with it.
 Settled = Callable[[OSError | None], None]
 
-# What a queue's offset is before its group's first commit.
-NEVER = -1
 # Over all groups: the file is written as a whole, and 200,000 entries are about 6 MiB.
 OFFSETS_MAX = 200_000
 # A group's offsets are moved and deleted together, in some ten milliseconds of the loop's time.

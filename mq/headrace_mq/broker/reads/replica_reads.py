@@ -19,12 +19,13 @@ from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata import topics_file, users_file
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.replica import Replica
+from headrace_mq.broker.topics import spread_topics
 from headrace_mq.broker.topics.kept import KeptTopics
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.effective_settings import NO_SOURCES, Sources, described
-from headrace_mq.errors import InvalidArgument, NotLeader, ResponseCode
+from headrace_mq.errors import InvalidArgument, NotLeader, QueueElsewhere, ResponseCode
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import (
     Fetch,
@@ -261,6 +262,10 @@ class ReplicaReads:
         if kept is None or not 0 <= queue.queue_id < kept.queues:
             sentence = f"this replica knows no {name}; ask the leader"
             return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, sentence)
+        try:
+            spread_topics.require_own(queue, kept)
+        except QueueElsewhere as error:
+            return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_ELSEWHERE, str(error))
         first, end = store.range(queue)
         if queue.queue_id in kept.unreadable:
             sentence = f"{name} is frozen for reading; thaw it first"

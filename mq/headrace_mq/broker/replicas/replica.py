@@ -355,15 +355,24 @@ class Replica:
         self._copy.forget()
         end = self._logs.ends()[log]
         await self.aclose()  # what is staged is on the disk then
-        kept = cut_log(self._files, self._settings, log, position, keep_from=keep_from)
+        if keep_from is None:
+            cut_log(self._files, self._settings, log, position)
+        else:
+            await self._keep_and_cut(log, position, keep_from, end)
+        self._logs.epochs.cut(log, position)
+        self.open()
+
+    async def _keep_and_cut(self, log: str, position: int, keep_from: int, end: int) -> None:
+        # What is kept is read and written as a whole, and may be gibibytes; others use the loop meanwhile.
+        kept = await asyncio.to_thread(
+            cut_log, self._files, self._settings, log, position, keep_from=keep_from
+        )
         if kept is not None:
             _log.error(
                 "messages were lost: the leader began without the end of this log, so it is cut; they are kept in a file, see"
                 " `headrace store lost`", log=log, position=keep_from, end=end, messages=kept.messages,
                 file=str(self._settings.directory / LOST_FOLDER / kept.name),
             )  # fmt: skip
-        self._logs.epochs.cut(log, position)
-        self.open()
 
     async def _install(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         """Takes a piece of a compacted segment, and puts the segment in place once it is whole."""

@@ -72,8 +72,9 @@ def description_of(topic: str, kept: KeptTopic) -> TopicDescription:
     """Returns what clients hear of a topic: of its frozen queues, those of this group."""
     unwritable, unreadable = list(kept.unwritable), list(kept.unreadable)
     if kept.owned:
-        unwritable = [number for number in unwritable if number in kept.owned]
-        unreadable = [number for number in unreadable if number in kept.owned]
+        mine = frozenset(kept.owned)
+        unwritable = [number for number in unwritable if number in mine]
+        unreadable = [number for number in unreadable if number in mine]
     return TopicDescription(
         topic, kept.queues, kept.retention, unwritable, unreadable, list(kept.owned)
     )

@@ -192,7 +192,7 @@ class TopicIdentities:
         self._link = link
         self._timeout_ms = timeout_ms
         self._known: dict[str, str] = {}
-        self._epoch = 0
+        self._epochs: dict[str, int] = {}
 
     async def ended(self, queues: Sequence[QueueRef]) -> frozenset[str]:
         """Returns the topics of queues whose messages may be others than when it was asked last.
@@ -216,12 +216,15 @@ class TopicIdentities:
                 "the topic was recreated; its queues are read from their first message",
                 topic=topic,
             )
-        if 0 < self._epoch < answer.lossy:
+        # Of each topic, because the next question may be about others.
+        lost = [topic for topic in topics if 0 < self._epochs.get(topic, 0) < answer.lossy]
+        if lost:
             _log.error(
                 "the group of brokers lost messages; its queues are read from the committed offsets on, and an offset that the"
-                " application keeps itself may be behind other messages now", epoch=answer.lossy, topics=topics,
+                " application keeps itself may be behind other messages now", epoch=answer.lossy, topics=lost,
             )  # fmt: skip
-            ended |= set(topics)
-        self._epoch = max(self._epoch, answer.epoch)
+            ended |= set(lost)
+        for topic in topics:
+            self._epochs[topic] = max(self._epochs.get(topic, 0), answer.epoch)
         self._known |= now
         return frozenset(ended)

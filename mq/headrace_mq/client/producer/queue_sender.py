@@ -19,6 +19,7 @@ from headrace_mq.client.batch.batch import Batch, Place
 from headrace_mq.client.batch.message_columns import MessageColumns
 from headrace_mq.errors import BrokerError
 from headrace_mq.message import Message, QueueRef
+from headrace_mq.settings import ProducerSettings
 
 __all__ = ["FOLLOW_BYTES", "QueueSender", "new_producer_id"]
 
@@ -28,6 +29,9 @@ IN_FLIGHT_MAX = 5
 # A batch follows those in flight from this size on. Smaller ones cost both sides more than it saves
 # to send them early: waves of commands would break into many small requests.
 FOLLOW_BYTES = 64 << 10
+
+# Of a pause, from one attempt to the next; more would only make a number that the longest pause cuts off.
+DOUBLINGS_MAX = 16
 
 
 def new_producer_id() -> int:
@@ -98,6 +102,12 @@ class QueueSender:
         self.refusal: BrokerError | None = None
         # What came back is certain not to be stored, and begins the next sequence.
         self._renumber = False
+
+    def pause(self, attempts: int, settings: ProducerSettings) -> int:
+        """Has what came back wait; returns for how long, in ms: the longer, the more attempts there were."""
+        self.paused = True
+        longer = settings.reconnect_ms_min << min(attempts - 1, DOUBLINGS_MAX)
+        return min(longer, settings.reconnect_ms_max)
 
     @property
     def has_work(self) -> bool:

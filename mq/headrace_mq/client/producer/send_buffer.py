@@ -454,16 +454,16 @@ class SendBuffer:
     def _resend_later(self, sender: QueueSender, batch: Batch, error: BrokerError) -> None:
         batch.refusals.append(str(error))
         sender.returned(batch)
-        if sender.paused:
-            return
-        sender.paused = True
-        first_ms = self._settings.reconnect_ms_min
-        pause_ms = min(first_ms << min(batch.attempts - 1, 16), self._settings.reconnect_ms_max)
-        _log.warning(
-            "the broker refused a batch; the producer sends it again",
-            topic=sender.queue.topic, queue_id=sender.queue.queue_id, reason=str(error), pause_ms=pause_ms,
-        )  # fmt: skip
+        if not sender.paused:
+            _log.warning(
+                "the broker refused a batch; the producer sends it again", topic=sender.queue.topic,
+                queue_id=sender.queue.queue_id, reason=str(error), pause_ms=self._pause(sender, batch),
+            )  # fmt: skip
+
+    def _pause(self, sender: QueueSender, batch: Batch) -> int:
+        pause_ms = sender.pause(batch.attempts, self._settings)
         self.loop.call_later(pause_ms / 1_000, self._resend, sender)
+        return pause_ms
 
     def _resend(self, sender: QueueSender) -> None:
         sender.paused = False

@@ -1,8 +1,10 @@
 """
 The unacknowledged messages of a producer whose queues are in several broker groups.
 
-    g1 ◀── a request with a batch of each of its queues
-    g2 ◀── another one; away: its batches come back, and go again after a pause
+    one load:  orders/0  orders/5  orders/2
+                  │         │         │
+    g1 ◀──────────┴─────────│─────────┘   a request with a batch of each of its queues
+    g2 ◀────────────────────┘             another one; away: its batch comes back, and goes again after a pause
 
 A request goes to one group, so that a group that is away or slow holds up its own queues alone. What is for a group that
 is away is sent again after a pause, until the time of its messages is up. Its sequence numbers stay, so a batch that was
@@ -26,6 +28,8 @@ class SpreadBuffer(SendBuffer):
 
     The senders of queues are those of a `SendBuffer`: each keeps the order of its queue, and sends again what came back.
     A frozen queue gives its messages to queues of other groups, too.
+
+    Args: as of `SendBuffer`; the link is a `SpreadLink`.
     """
 
     def _send(self, load: list[tuple[QueueSender, Batch]], parts: list[bytearray]) -> None:
@@ -47,14 +51,11 @@ class SpreadBuffer(SendBuffer):
         if not sender.paused:
             self._pause(sender, batch)
 
-    def _pause(self, sender: QueueSender, batch: Batch) -> None:
-        """Sends a queue's batches again after a pause, which is longer the more often that was in vain."""
-        sender.paused = True
-        first_ms, most_ms = self._settings.reconnect_ms_min, self._settings.reconnect_ms_max
-        pause_ms = min(first_ms << min(batch.attempts - 1, 16), most_ms)
-        self.loop.call_later(pause_ms / 1_000, self._resend, sender)
-
 
 def buffer_for(link: Link) -> type[SendBuffer]:
-    """Returns the kind of buffer that a link needs."""
+    """Returns the kind of buffer that a link needs.
+
+    Args:
+        link: of the producer; a `SpreadLink` where its address names several broker groups.
+    """
     return SpreadBuffer if isinstance(link, SpreadLink) else SendBuffer

@@ -118,9 +118,15 @@ class SpreadLink(Link):
     ) -> None:
         parts = BrokerAddress.parse(address).of_each_group()
         # Of this one, no connection is ever made: it is many.
-        super().__init__(str(next(iter(parts.values()))), client_id=client_id, settings=settings)
+        super().__init__(
+            str(next(iter(parts.values()))),
+            client_id=client_id,
+            settings=settings,
+            on_push=on_push,
+            on_ready=on_ready,
+            on_down=on_down,
+        )
         self.address = address
-        self._tell_push, self._tell_ready, self._tell_down = on_push, on_ready, on_down
         self._links = {
             group: Link(
                 str(part),
@@ -128,7 +134,7 @@ class SpreadLink(Link):
                 settings=settings,
                 on_push=partial(self._pushed, group),
                 on_ready=partial(self._one_ready, group),
-                on_down=self._one_down,
+                on_down=on_down,
             )
             for group, part in parts.items()
         }
@@ -233,7 +239,7 @@ class SpreadLink(Link):
             _log.warning("a group did not say which queues it has", group=group, reason=str(error))
 
     def require_served(self, queue: QueueRef) -> None:
-        """Raises NotLeader: the group that has a queue is away, or a group is that may have it."""
+        """Returns if no group has a queue that an answer lacks; raises NotLeader if one has it, or may have it."""
         owner = self.owner(queue)
         if owner is None and queue.queue_id not in self._map.unowned(queue.topic):
             return
@@ -243,6 +249,11 @@ class SpreadLink(Link):
                     f"broker group {group} does not answer, and it is needed for queue {queue.topic}/{queue.queue_id}; start its"
                     f" brokers, or look at its address in the name servers ({link.last_error or 'it was connected before'})"
                 )
+        named = owner or f"that has it, of {', '.join(self._links)},"
+        raise NotLeader(
+            f"broker group {named} refused to tell of queue {queue.topic}/{queue.queue_id}, or did not answer in time; try again,"
+            " and look at its log"
+        )
 
     def serves(self, queue: QueueRef) -> bool:
         """Whether the group that has a queue is connected, and was not set aside for what it refused."""
@@ -346,10 +357,7 @@ class SpreadLink(Link):
         self.frame_bytes_max = min((link.frame_bytes_max for link in links), default=0)
         self.connections = sum(link.connections for link in self._links.values())
         self._some_up.set()
-        self._tell_ready()
-
-    def _one_down(self) -> None:
-        self._tell_down()
+        self._on_ready()
 
     def _pushed(self, group: str, frame: Frame) -> None:
         if frame.code == RequestCode.PUSHED_GROUP_CHANGE:
@@ -357,7 +365,7 @@ class SpreadLink(Link):
             if change is None:
                 return
             frame = frame._replace(body=memoryview(encode(change)))
-        self._tell_push(frame)
+        self._on_push(frame)
 
 
 def _raise_refusal(done: set[asyncio.Task[None]]) -> None:

@@ -15,7 +15,7 @@ from headrace_mq.errors import QueueElsewhere, TopicExists
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import TopicDescription
 
-__all__ = ["TopicMap", "require_whole"]
+__all__ = ["TopicMap", "both_have", "require_whole"]
 
 # Topics of the queue itself: each group may have its own, and that of the first group is meant.
 _OWN = "%"
@@ -134,11 +134,16 @@ class TopicMap:
             for number in said.owned or range(said.queues):
                 other = owners.setdefault(number, group)
                 if other != group:
-                    raise TopicExists(
-                        f"groups {other} and {group} both have queue {topic}/{number}: delete the topic in one of them, or"
-                        " name only the other one in the address"
-                    )
+                    raise both_have(other, group, QueueRef(topic, number))
         return owners
+
+
+def both_have(one: str, other: str, queue: QueueRef) -> TopicExists:
+    """What is wrong if two groups have the same queue."""
+    return TopicExists(
+        f"groups {one} and {other} both have queue {queue.topic}/{queue.queue_id}: delete the topic in one of them, or name only"
+        " the other one in the address"
+    )
 
 
 def require_whole(topics: Collection[TopicDescription]) -> dict[str, TopicDescription]:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from headrace_mq._net.address import BrokerAddress
 from headrace_mq.client.spread.merge import same_identity
-from headrace_mq.errors import QueueElsewhere, QueueNotFound, TopicExists, TopicNotFound
+from headrace_mq.client.spread.topic_map import TopicMap, both_have
+from headrace_mq.errors import QueueElsewhere, QueueNotFound, TopicNotFound
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import BatchHeader, Columns
 from headrace_mq.protocol.bodies import QueueRange, QueueRangesAnswer, TopicIdentity
@@ -129,9 +130,7 @@ class GroupReaders:
         ranges: dict[int, QueueRange] = {}
         identities: list[TopicIdentity] = []
         holders: dict[int, str] = {}
-        # Of the topics of the queue itself, those of the first group are meant.
-        groups = list(self._addresses)[:1] if topic.startswith("%") else self._addresses
-        for group in groups:
+        for group in TopicMap(list(self._addresses)).places([topic]):
             try:
                 held = self._reader(group).held(topic)
             except TopicNotFound:
@@ -140,10 +139,7 @@ class GroupReaders:
             for each in held.ranges:
                 other = holders.setdefault(each.queue_id, group)
                 if other != group:
-                    raise TopicExists(
-                        f"groups {other} and {group} both have queue {topic}/{each.queue_id}: delete the topic in one of"
-                        " them, or name only the other one in the address"
-                    )
+                    raise both_have(other, group, QueueRef(topic, each.queue_id))
                 ranges[each.queue_id] = each
         if not holders:
             raise TopicNotFound(

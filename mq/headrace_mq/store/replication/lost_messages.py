@@ -10,6 +10,7 @@ position has one content in each epoch. Nothing here is read at a start; you may
 Used by `cut`, which has the log; `headrace store lost` and the metrics read the files.
 """
 
+import mmap
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -162,12 +163,15 @@ def lost_batches(directory: Path, name: str) -> Iterator[tuple[BatchHeader, byte
     path = directory / LOST_FOLDER / name
     at = 0
     try:
-        for batch in split_batches(path.read_bytes()):
+        with path.open("rb") as file:
+            # A file may be larger than the memory.
+            held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        for batch in split_batches(memoryview(held)):
             check_body(batch)
             check_head(batch)
             yield read_header(batch), bytes(batch)
             at += len(batch)
-    except (CorruptBatch, DataCorrupt) as error:
+    except (CorruptBatch, DataCorrupt, ValueError) as error:
         raise DataCorrupt(
             f"{path} is damaged from byte {at} on: {error}; restore it from a backup, or do without these messages"
         ) from error

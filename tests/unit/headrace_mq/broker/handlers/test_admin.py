@@ -204,20 +204,28 @@ async def test_more_producers_than_one_answer_may_hold_are_refused(client: Any) 
     )
 
 
-async def test_a_search_makes_few_records_into_heads_at_a_time(client, broker, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "others", "records_max", "answers"),
+    [
+        (3, 2, 6, [[0, 3], [6]]),
+        # Few messages, too, because each may be in a batch of its own.
+        (9, 0, 100, [[0, 1, 2, 3, 4, 5, 6, 7], [8]]),
+    ],
+)
+async def test_a_search_makes_few_records_into_heads_at_a_time(
+    client, broker, monkeypatch, count: int, others: int, records_max: int, answers: list[list[int]]
+) -> None:
     await create(client, "orders", 1)
-    for _ in range(3):
-        batch = encode_batch(
-            QueueRef("orders", 0),
-            Columns(["k", "other", "other"], [], [], [b"1", b"2", b"3"], []),
-            born_first_ms=0,
-        )
+    for _ in range(count):
+        keys = ["k", *["other"] * others]
+        columns = Columns(keys, [], [], [b"1"] * len(keys), [])
+        batch = encode_batch(QueueRef("orders", 0), columns, born_first_ms=0)
         await client.ask(RequestCode.PRODUCE, bytes(batch))
     no_audit: Any = None
     guard = Guard(None, lambda _: 1, no_audit)
     monkeypatch.setattr(guard, "hides", lambda *_: True)
     monkeypatch.setattr(broker._state, "guard", guard)
-    monkeypatch.setattr(module, "HEAD_RECORDS_MAX", 6)
+    monkeypatch.setattr(module, "HEAD_RECORDS_MAX", records_max)
     found, log, position = [], "", 0
     while True:
         body = await client.ask(
@@ -230,4 +238,4 @@ async def test_a_search_makes_few_records_into_heads_at_a_time(client, broker, m
         log, position = answer.log, answer.position
         if not log:
             break
-    assert [each for each in found if each] == [[0, 3], [6]]
+    assert [each for each in found if each] == answers

@@ -288,6 +288,12 @@ async def test_a_replica_says_which_queues_it_cannot_serve(served: Served) -> No
     await served.copy()
     (state,), _ = served.answered(fetch(0))
     assert state.code == ResponseCode.QUEUE_FROZEN
+    # Of a topic that is spread, queues of other groups count as frozen in the file.
+    elsewhere = KeptTopic(2, "forever", unwritable=(0,), unreadable=(0,), owned=(1,))
+    served.keep_topics(KeptTopics({"orders": elsewhere}))
+    await served.copy()
+    (state,), _ = served.answered(fetch(0))
+    assert state.code == ResponseCode.QUEUE_ELSEWHERE
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

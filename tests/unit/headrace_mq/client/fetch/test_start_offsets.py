@@ -242,6 +242,20 @@ async def test_a_group_of_brokers_that_lost_messages_is_noticed_once(
     assert await identities.ended([A, B]) == frozenset()
 
 
+async def test_a_loss_is_noticed_for_each_topic_though_they_are_asked_about_one_by_one(
+    broker: Any, link: Link
+) -> None:
+    broker.topics["u"] = 1
+    other = QueueRef("u", 0)
+    identities = TopicIdentities(link, timeout_ms=60_000)
+    broker.epochs = (5, 4)
+    assert await identities.ended([A, other]) == frozenset()
+    broker.epochs = (8, 7)
+    assert await identities.ended([A]) == {"t"}
+    assert await identities.ended([other]) == {"u"}
+    assert await identities.ended([A, other]) == frozenset()
+
+
 async def test_a_queue_of_a_broker_group_that_is_away_is_not_taken_for_one_that_there_is_not(
     two_groups: Callable[..., SpreadLink],
 ) -> None:
