@@ -91,7 +91,7 @@ class CommandDirectory:
     async def soon_after(
         self, position: int, command_ids: Collection[str]
     ) -> dict[str, CommandPlace]:
-        """Returns which of some commands stand within 100,000 positions after one, by their ids."""
+        """Returns which of some commands stand within `_SPAN` positions after one, by their ids."""
         query = _places().where(
             _of.position > position,
             _of.position <= position + _SPAN,

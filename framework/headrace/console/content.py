@@ -10,6 +10,8 @@ An application's databases know no users, so the broker is asked. Used by the ve
 from typing import Final
 
 from headrace.errors import HeadraceError
+from headrace.events.publisher import event_topic
+from headrace_mq.access.heads import consumption
 from headrace_mq.admin.client import AdminClient
 
 __all__ = ["HIDDEN_WORDS", "content_need", "hidden_failure"]
@@ -25,9 +27,9 @@ async def content_need(admin: AdminClient, app_name: str) -> str:
         admin: the user's own connection.
         app_name: of the application.
     """
-    topic = f"topic:{app_name}.events"
-    ruling = await admin.may("consume", topic)
-    return "" if ruling.allowed else f"needs consume on {topic}"
+    ask = consumption(event_topic(app_name))
+    ruling = await admin.may(ask.action, ask.resource)
+    return "" if ruling.allowed else f"needs {ask.action} on {ask.resource}"
 
 
 def hidden_failure(need: str, status: int) -> HeadraceError:

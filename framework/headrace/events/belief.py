@@ -21,7 +21,7 @@ from typing import Final
 
 from headrace._runtime.log import get_logger
 from headrace.domain.stream import EventStream, Rejection
-from headrace.domain.stream_body import aggregate_of, origin_of
+from headrace.domain.stream_body import MALFORMED, aggregate_of, origin_of
 from headrace.errors import DamagedStream, SerializationError, UnknownMessageType
 from headrace.events.publisher import HEARTBEAT
 from headrace.events.seals import Seal
@@ -131,7 +131,13 @@ class Belief:
         )
         for place, why in unchecked.items():
             each = messages[place]
-            kept[place] = each._replace(body=never_opened(each.body))
+            try:
+                body = never_opened(each.body)
+            except MALFORMED:
+                # The store never published it: it is no JSON, in a part that nothing else reads.
+                foreign[place] = why
+                continue
+            kept[place] = each._replace(body=body)
             self._tell_unchecked(each, why)
         for place, why in foreign.items():
             each = messages[place]

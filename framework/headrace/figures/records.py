@@ -6,13 +6,14 @@ Used by `headrace message` and the console.
 
 import base64
 import codecs
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # the help text must not wait for the queue
     from headrace_mq.admin.client import AdminClient
     from headrace_mq.message import Record
 
 __all__ = [
+    "ROWS_MAX",
     "Senders",
     "content",
     "described",
@@ -29,6 +30,8 @@ __all__ = [
 # Producers by their id.
 Senders = dict[int, Any]
 
+# Commands of one page, or their results.
+ROWS_MAX: Final = 500
 # What of a body a row of a table shows, in characters.
 _BODY_SHOWN = 60
 

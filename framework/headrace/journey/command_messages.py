@@ -20,6 +20,7 @@ from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.administration import QueueLag
 
 __all__ = [
+    "CLOCKS_MS",
     "FOUND_MAX",
     "CommandHead",
     "backlog_of",
@@ -33,10 +34,8 @@ __all__ = [
 FOUND_MAX: Final = 1_000
 # Messages that wait which are searched for a command of which the aggregate is not known.
 SEARCHED_WAITING_MAX: Final = 10_000
-# Messages of one answer of the broker.
-_READ_MAX: Final = 1_000
 # Clocks of clients and of the broker differ by less.
-_CLOCKS_MS: Final = 60_000
+CLOCKS_MS: Final = 60_000
 # A command that was stored had been sent at most so long before: topics of commands keep messages for three days.
 _KEPT: Final = timedelta(days=7)
 _UUID_TIME: Final = 7
@@ -80,7 +79,7 @@ def begun_ms(command_id: str, stored: datetime | None = None) -> int:
         pass
     else:
         if found.version == _UUID_TIME:
-            return max(0, (found.int >> 80) - _CLOCKS_MS)
+            return max(0, (found.int >> 80) - CLOCKS_MS)
     return 0 if stored is None else max(0, round((stored - _KEPT).timestamp() * 1_000))
 
 
@@ -102,7 +101,7 @@ async def command_messages(
     """
     until = {}
     if stored is not None:
-        until = {"to_ms": round(stored.timestamp() * 1_000) + _CLOCKS_MS}
+        until = {"to_ms": round(stored.timestamp() * 1_000) + CLOCKS_MS}
     found: list[Record] = []
     for topic in topics:
         try:
@@ -151,11 +150,16 @@ async def find_waiting(
     left = SEARCHED_WAITING_MAX
     for one in await backlog_of(admin, group, topics):
         offset = max(one.committed, one.first)
-        while offset < one.end and left > 0:
-            count = min(_READ_MAX, left, one.end - offset)
-            for record in await admin.read(QueueRef(one.topic, one.queue_id), offset, count):
+        end = min(one.end, offset + left)
+        while offset < end:
+            # One answer is in memory at a time: bodies may have megabytes.
+            records, behind = await admin.page(QueueRef(one.topic, one.queue_id), offset)
+            for record in records:
                 head = head_of(record)
-                if head is not None and head.command_id == command_id:
+                if record.offset < end and head is not None and head.command_id == command_id:
                     return record
-            offset, left = offset + count, left - count
+            # What was deleted or damaged meanwhile is no reason to ask for ever.
+            if behind <= offset:
+                break
+            offset, left = behind, left - (min(behind, end) - offset)
     return None

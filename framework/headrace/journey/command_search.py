@@ -8,6 +8,7 @@ Used by `command_trace` and `command_result`. It changes nothing.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.aggregates.command_directory import CommandDirectory
@@ -20,6 +21,7 @@ from headrace.journey.readers import kept_commands
 from headrace.parked import Databases
 from headrace.stores.base import CommandLetter
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.errors import NotPermitted
 from headrace_mq.message import Record
 
 __all__ = ["CommandSearch", "FoundCommand"]
@@ -89,8 +91,7 @@ class CommandSearch:
             kept = await connection.run_sync(kept_commands, self._app, [command_id])
         if kept:
             return str(kept[command_id].aggregate_id)
-        group = command_topic(self._app.name)
-        waiting = await find_waiting(self._admin, group, self.topics, command_id)
+        waiting = await self._waiting(command_id)
         return "" if waiting is None else waiting.key
 
     async def look(self, aggregate_id: str, command_id: str) -> FoundCommand:
@@ -112,6 +113,11 @@ class CommandSearch:
             )
         if found.stream is None and not found.damage:
             found.letter = await self._databases.letters.find_command(command_id, aggregate_id)
+        if aggregate_id and not found.known:
+            # It may wait behind more messages of its aggregate than one search of the key returns.
+            with suppress(NotPermitted):
+                waiting = await self._waiting(command_id)
+                found.messages = [waiting] if waiting and waiting.key == aggregate_id else []
         if found.messages and (head := head_of(found.messages[0])) is not None:
             found.name, found.chain = head.name, head.correlation_id
         elif found.letter is not None:
@@ -120,3 +126,8 @@ class CommandSearch:
             found.chain = found.stream.correlation_id
             found.name = found.stream.rejection.command_name if found.stream.rejection else ""
         return found
+
+    async def _waiting(self, command_id: str) -> Record | None:
+        """The message of a command among the first that wait."""
+        group = command_topic(self._app.name)
+        return await find_waiting(self._admin, group, self.topics, command_id)

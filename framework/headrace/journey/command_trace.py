@@ -117,7 +117,7 @@ class _CommandTrace:
                 return self._trace(found)
             return nothing_found(
                 f"nothing is known of command {command_id}: it was not sent, or its message is in no topic any more and"
-                " it stored nothing; if you know its aggregate, name that, too"
+                " it stored nothing, or you may not see it; if you know its aggregate, name that, too"
             )
         queued = await self._sent(found)
         handled = await self._handled(found, queued)

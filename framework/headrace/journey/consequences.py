@@ -7,16 +7,17 @@ What followed from a command: its stream in the event store, its messages, their
 Used by `command_trace`. It changes nothing.
 """
 
+import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from headrace.aggregates.command_directory import CommandDirectory
 from headrace.app import App
 from headrace.domain.stream import EventStream
 from headrace.events.publisher import event_topic, message_topic
-from headrace.figures.records import id_of
-from headrace.journey.command_messages import FOUND_MAX
-from headrace.journey.groups import add_groups
+from headrace.figures.records import hidden_need, id_of
+from headrace.journey.command_messages import CLOCKS_MS, FOUND_MAX
+from headrace.journey.groups import ASKED_MS, add_groups
 from headrace.journey.hop import Journey, page_of
 from headrace.journey.readers import Reaction, ReaderHops, kept_commands
 from headrace.projections.tables.read_models import ReadModels
@@ -25,9 +26,6 @@ from headrace_mq.errors import TopicNotFound
 from headrace_mq.message import Record
 
 __all__ = ["Consequences", "add_kept"]
-
-# Events are published soon after they were recorded; clocks differ by less.
-_CLOCKS_MS: Final = 60_000
 
 
 class Consequences:
@@ -54,6 +52,8 @@ class Consequences:
         self._models = models
         self._directory = directory
         self._journey = journey
+        # All of them together are asked for groups so long.
+        self._until = time.monotonic() + ASKED_MS / 1_000
         self._events, self._messages = event_topic(app.name), message_topic(app.name)
 
     async def add(self, stream: EventStream, handled: int) -> None:
@@ -74,21 +74,26 @@ class Consequences:
         if stream.unchanged:
             return
         if stream.events or stream.rejection:
-            record = await self._published(stream, self._events)
-            after = self._add_published(stored, record[0] if record else None, self._events)
-            if record:
+            records, hidden = await self._published(stream, self._events)
+            record = records[0] if records else None
+            after = self._add_published(stored, record, self._events, hidden)
+            if record is not None:
                 own = set(self._app.readers)
-                await add_groups(self._admin, self._journey, record[0], after, own)
+                await add_groups(self._admin, self._journey, record, after, own, until=self._until)
             hops = ReaderHops(
                 app=self._app, models=self._models, admin=self._admin,
-                journey=self._journey, stream=stream, record=record[0] if record else None, after=after,
+                journey=self._journey, stream=stream, record=record, after=after,
             )  # fmt: skip
-            await self._commanded(stream, await hops.add())
+            await self._commanded(stream, await hops.add(hidden))
         if stream.messages:
-            for one in await self._published(stream, self._messages):
+            records, hidden = await self._published(stream, self._messages)
+            if hidden:
+                self._add_published(stored, None, self._messages, hidden, step="announced")
+            for one in records:
                 after = self._add_published(stored, one, self._messages, step="announced")
-                await add_groups(self._admin, self._journey, one, after)
-            for one in await self._published(stream, f"{self._messages}.dead"):
+                await add_groups(self._admin, self._journey, one, after, until=self._until)
+            letters, _ = await self._published(stream, f"{self._messages}.dead")
+            for one in letters:
                 self._journey.add(
                     stored, "handler", "dead letter", id_of(one), at_ms=one.stored_at_ms, state="stopped",
                     cause="dead letter", page=page_of("/message", {"id": id_of(one)}),
@@ -96,8 +101,18 @@ class Consequences:
                 )  # fmt: skip
 
     def _add_published(
-        self, stored: int, record: Record | None, topic: str, *, step: str = "published"
+        self,
+        stored: int,
+        record: Record | None,
+        topic: str,
+        hidden: str = "",
+        *,
+        step: str = "published",
     ) -> int:
+        if record is None and hidden:
+            return self._journey.add(
+                stored, "topic", step, topic, state="unknown", cause="not permitted", detail=hidden
+            )
         if record is None:
             return self._journey.add(
                 stored, "topic", step, topic, state="waits", cause="not published",
@@ -108,16 +123,21 @@ class Consequences:
             stored, "topic", step, id_of(record), at_ms=record.stored_at_ms, page=page
         )
 
-    async def _published(self, stream: EventStream, topic: str) -> list[Record]:
-        """The messages of a stream in a topic; where it was published again, the first of each."""
-        since = max(0, round(stream.recorded_at.timestamp() * 1_000) - _CLOCKS_MS)
+    async def _published(self, stream: EventStream, topic: str) -> tuple[list[Record], str]:
+        """The messages of a stream in a topic, with copies that were published again, the oldest first.
+
+        And what the user lacks to see which messages are the stream's: heads do not say it.
+        """
+        # Events are published soon after they were recorded.
+        since = max(0, round(stream.recorded_at.timestamp() * 1_000) - CLOCKS_MS)
         try:
             records = await self._admin.find(
                 topic, stream.aggregate_id, from_ms=since, limit=FOUND_MAX
             )
         except TopicNotFound:
-            return []
-        return [one for one in records if one.headers.get("command") == stream.command_id]
+            return [], ""
+        hidden = next((need for one in records if (need := hidden_need(one))), "")
+        return [one for one in records if one.headers.get("command") == stream.command_id], hidden
 
     async def _commanded(self, stream: EventStream, reactions: Sequence[Reaction]) -> None:
         """Adds the commands that process managers sent because of a stream."""
@@ -128,6 +148,12 @@ class Consequences:
         done = await self._directory.soon_after(place.position, list(by_id))
         async with self._models.snapshot() as connection:
             kept = await connection.run_sync(kept_commands, self._app, list(by_id))
+        for row in kept.values():
+            # A row that was sent stays until its instance ends, so what it did may stand far behind.
+            if row.sent and row.command_id not in done:
+                late = await self._directory.at(row.aggregate_id, row.command_id)
+                if late is not None:
+                    done[row.command_id] = late
         for command_id, reaction in by_id.items():
             if command_id in done:
                 one = done[command_id]

@@ -31,13 +31,15 @@ from headrace_mq.protocol.administration import GroupDescription, QueueLag
 __all__ = [
     "ASKED_MS",
     "GROUPS_ASKED_MAX",
+    "NO_ANSWER",
     "add_group",
     "add_groups",
     "add_message",
     "add_steps",
-    "queue_of",
     "standing_of",
     "steps_of",
+    "stopped",
+    "unanswered",
 ]
 
 # Groups that are asked which topics they read: one request each.
@@ -46,8 +48,8 @@ GROUPS_ASKED_MAX: Final = 200
 ASKED_MS: Final = 10_000
 # Of the retries and dead letters of a group, so many of the message's key are looked at, or the last ones if it has none.
 FAILED_ASKED_MAX: Final = 100
-# What one group's topics may answer; the journey goes on without them.
-_NO_ANSWER: Final = (BrokerError, RequestTimeout)
+# What a broker may answer to a question about one group; the journey goes on without it. See `unanswered`.
+NO_ANSWER: Final = (BrokerError, RequestTimeout)
 
 
 async def add_message(
@@ -83,6 +85,7 @@ async def add_groups(
     after: int,
     known: Collection[str] = (),
     *,
+    until: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Adds each group that reads the message's topic, but for those that are known.
@@ -93,9 +96,11 @@ async def add_groups(
         record: the message.
         after: the hop that says where it is stored.
         known: groups that others tell of.
+        until: when no further group is asked, by the clock; None: in `ASKED_MS`.
         clock: seconds that only grow.
     """
-    until = clock() + ASKED_MS / 1_000
+    if until is None:
+        until = clock() + ASKED_MS / 1_000
     try:
         steps = await steps_of(admin, id_of(record))
         groups = [one.group for one in (await admin.groups())[:GROUPS_ASKED_MAX]]
@@ -106,20 +111,19 @@ async def add_groups(
                 journey.add(after, "reader", "read", "", state="unknown", detail=left)
                 return
             await _add_reader(admin, journey, record, after, name, steps.get(name, []))
-    except NotPermitted as error:
-        journey.add(
-            after, "reader", "read", "", state="unknown", cause="not permitted", detail=str(error)
-        )
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         _add_unknown(journey, after, "", error)
 
 
 async def add_group(
     admin: AdminClient, journey: Journey, record: Record, after: int, group: str
 ) -> None:
-    """Adds how far one group is with a message; arguments as `add_groups`."""
-    steps = await steps_of(admin, id_of(record))
-    await _add(admin, journey, record, after, group, steps.get(group, []))
+    """Adds how far one group is with a message, or that the broker does not say; arguments as `add_groups`."""
+    try:
+        steps = await steps_of(admin, id_of(record))
+        await _add(admin, journey, record, after, group, steps.get(group, []))
+    except NO_ANSWER as error:
+        _add_unknown(journey, after, group, error)
 
 
 async def add_steps(admin: AdminClient, journey: Journey, message_id: str) -> None:
@@ -157,15 +161,15 @@ async def steps_of(admin: AdminClient, message_id: str) -> dict[str, list[TraceS
 async def standing_of(admin: AdminClient, group: str, record: Record) -> dict[str, Any]:
     """Returns state, cause and detail of a hop: how far a group is with a message by its offset."""
     found = await _described(admin, group)
-    lag = None if found is None else await queue_of(admin, group, record)
+    lag = None if found is None else await _queue_of(admin, group, record)
     if found is None or lag is None:
-        return _stopped("no consumer", f"group {group} does not read it; start its consumers")
+        return stopped("no consumer", f"group {group} does not read it; start its consumers")
     if lag.committed > record.offset:
         return {"state": "done", "detail": f"the group's offset is {lag.committed:,}, behind it"}
     if any(not rules.consume for rules in found.rules):
-        return _stopped("group paused", f"an operator paused group {group}; let it go on")
+        return stopped("group paused", f"an operator paused group {group}; let it go on")
     if not found.members:
-        return _stopped("no consumer", f"group {group} has no member; start its consumers")
+        return stopped("no consumer", f"group {group} has no member; start its consumers")
     before = max(0, record.offset - max(lag.committed, lag.first))
     holder = f"; {lag.member} has the queue" if lag.member else ""
     return {
@@ -177,7 +181,7 @@ async def standing_of(admin: AdminClient, group: str, record: Record) -> dict[st
     }
 
 
-async def queue_of(admin: AdminClient, group: str, record: Record) -> QueueLag | None:
+async def _queue_of(admin: AdminClient, group: str, record: Record) -> QueueLag | None:
     """Returns how far a group is in a message's queue; None: it is not known there."""
     for one in (await admin.lag(group, [record.queue.topic])).queues:
         if one.queue_id == record.queue.queue_id:
@@ -198,7 +202,7 @@ async def _add_reader(
         found = await _described(admin, group)
     except NotPermitted:
         raise
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         _add_unknown(journey, after, group, error)
         return
     if found is not None and record.queue.topic in found.topics:
@@ -221,7 +225,7 @@ async def _add(
         await _add_standing(admin, journey, record, hop, group)
     except NotPermitted:
         raise
-    except _NO_ANSWER as error:
+    except NO_ANSWER as error:
         _add_unknown(journey, hop, group, error)
 
 
@@ -257,8 +261,7 @@ async def _add_standing(
 def _add_unknown(journey: Journey, after: int, group: str, error: Exception) -> None:
     """Adds that the broker did not say how far a group is; those of others follow all the same."""
     page = page_of("/group", {"group": group}) if group else ""
-    detail = f"the broker did not say: {error}"
-    journey.add(after, "reader", "read", group, state="unknown", page=page, detail=detail)
+    journey.add(after, "reader", "read", group, page=page, **unanswered(error))
 
 
 def _add_told(journey: Journey, after: int, group: str, steps: Sequence[TraceStep]) -> int:
@@ -301,5 +304,17 @@ async def _described(admin: AdminClient, group: str) -> GroupDescription | None:
         return None
 
 
-def _stopped(cause: str, detail: str) -> dict[str, Any]:
+def unanswered(error: Exception) -> dict[str, Any]:
+    """Returns state, cause and detail of a hop: the broker did not say how far a group is.
+
+    Args:
+        error: one of `NO_ANSWER`.
+    """
+    if isinstance(error, NotPermitted):
+        return {"state": "unknown", "cause": "not permitted", "detail": str(error)}
+    return {"state": "unknown", "detail": f"the broker did not say: {error}"}
+
+
+def stopped(cause: str, detail: str) -> dict[str, Any]:
+    """Returns state, cause and detail of a hop behind which nothing goes on by itself."""
     return {"state": "stopped", "cause": cause, "detail": detail}

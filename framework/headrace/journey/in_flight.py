@@ -10,11 +10,11 @@ user may not consume its topic: its id stands in the message's body.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from headrace.app import App
 from headrace.domain.topics import CommandTopics, command_topic
-from headrace.figures.records import hidden_need, id_of
+from headrace.figures.records import ROWS_MAX, hidden_need, id_of
 from headrace.journey.command_messages import backlog_of, head_of
 from headrace.parked import open_databases
 from headrace.settings import Settings
@@ -24,10 +24,7 @@ from headrace_mq.errors import GroupNotFound
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.administration import QueueLag
 
-__all__ = ["ROWS_MAX", "commands_in_flight", "parked_errors"]
-
-# Commands of one page.
-ROWS_MAX: Final = 500
+__all__ = ["commands_in_flight", "parked_errors"]
 
 
 async def commands_in_flight(

@@ -18,7 +18,7 @@ from headrace.app import App
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionNotFound
 from headrace.figures.records import id_of
-from headrace.journey.groups import queue_of, standing_of, steps_of
+from headrace.journey.groups import NO_ANSWER, standing_of, steps_of, stopped, unanswered
 from headrace.journey.hop import Journey, page_of
 from headrace.processes.instances import WAITS, parked_instances
 from headrace.processes.process import Process
@@ -89,17 +89,20 @@ class ReaderHops:
         self._stream = stream
         self._record = record
         self._after = after
+        self._hidden = ""
         # When consumers that trace were done, by group.
         self._times: dict[str, int] = {}
 
-    async def add(self) -> list[Reaction]:
-        """Adds all of them; returns those that may have sent commands."""
+    async def add(self, hidden: str = "") -> list[Reaction]:
+        """Adds all of them; returns those that may have sent commands.
+
+        Args:
+            hidden: what the user lacks to see whether the message is in the topic; empty: nothing.
+        """
+        self._hidden = hidden
         definition = self._app.definition
         if self._record is not None:
-            for group, steps in (await steps_of(self._admin, id_of(self._record))).items():
-                done = [one.at_ms for one in steps if one.kind == "acknowledged"]
-                if done:
-                    self._times[group] = done[-1]
+            self._times = await self._acknowledged(self._record)
         if self._stream.version is not None:
             for projection in definition.projections:
                 await self._projection(projection)
@@ -109,6 +112,18 @@ class ReaderHops:
         for manager in definition.managers:
             reactions += await self._manager(manager.name, stateful=isinstance(manager, Process))
         return reactions
+
+    async def _acknowledged(self, record: Record) -> dict[str, int]:
+        """When consumers that trace were done, by group; nothing, if the broker does not say."""
+        try:
+            told = await steps_of(self._admin, id_of(record))
+        except NO_ANSWER:
+            return {}
+        times = {
+            group: [one.at_ms for one in steps if one.kind == "acknowledged"]
+            for group, steps in told.items()
+        }
+        return {group: done[-1] for group, done in times.items() if done}
 
     async def _projection(self, projection: Projection[Any]) -> None:
         name = projection.name
@@ -134,13 +149,13 @@ class ReaderHops:
             page = page_of("/parked", {"processor": f"projection:{name}"})
         elif state.paused_at is not None:
             since = f"{state.paused_at:%Y-%m-%d %H:%M:%S}"
-            told = _stopped("projection paused", f"it is paused since {since} UTC; resume it")
+            told = stopped("projection paused", f"it is paused since {since} UTC; resume it")
         elif obstacle is not None:
-            told = _stopped("projection waits", obstacle)
+            told = stopped("projection waits", obstacle)
         else:
             told = await self._waiting(group)
-            offsets = await self._models.offsets(name, state.generation)
-            if self._record is not None and told["state"] != "stopped":
+            if self._record is not None and told["state"] == "waits":
+                offsets = await self._models.offsets(name, state.generation)
                 behind = self._record.offset - offsets.get(
                     (self._record.queue.topic, self._record.queue.queue_id), 0
                 )
@@ -196,11 +211,15 @@ class ReaderHops:
 
     async def _waiting(self, group: str) -> dict[str, Any]:
         """Where a group stands that has not said otherwise that it is done."""
+        if self._hidden:
+            return {"state": "unknown", "cause": "not permitted", "detail": self._hidden}
         if self._record is None:
             return {"state": "waits", "cause": "not published", "detail": "it is not in the topic"}
-        told = await standing_of(self._admin, group, self._record)
-        lag = await queue_of(self._admin, group, self._record)
-        if told["state"] == "unknown" and lag is not None:
+        try:
+            told = await standing_of(self._admin, group, self._record)
+        except NO_ANSWER as error:
+            return unanswered(error)
+        if told["state"] == "unknown":
             told |= {"state": "waits", "cause": "waits its turn"}
         return told
 
@@ -264,8 +283,4 @@ def kept_query(app: App, command_ids: Sequence[str]) -> Select[Any]:
 
 def _parked(letter: Letter) -> dict[str, Any]:
     why = f"{letter.error_name}: {letter.error}" if letter.error_name else letter.error
-    return _stopped("parked", f"{why}; retry or skip it")
-
-
-def _stopped(cause: str, detail: str) -> dict[str, Any]:
-    return {"state": "stopped", "cause": cause, "detail": detail}
+    return stopped("parked", f"{why}; retry or skip it")

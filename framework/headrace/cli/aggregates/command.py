@@ -8,7 +8,7 @@ import typer
 from headrace.cli.options import WHOLE_MAX, AppPath, BrokerAddress, EventStoreUrl, ReadModelsUrl
 from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.tables import print_table
-from headrace.figures.records import word
+from headrace.figures.records import ROWS_MAX, word
 from headrace.figures.words import age, when
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for databases
@@ -31,7 +31,7 @@ def list_in_flight(
     event_store: EventStoreUrl = _DEFAULT_STORE,
     read_models: ReadModelsUrl = _DEFAULT_MODELS,
     page: Annotated[int, typer.Option(min=1, help="Which page of those that wait.")] = 1,
-    rows: Annotated[int, typer.Option(min=1, max=500, help="How many on a page.")] = 50,
+    rows: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="How many on a page.")] = 50,
     as_json: AsJson = False,
     broker: BrokerAddress = "127.0.0.1:9876",
 ) -> None:
@@ -95,7 +95,9 @@ def show(
     found = ask(broker, lambda admin: command_found(admin, app, settings, command_id, aggregate))
     told = plain_result(found)
     stream = found.stream
-    told["events"] = [each.message_name for each in stream.events] if stream else []
+    told["events"] = (
+        [each.message_name for each in (*stream.events, *stream.messages)] if stream else []
+    )
     if as_json:
         print_json(told)
     else:
@@ -115,7 +117,7 @@ def results(
         int | None,
         typer.Option(min=1, max=WHOLE_MAX, help="Only positions below, the last of a page."),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=500, help="How many at most.")] = 50,
+    rows: Annotated[int, typer.Option(min=1, max=ROWS_MAX, help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the newest results, and how many of the newest 1,000 had which status and error."""
@@ -144,6 +146,9 @@ def results(
             for one in shown
         ),
     )  # fmt: skip
+    parked, conflicts = sum(found.parked.values()), found.plain["conflicts"]
+    further = f"; go on with --before {found.following}" if found.following is not None else ""
+    typer.echo(f"{parked:,} are parked, {conflicts:,} of them after too many conflicts{further}")
 
 
 def _application(path: str, event_store: str, read_models: str) -> "tuple[App, Settings]":

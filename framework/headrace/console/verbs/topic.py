@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
 from headrace.figures.topics import topic_rows
+from headrace.journey.groups import GROUPS_ASKED_MAX
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import GroupNotFound
 from headrace_mq.protocol.administration import LagAnswer
@@ -18,8 +19,6 @@ __all__ = ["PAGE_ROWS", "QUEUES_PAGED", "TOPICS", "paged"]
 
 # Rows of a page where the caller does not say.
 PAGE_ROWS: Final = 50
-# Groups that are asked which topics they read: one request each.
-GROUPS_ASKED_MAX: Final = 200
 _TOPIC = VerbField("topic")
 # Which of the queues are shown, where there may be thousands.
 QUEUES_PAGED: Final = (VerbField("page", "number", 1), VerbField("rows", "number", 200))

@@ -181,3 +181,18 @@ async def test_a_message_is_not_checked_where_neither_it_nor_the_stored_stream_c
     # Rebuilds leave it out, and say why.
     found = await belief.strangers([unread], ["a"])
     assert found == {0: "it cannot be checked: no key"}
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b"1e999"])
+async def test_a_message_that_is_no_json_is_foreign_where_the_stored_stream_cannot_be_read(
+    value: bytes,
+) -> None:
+    """Its aggregate and its command can be read all the same."""
+    forged = b'{"aggregate_id": "a", "command_id": "command-1", "data": ' + value + b"}"
+
+    async def find(_: Collection[tuple[str, str]]) -> StoredByCommand:
+        return {("a", "command-1"): DamagedStream(7, "a", 1, "command-1", "no key")}
+
+    belief = Belief(seal=SEAL, find=find, serializer=SERIALIZER)
+    (passed,) = await belief.sift([incoming(0, forged)])
+    assert (passed.key, belief.foreign) == (HEARTBEAT, 1)

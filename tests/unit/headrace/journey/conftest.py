@@ -11,6 +11,8 @@ from headrace.errors import NotYetHandled
 from headrace.settings import Settings
 from headrace.stores.database.schema import upgrade
 from headrace_mq import AdminClient
+from headrace_mq.access.heads import HEAD_HEADER, MessageHead
+from headrace_mq.message import Record
 from headrace_mq.testing.embedded import broker
 from tests.unit.headrace.journey.shop import Bill, Order, shop
 
@@ -47,3 +49,20 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
             await bus.send(Order(order="fay", item="pan"), command_id="c-fay")
         async with AdminClient(address) as admin:
             yield SimpleNamespace(admin=admin, address=address, settings=settings, urls=urls)
+
+
+def head(one: Record) -> MessageHead:
+    """What a broker shows of a message to those who may not consume its topic."""
+    told = {HEAD_HEADER: str(len(one.body))}
+    return MessageHead(one.queue, one.offset, one.key, one.tag, told, b"", one.born_at_ms, one.stored_at_ms)  # fmt: skip
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user may not consume: a search of a key finds heads."""
+    find = AdminClient.find
+
+    async def heads(*given: Any, **more: Any) -> list[Record]:
+        return [head(one) for one in await find(*given, **more)]
+
+    monkeypatch.setattr(AdminClient, "find", heads)

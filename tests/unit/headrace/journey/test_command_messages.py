@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 
 from headrace._runtime.ids import derived_id, new_id
+from headrace.journey import command_messages as command_messages_module
 from headrace.journey.command_messages import (
     backlog_of,
     begun_ms,
@@ -12,6 +13,7 @@ from headrace.journey.command_messages import (
     head_of,
 )
 from headrace_mq import AdminClient, Message, Producer
+from headrace_mq.message import QueueRef, Record
 
 STORED = datetime(2026, 1, 10, tzinfo=UTC)
 TOPICS = ("shop.commands", "shop.commands.bills")
@@ -62,6 +64,43 @@ async def test_a_command_that_waits_is_found_by_its_id_alone(admin) -> None:
     found = await find_waiting(admin, "shop.commands", TOPICS, "c-2")
     assert found is not None
     assert found.offset == 1
+    assert await find_waiting(admin, "shop.commands", TOPICS, "c-1") is None
+
+
+async def test_messages_that_wait_are_searched_an_answer_at_a_time_up_to_a_limit(
+    admin, monkeypatch
+) -> None:
+    """Bodies may have megabytes: many of them are not in memory at once."""
+    await put(admin, "c-1", "c-2", "c-3")
+    await admin.reset_offsets("shop.commands", "earliest", topics=["shop.commands"])
+    page, asked = AdminClient.page, list[int]()
+
+    async def one(self: AdminClient, queue: QueueRef, offset: int) -> tuple[list[Record], int]:
+        asked.append(offset)
+        records, _ = await page(self, queue, offset)
+        return records[:1], offset + 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdminClient, "page", one)
+        found = await find_waiting(admin, "shop.commands", TOPICS, "c-3")
+        assert found is not None
+        assert (found.offset, asked) == (2, [0, 1, 2])
+        asked.clear()
+        assert await find_waiting(admin, "shop.commands", TOPICS, "c-9") is None
+        assert asked == [0, 1, 2, 3]
+    monkeypatch.setattr(command_messages_module, "SEARCHED_WAITING_MAX", 2)
+    assert await find_waiting(admin, "shop.commands", TOPICS, "c-2") is not None
+    assert await find_waiting(admin, "shop.commands", TOPICS, "c-3") is None
+
+
+async def test_a_search_ends_where_the_broker_does_not_go_on(admin, monkeypatch) -> None:
+    await put(admin, "c-1")
+    await admin.reset_offsets("shop.commands", "earliest", topics=["shop.commands"])
+
+    async def stay(_: AdminClient, __: QueueRef, offset: int) -> tuple[list[Record], int]:
+        return [], offset
+
+    monkeypatch.setattr(AdminClient, "page", stay)
     assert await find_waiting(admin, "shop.commands", TOPICS, "c-1") is None
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from headrace.aggregates import command_directory
+from headrace.journey import consequences
 from headrace.journey.command_trace import trace_application
 from headrace.journey.trace import Trace, TraceTarget
 from headrace.stores.open import open_event_store
@@ -114,9 +116,40 @@ async def test_a_command_that_waits_for_a_service_is_found_by_its_id_alone(world
 
 async def test_nothing_that_was_ever_sent_is_a_sentence(world) -> None:
     assert "nothing is known of command c-0" in (await follow(world, command_id="c-0")).missing
+    assert "or you may not see it" in (await follow(world, command_id="c-0")).missing
     assert (await follow(world, aggregate_id="ann", version=9)).missing == "ann has no version 9"
 
 
 async def test_a_message_of_no_command_is_followed_as_the_broker_knows_it(world) -> None:
     gone = await follow(world, message_id="shop.commands:0:999")
     assert gone.missing == "there is no message shop.commands:0:999, and no trace of it"
+
+
+@pytest.mark.usefixtures("hidden")
+async def test_an_event_whose_command_is_hidden_may_be_published_all_the_same(world) -> None:
+    hops = (await follow(world, command_id="c-ann", aggregate_id="ann")).journey.hops
+    told = {(one.step, one.name): (one.state, one.cause, one.detail) for one in hops}
+    need = "needs consume on topic:shop."
+    for step, topic in (("published", "shop.events"), ("announced", "shop.messages")):
+        assert told[step, topic][:2] == ("unknown", "not permitted")
+        assert told[step, topic][2].startswith(need)
+    assert told["reacted", "bills"] == ("unknown", "not permitted", f"{need}events")
+    assert "not published" not in {one.cause for one in hops}
+
+
+async def test_a_command_that_was_handled_long_after_it_was_sent_does_not_wait(
+    world, monkeypatch
+) -> None:
+    """The row of a command that a process sent stays as long as its instance."""
+    monkeypatch.setattr(command_directory, "_SPAN", 0)
+    hops = (await follow(world, command_id="c-ann", aggregate_id="ann")).journey.hops
+    sent = next(one for one in hops if one.step == "commanded")
+    assert (sent.name, sent.state) == ("Pack to ann", "done")
+
+
+async def test_all_messages_of_a_command_share_the_time_to_ask_groups(world, monkeypatch) -> None:
+    monkeypatch.setattr(consequences, "ASKED_MS", 0)
+    found = await follow(world, command_id="c-ann", aggregate_id="ann")
+    hops = [one for one in found.journey.hops if one.step == "read"]
+    assert [(one.name, one.state) for one in hops] == [("", "unknown")] * 2
+    assert all("groups were not asked" in one.detail for one in hops)

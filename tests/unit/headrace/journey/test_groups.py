@@ -182,6 +182,34 @@ async def test_a_group_that_cannot_be_looked_at_is_unknown_and_others_are_told(
     assert (kitchen.name, kitchen.state) == ("kitchen", "done")
 
 
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(RequestTimeout("no answer within 5000 ms"), ""), (NotPermitted("user 'ann' may not"), "not permitted")],
+)  # fmt: skip
+@pytest.mark.parametrize("call", ["steps", "group"])
+async def test_one_group_of_which_the_broker_says_nothing_is_unknown(
+    admin, record, monkeypatch, call: str, error: Exception, cause: str
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(AdminClient, call, fail)
+    journey = Journey()
+    queued = journey.add(None, "queue", "queued", "orders:0:1")
+    await add_group(admin, journey, record, queued, "kitchen")
+    hop = journey.hops[1]
+    assert (hop.name, hop.state, hop.cause) == ("kitchen", "unknown", cause)
+    assert str(error) in hop.detail
+
+
+async def test_groups_of_a_later_message_are_asked_until_the_same_moment(admin, record) -> None:
+    await admin.reset_offsets("kitchen", "latest", topics=["orders"])
+    journey = Journey()
+    queued = journey.add(None, "queue", "queued", "orders:0:1")
+    await add_groups(admin, journey, record, queued, until=5.0, clock=lambda: 5.0)
+    assert journey.hops[1].detail == "1 groups were not asked: the others took over 10 s"
+
+
 async def test_groups_that_there_was_no_time_to_ask_are_counted(admin, record) -> None:
     for name in ("bar", "kitchen", "terrace"):
         await admin.reset_offsets(name, "latest", topics=["orders"])

@@ -12,9 +12,11 @@ from headrace._runtime.ids import derived_id
 from headrace.domain.stream import EventStream
 from headrace.journey.hop import Hop, Journey
 from headrace.journey.readers import Reaction, ReaderHops, kept_commands, kept_query
+from headrace.projections.definition.projection import projection_group
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.schema import upgrade
-from headrace_mq import Message, Producer
+from headrace_mq import AdminClient, Message, Producer
+from headrace_mq.errors import NotPermitted, QueueFrozen, RequestTimeout
 from tests.unit.headrace.journey.shop import Ordered, lines, shop
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,21 +35,26 @@ async def models(tmp_path) -> AsyncIterator[ReadModels]:
     await models.aclose()
 
 
-async def hops(admin: Any, models: ReadModels, record: Any) -> dict[str, Hop]:
+async def hops(admin: Any, models: ReadModels, record: Any, hidden: str = "") -> dict[str, Hop]:
     journey = Journey()
     after = journey.add(None, "topic", "published", "shop.events:0:0")
     readers = ReaderHops(
         app=shop, models=models, admin=admin, journey=journey, stream=STREAM, record=record, after=after
     )  # fmt: skip
-    await readers.add()
+    await readers.add(hidden)
     return {one.name: one for one in journey.hops[1:]}
 
 
-async def test_readers_that_do_not_run_or_are_paused_say_so(admin, models) -> None:
+async def published(admin: AdminClient) -> Any:
+    """The message of the event."""
     await admin.create_topic("shop.events", 1)
     async with Producer(admin.address) as producer:
         await producer.send(Message(topic="shop.events", key="ann", body=b"{}"))
-    record = await admin.message("shop.events:0:0")
+    return await admin.message("shop.events:0:0")
+
+
+async def test_readers_that_do_not_run_or_are_paused_say_so(admin, models) -> None:
+    record = await published(admin)
     found = await hops(admin, models, record)
     assert {name: one.cause for name, one in found.items()} == {
         "lines": "no consumer", "parcels": "no consumer", "bills": "no consumer",
@@ -65,6 +72,54 @@ async def test_readers_of_an_event_that_is_not_in_the_topic_wait(admin, models) 
     await models.ensure(lines)
     found = await hops(admin, models, None)
     assert {one.cause for one in found.values()} == {"not published"}
+    found = await hops(admin, models, None, "needs consume on topic:shop.events")
+    assert {(one.state, one.cause) for one in found.values()} == {("unknown", "not permitted")}
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RequestTimeout("no answer within 5000 ms"), ""),
+        (QueueFrozen("it is frozen"), ""),
+        (NotPermitted("user 'ann' may not read group:shop.handlers"), "not permitted"),
+    ],
+)
+@pytest.mark.parametrize("call", ["lag", "group"])
+async def test_a_reader_of_which_the_broker_says_nothing_is_unknown_and_others_are_told(
+    admin, models, monkeypatch, call: str, error: Exception, cause: str
+) -> None:
+    await models.ensure(lines)
+    record = await published(admin)
+    state = await models.state("lines")
+    names = ("shop.process.bills", projection_group("shop", "lines", state.version))
+    for name in names:
+        await admin.reset_offsets(name, "earliest", topics=["shop.events"])
+    ask = getattr(AdminClient, call)
+
+    async def answer(self: AdminClient, name: str, *given: Any, **more: Any) -> Any:
+        if name in names:
+            raise error
+        return await ask(self, name, *given, **more)
+
+    monkeypatch.setattr(AdminClient, call, answer)
+    found = await hops(admin, models, record)
+    for name in ("bills", "lines"):
+        assert (found[name].state, found[name].cause) == ("unknown", cause)
+        assert str(error) in found[name].detail
+    assert found["parcels"].cause == "no consumer"
+
+
+async def test_readers_are_told_of_where_the_broker_does_not_say_what_consumers_did(
+    admin, models, monkeypatch
+) -> None:
+    record = await published(admin)
+
+    async def fail(*_: Any) -> None:
+        raise RequestTimeout("no answer within 5000 ms")
+
+    monkeypatch.setattr(AdminClient, "steps", fail)
+    found = await hops(admin, models, record)
+    assert {one.cause for one in found.values()} == {"no consumer"}
 
 
 async def test_no_command_is_kept_of_a_process_that_sent_none(models) -> None:

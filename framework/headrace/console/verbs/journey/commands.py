@@ -17,8 +17,8 @@ from headrace.console.content import HIDDEN_WORDS, content_need
 from headrace.console.verbs.aggregate import bare_fields, stored_fields
 from headrace.console.verbs.topic import PAGE_ROWS
 from headrace.console.verbs.verb import Given, Verb, VerbField
+from headrace.figures.records import ROWS_MAX
 from headrace.journey.command_result import (
-    COUNTED_MAX,
     command_found,
     newest_results,
     plain_result,
@@ -84,7 +84,7 @@ class CommandVerbs:
 
     async def _results(self, admin: AdminClient, given: Given) -> Any:
         await self._check(admin)
-        rows = max(1, min(COUNTED_MAX // 2, given["rows"]))
+        rows = max(1, min(ROWS_MAX, given["rows"]))
         found = await newest_results(self._app, self._settings, before=given["before"], rows=rows)
         need = await content_need(admin, self._app.name)
         shown = [result_row(one) for one in found.page]

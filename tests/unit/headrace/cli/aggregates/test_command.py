@@ -2,17 +2,27 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import headrace.cli
-from headrace.journey import in_flight
+from headrace import ApplicationMessage
+from headrace.domain.stream import EventStream
+from headrace.journey import command_result, in_flight
+from headrace.journey.command_search import FoundCommand
 from headrace.settings import Settings
+from headrace.stores.base import LetterState
 from headrace.stores.database.schema import upgrade
+from headrace.stores.letters import DatabaseCommandLetters
 from samples.bank import app
-from samples.bank.accounts import Deposit, OpenAccount
+from samples.bank.accounts import AccountOpened, Deposit, OpenAccount
+
+
+class StatementReady(ApplicationMessage):
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +91,33 @@ def test_a_list_of_commands_says_what_its_hidden_ids_and_states_need(
     done = call("list", "--broker", broker_address, *options)
     assert done.exit_code == 0, done.output
     assert "are hidden: it needs consume on topic:bank.commands" in done.output
+
+
+def test_results_as_text_say_what_is_parked_and_where_to_go_on(options, monkeypatch) -> None:
+    whole = " ".join(call("results", *options).output.split())
+    assert whole.endswith("0 are parked, 0 of them after too many conflicts")
+
+    async def tally(_: DatabaseCommandLetters) -> dict[tuple[str, LetterState], int]:
+        return {("KeyError", LetterState.PARKED): 1_200, ("Busy", LetterState.PARKED): 3}
+
+    monkeypatch.setattr(DatabaseCommandLetters, "tally", tally)
+    told = json.loads(call("results", "--json", "--rows", "1", *options).stdout)
+    done = " ".join(call("results", "--rows", "1", *options).output.split())
+    assert done.endswith(
+        f"1,203 are parked, 3 of them after too many conflicts; go on with --before {told['next']}"
+    )
+
+
+def test_a_result_names_application_messages_too(options, broker_address, monkeypatch) -> None:
+    stream = EventStream(
+        aggregate_type="Account", aggregate_id="ann", version=1, command_id="c-1", correlation_id="c-1",
+        recorded_at=datetime(2026, 1, 1, tzinfo=UTC), events=(AccountOpened(owner="Ann", overdraft_limit=0),),
+        messages=(StatementReady(),),
+    )  # fmt: skip
+
+    async def found(*_: Any) -> FoundCommand:
+        return FoundCommand("ann", "c-1", stream=stream)
+
+    monkeypatch.setattr(command_result, "command_found", found)
+    done = call("show", "c-1", "--broker", broker_address, *options)
+    assert "AccountOpened, StatementReady" in done.output
