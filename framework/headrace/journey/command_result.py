@@ -13,14 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace.aggregates.command_directory import open_command_directory
 from headrace.app import App
 from headrace.commands.answer import result_of
 from headrace.errors import DamagedStream
 from headrace.figures.records import id_of
-from headrace.journey.command_search import CommandSearch, FoundCommand
+from headrace.journey.command_search import CommandSearch, FoundCommand, open_commands
 from headrace.journey.in_flight import parked_errors
-from headrace.parked import open_databases
 from headrace.settings import Settings
 from headrace.stores.base import LetterState, StoredStream
 from headrace_mq.admin.client import AdminClient
@@ -97,17 +95,10 @@ async def command_found(
         command_id: its id.
         aggregate_id: whose command it is; empty: it is searched by its id alone.
     """
-    serializer = app.serializer_at(settings.event_store)
-    try:
-        async with (
-            open_databases(settings, serializer) as databases,
-            open_command_directory(settings.event_store, serializer) as directory,
-        ):
-            search = CommandSearch(admin, app, databases, directory)
-            aggregate_id = aggregate_id or await search.aggregate_of(command_id)
-            return await search.look(aggregate_id, command_id)
-    finally:
-        serializer.close()
+    async with open_commands(app, settings) as (databases, directory):
+        search = CommandSearch(admin, app, databases, directory)
+        aggregate_id = aggregate_id or await search.aggregate_of(command_id)
+        return await search.look(aggregate_id, command_id)
 
 
 async def newest_results(
@@ -121,19 +112,10 @@ async def newest_results(
         before: only those at lower positions; None: all.
         rows: how many at most, up to `COUNTED_MAX`.
     """
-    serializer = app.serializer_at(settings.event_store)
-    try:
-        async with (
-            open_databases(settings, serializer) as databases,
-            open_command_directory(settings.event_store, serializer) as directory,
-        ):
-            newest = await directory.newest(limit=COUNTED_MAX)
-            page = (
-                newest if before is None else await directory.newest(before=before, limit=rows + 1)
-            )
-            letters = await databases.letters.tally()
-    finally:
-        serializer.close()
+    async with open_commands(app, settings) as (databases, directory):
+        newest = await directory.newest(limit=COUNTED_MAX)
+        page = newest if before is None else await directory.newest(before=before, limit=rows + 1)
+        letters = await databases.letters.tally()
     outcomes = Counter(_outcome(one) for one in newest)
     return NewestResults(
         page=page[:rows],

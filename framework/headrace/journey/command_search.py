@@ -7,24 +7,25 @@ Finds a command wherever it may be: in the event store, parked, in its topic, or
 Used by `command_trace` and `command_result`. It changes nothing.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from headrace.aggregates.command_directory import CommandDirectory
+from headrace.aggregates.command_directory import CommandDirectory, open_command_directory
 from headrace.app import App
 from headrace.domain.stream import EventStream
 from headrace.domain.topics import CommandTopics, command_topic
 from headrace.errors import DamagedStream
 from headrace.journey.command_messages import command_messages, find_waiting, head_of
 from headrace.journey.readers import kept_commands
-from headrace.parked import Databases
+from headrace.parked import Databases, open_databases
+from headrace.settings import Settings
 from headrace.stores.base import CommandLetter
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import NotPermitted
 from headrace_mq.message import Record
 
-__all__ = ["CommandSearch", "FoundCommand"]
+__all__ = ["CommandSearch", "FoundCommand", "open_commands"]
 
 
 @dataclass(slots=True)
@@ -55,6 +56,30 @@ class FoundCommand:
     def known(self) -> bool:
         """Whether the store, the letters or the broker has anything of it."""
         return bool(self.stream or self.damage or self.letter or self.messages)
+
+
+@asynccontextmanager
+async def open_commands(
+    app: App, settings: Settings
+) -> AsyncIterator[tuple[Databases, CommandDirectory]]:
+    """Opens the databases of an application, and the commands of its event store, until the block ends.
+
+    Args:
+        app: the application.
+        settings: name its databases, whose schemas are up to date.
+
+    Raises:
+        DefinitionError: a URL is not one of SQLite or PostgreSQL.
+    """
+    serializer = app.serializer_at(settings.event_store)
+    try:
+        async with (
+            open_databases(settings, serializer) as databases,
+            open_command_directory(settings.event_store, serializer) as directory,
+        ):
+            yield databases, directory
+    finally:
+        serializer.close()
 
 
 class CommandSearch:

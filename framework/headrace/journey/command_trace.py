@@ -7,20 +7,20 @@ The event store says what the command did, or a letter why it did nothing; the b
 it. What followed from it is the part of `consequences`. Used by `headrace message trace` and by the console.
 """
 
-from headrace.aggregates.command_directory import CommandDirectory, open_command_directory
+from headrace.aggregates.command_directory import CommandDirectory
 from headrace.app import App
 from headrace.bus import REPLY_TO
 from headrace.domain.topics import command_topic
 from headrace.events.publisher import event_topic, message_topic
 from headrace.figures.records import id_of
 from headrace.journey.command_messages import head_of
-from headrace.journey.command_search import CommandSearch, FoundCommand
+from headrace.journey.command_search import CommandSearch, FoundCommand, open_commands
 from headrace.journey.consequences import Consequences, add_kept
 from headrace.journey.groups import add_group, add_message
 from headrace.journey.hop import Journey, page_of
 from headrace.journey.readers import kept_commands
 from headrace.journey.trace import Trace, TraceTarget, first_message, nothing_found, trace_message
-from headrace.parked import COMMANDS, Databases, open_databases
+from headrace.parked import COMMANDS, Databases
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetter, LetterState
 from headrace_mq.admin.client import AdminClient
@@ -45,16 +45,8 @@ async def trace_application(
         QueueNotFound: there is no such topic or queue.
         sqlalchemy.exc.SQLAlchemyError, OSError: a database is away.
     """
-    serializer = app.serializer_at(settings.event_store)
-    try:
-        async with (
-            open_databases(settings, serializer) as databases,
-            open_command_directory(settings.event_store, serializer) as directory,
-        ):
-            follow = _CommandTrace(admin, app, databases, directory)
-            return await follow.wanted(wanted)
-    finally:
-        serializer.close()
+    async with open_commands(app, settings) as (databases, directory):
+        return await _CommandTrace(admin, app, databases, directory).wanted(wanted)
 
 
 class _CommandTrace:
