@@ -87,7 +87,7 @@ async def remade(broker: Any, read_models_url: str, tmp_path: Path) -> Settings:
 
 
 async def test_every_engine_folds_it_as_one_that_was_never_made_again(
-    remade: Settings, broker: Any, spark: Any, tmp_path: Path
+    remade: Settings, broker: Any, spark: Any, rows_of: Any, tmp_path: Path
 ) -> None:
     choices: dict[str, Any] = {
         "broker": broker.address,
@@ -107,10 +107,15 @@ async def test_every_engine_folds_it_as_one_that_was_never_made_again(
             (rebuild_spark, {"spark": spark}),
             (rebuild_spark, {"spark": spark, "export": folder}),
         ]
-        for name, rows in (("balances", 2), ("daily_totals", 1)):
+        live = {each.name: await rows_of(remade.read_models, each) for each in PROJECTIONS}
+        # One row of daily totals, or two around midnight.
+        assert len(live["balances"]) == 2
+        assert live["daily_totals"]
+        for name, rows in live.items():
             for engine, more in ways:
                 report = await engine(APP, name, **choices, **more)
-                assert (report.switched, report.mismatches, report.compared) == (True, 0, rows)
+                assert (report.switched, report.mismatches) == (True, 0)
+                assert report.compared == len(rows)
         some = Wanted(keys=frozenset({ACCOUNTS[0]}))
         for engine, more in (ways[0], ways[2]):
             mended = await engine(APP, "balances", **choices, **more, wanted=some)
