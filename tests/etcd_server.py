@@ -103,7 +103,9 @@ class EtcdServer:
 
     def ask(self, path: str, question: bytes) -> bytes:
         """Posts a question as anyone can who knows HTTP, and returns the answer."""
-        with urllib.request.urlopen(f"http://{self.address}{path}", question, timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"http://{self.address}{path}", question, timeout=120
+        ) as answer:
             return bytes(answer.read())
 
     def empty(self) -> None:

@@ -117,11 +117,11 @@ def test_a_console_shows_the_bank_while_commands_go_on(start_demo: Any, tmp_path
     address = ready.partition("ready on ")[2].partition(";")[0]
 
     def events() -> int:
-        with urlopen(f"{address}/api/topic/show?topic=bank.events", timeout=10) as answer:
+        with urlopen(f"{address}/api/topic/show?topic=bank.events", timeout=120) as answer:
             shown = json.load(answer)
         return sum(one["end"] for one in shown["queues"])
 
-    with urlopen(f"{address}/topics", timeout=10) as page:
+    with urlopen(f"{address}/topics", timeout=120) as page:
         assert b"bank.commands" in page.read()
     begin, end = events(), time.monotonic() + 30
     while events() == begin and time.monotonic() < end:

@@ -22,7 +22,7 @@ from samples.bank import app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-SECONDS_MAX = 20
+SECONDS_MAX = 60
 EXAMPLES = 25
 
 

@@ -12,7 +12,7 @@ def make(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     return subprocess.run(
         ["make", *arguments],
-        capture_output=True, text=True, cwd=cwd, env=environment, timeout=50, check=False,
+        capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-READY_SECONDS_MAX = 30
+READY_SECONDS_MAX = 120
 
 
 class Child:

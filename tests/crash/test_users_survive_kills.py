@@ -154,7 +154,7 @@ class Started:
     def end(self) -> bool:
         """Stops it; returns whether it had been killed."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
         return self._process.returncode == -signal.SIGKILL
 
 

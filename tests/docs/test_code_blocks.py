@@ -51,7 +51,7 @@ SERVERS = ("headrace broker --", "headrace nameserver --", "headrace run ", "hea
 ETCD = "etcd://127.0.0.1:2379"
 # Of other servers than the first broker; each becomes a free one.
 OTHER_PORTS = ("9464", "9465", "9877", "9878", "9879", *(str(port) for port in range(9886, 9892)))
-READY_SECONDS_MAX = 30
+READY_SECONDS_MAX = 120
 COMMAND_SECONDS_MAX = 400
 
 

@@ -16,7 +16,9 @@ def read_yaml(path: Path) -> Any:
 def make_lines(root: Path, target: str) -> list[str]:
     """Returns what a target would run."""
     command = ["make", "--dry-run", "--no-print-directory", target]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=50)
+    done = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=True, timeout=120
+    )
     return done.stdout.strip().splitlines()
 
 

@@ -79,7 +79,7 @@ def test_systemd_understands_a_unit(path: Path, tmp_path: Path) -> None:
     there.write_text(text.replace(PROGRAM, str(shutil.which("true"))), encoding="utf-8")
     done = subprocess.run(
         [program, "verify", "--man=no", str(there)],
-        capture_output=True, text=True, check=False, timeout=50,
+        capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert (done.returncode, path.name in done.stderr) == (0, False), done.stderr
 

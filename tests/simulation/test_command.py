@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=50,
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=120,
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_a_failing_seed_prints_how_to_repeat_it_and_what_happened(tmp_path: Path
             "-q", "-p", "no:cacheprovider", "-p", "defect", "--seeds", "1", "--from", "3",
             "tests/simulation/scenarios/test_deployments.py::test_no_promise_is_broken",
         ],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=50,
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "seed 3, repeat: make test-sim SEEDS=1 FROM=3" in done.stdout

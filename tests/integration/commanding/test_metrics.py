@@ -32,7 +32,7 @@ def fetched(url: str, command: dict[str, Any] | None = None) -> str:
     headers = {"Content-Type": "application/json", "Prefer": "wait=20"}
     request = urllib.request.Request(url, data=body, headers=headers if body else {})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return str(error.read().decode())

@@ -104,7 +104,7 @@ async def desk(tmp_path: Path, login: Login) -> AsyncIterator[Desk]:
         async with (
             app.run(settings) as running,
             serving(app, running, gateway) as served,
-            httpx.AsyncClient(base_url=f"http://{served.address}", timeout=30) as client,
+            httpx.AsyncClient(base_url=f"http://{served.address}", timeout=120) as client,
         ):
             yield Desk(client, tokens, seen, login)
 

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
 ]
 # A browser on a busy machine.
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ async def scrape(port: int) -> Found:
 
     def get() -> str:
         url = f"http://127.0.0.1:{port}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=120) as answer:
             return str(answer.read().decode())
 
     order = {name: one.labels for one in BROKER_METRICS for name in one.series_names}

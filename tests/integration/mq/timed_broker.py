@@ -122,7 +122,7 @@ class Caller:
 
     def __init__(self, address: str, name: str) -> None:
         host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._socket = socket.create_connection((host, int(port)), timeout=120)
         self._frames = FrameReader(64 * MIB)
         self._correlation = 0
         self._waiting: list[Frame] = []

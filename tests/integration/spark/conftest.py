@@ -81,7 +81,7 @@ class BrokerProcess:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.communicate(timeout=50)
+            self._process.communicate(timeout=120)
             self._process = None
 
 

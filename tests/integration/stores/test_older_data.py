@@ -23,7 +23,7 @@ VERSIONS = sorted(
     path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name.startswith("schema-")
 )
 # What readers take at most to come to rest.
-SECONDS_MAX = 30
+SECONDS_MAX = 100
 
 
 def _ledger() -> ModuleType:

@@ -75,7 +75,7 @@ def test_a_seed_means_the_same_in_every_process(world: Any) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=50,
+            timeout=120,
         ).stdout
         for number in ("1", "2")
     }

@@ -132,7 +132,7 @@ async def test_a_child_after_fork_has_a_connection_of_its_own(settings: Settings
     def run() -> str:
         return subprocess.run(
             [sys.executable, "-c", FORKED, str(settings.broker)],
-            capture_output=True, text=True, timeout=50, check=True, cwd=ROOT,
+            capture_output=True, text=True, timeout=120, check=True, cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         ).stdout  # fmt: skip
 

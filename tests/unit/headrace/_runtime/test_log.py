@@ -23,7 +23,7 @@ except ValueError:
 def said(setup: str = "") -> tuple[str, str]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(setup=setup)],
-        capture_output=True, text=True, timeout=50, check=True,
+        capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     return done.stdout, done.stderr
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace", *arguments],
-        capture_output=True, text=True, cwd=cwd, timeout=50, check=False,
+        capture_output=True, text=True, cwd=cwd, timeout=120, check=False,
     )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_a_shell_completes_commands_and_options() -> None:
         }
         done = subprocess.run(
             [sys.executable, "-c", code],
-            capture_output=True, text=True, env=os.environ | asked, timeout=50, check=True,
+            capture_output=True, text=True, env=os.environ | asked, timeout=120, check=True,
         )  # fmt: skip
         return done.stdout.split()
 
@@ -80,7 +80,7 @@ def test_showing_the_help_loads_no_database_broker_or_spark() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=50,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -265,7 +265,7 @@ def test_a_command_works_with_streams_that_are_closed(broker_address, closed) ->
     script = f'exec "$0" -m headrace topic list --broker "$1" {closed}'
     done = subprocess.run(
         ["sh", "-c", script, sys.executable, broker_address],
-        capture_output=True, text=True, cwd=ROOT, timeout=50, check=False,
+        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -279,6 +279,6 @@ sys.exit([stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)] != 
 """
     script = 'exec "$0" -c "$1" <&- >&- 2>&-'
     done = subprocess.run(
-        ["sh", "-c", script, sys.executable, program], cwd=ROOT, timeout=50, check=False
+        ["sh", "-c", script, sys.executable, program], cwd=ROOT, timeout=120, check=False
     )
     assert done.returncode == 0

@@ -47,7 +47,7 @@ def test_a_guarded_stream_is_the_stream_in_all_else() -> None:
 def test_an_error_sentence_is_guarded() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "store", "check", "no\x1b[2Jwhere"],
-        capture_output=True, text=True, timeout=50, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "\x1b[2J" not in done.stderr + done.stdout

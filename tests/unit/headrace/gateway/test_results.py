@@ -66,7 +66,7 @@ async def test_an_event_stream_ends_with_the_result(bank: Any) -> None:
     quick = GatewaySettings(port=0, stream_look_ms=1, stream_beat_ms=1)
     async with (
         serving(app, bank, quick) as served,
-        httpx.AsyncClient(base_url=f"http://{served.address}", timeout=30) as client,
+        httpx.AsyncClient(base_url=f"http://{served.address}", timeout=120) as client,
     ):
         path = "/results?aggregate_id=ada&command_id=open"
         waiting = asyncio.create_task(events_of(client, path))
@@ -88,7 +88,7 @@ async def test_an_event_stream_of_nothing_ends_after_the_longest_wait(bank: Any)
     quick = GatewaySettings(port=0, stream_look_ms=1, wait_ms=1, wait_ms_max=1)
     async with (
         serving(app, bank, quick) as served,
-        httpx.AsyncClient(base_url=f"http://{served.address}", timeout=30) as client,
+        httpx.AsyncClient(base_url=f"http://{served.address}", timeout=120) as client,
     ):
         assert await events_of(client, "/results?aggregate_id=ada&command_id=x") == []
 

@@ -17,7 +17,7 @@ from headrace.stores.database.parked import ParkedStore
 from headrace.subscriptions.status import ReaderState
 from tests.unit.headrace.readers import Total, make_totals
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 SECOND = make_totals(version=2)
 
 

@@ -271,7 +271,7 @@ def test_a_process_that_was_forked_has_connections_of_its_own(keys: DatabaseKeys
     told = context.Queue()
     child = context.Process(target=ask_in_child, args=(keys, told))
     child.start()
-    assert told.get(timeout=30) == key
+    assert told.get(timeout=120) == key
     child.join(30)
     assert child.exitcode == 0
     assert keys.find("c-1") == key

@@ -28,7 +28,7 @@ def test_a_redirect_is_not_followed() -> None:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         with pytest.raises(urllib.error.HTTPError, match="302"):
-            opener().open(f"http://127.0.0.1:{server.server_port}/here", timeout=60)
+            opener().open(f"http://127.0.0.1:{server.server_port}/here", timeout=120)
         thread.join()
     assert asked == ["/here"]
 

@@ -11,7 +11,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "samples" / "__init__.py").touch()
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "demo", "--transactions", "none.csv", "--fresh"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == "demo: [Errno 2] No such file or directory: 'none.csv'\n"
@@ -21,7 +21,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_a_console_is_of_the_demo_on_one_broker(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "demo", "--console", "--replicas"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert "leave out the other option" in " ".join(done.stderr.replace("│", "").split())

@@ -83,6 +83,6 @@ asyncio.run(work())
 def test_a_signal_ends_sealing_wherever_the_work_is(name: str) -> None:
     script = IN_A_CALLBACK.format(name=name)
     done = subprocess.run(
-        [sys.executable, "-c", script], check=False, timeout=30, capture_output=True
+        [sys.executable, "-c", script], check=False, timeout=120, capture_output=True
     )
     assert (done.returncode, done.stderr) == (0, b"")

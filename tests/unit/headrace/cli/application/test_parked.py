@@ -81,7 +81,7 @@ class Service:
     def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.communicate(timeout=50)
+            self.process.communicate(timeout=120)
             self.process = None
 
     @property

@@ -54,7 +54,7 @@ def test_a_copy_runs_away_from_the_package(tmp_path: Path, name: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     ran = subprocess.run(
         [sys.executable, "-P", "-c", IMPORT],
-        cwd=here, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=here, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()

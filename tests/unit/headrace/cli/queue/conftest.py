@@ -28,7 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         login = {"HEADRACE_USER": user, "HEADRACE_PASSWORD_FILE": str(passwords[user])}
         return subprocess.run(
             [sys.executable, "-m", "headrace", *arguments],
-            capture_output=True, text=True, timeout=60, check=False, env={**environment, **login, **more},
+            capture_output=True, text=True, timeout=120, check=False, env={**environment, **login, **more},
         )  # fmt: skip
 
     data = str(folder / "data")

@@ -213,7 +213,7 @@ def test_a_broker_without_its_supervisor_does_not_start() -> None:
         "try:\n    end_with_parent(1 << 30)\nexcept typer.Exit as end:\n    print(end.exit_code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout == "1\n"
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[5]
 def headrace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace", "store", *map(str, arguments)],
-        capture_output=True, text=True, cwd=ROOT, timeout=50, check=False,
+        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
         env={"COLUMNS": "300", "PYTHONPATH": ":".join(sys.path)},
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from headrace.gateway.sse.stream import wants_events
 from samples.bank import app
 
 QUICK = GatewaySettings(port=0, stream_look_ms=1)
-SECONDS_MAX = 30
+SECONDS_MAX = 100
 EVENTS = {"Accept": "text/event-stream"}
 
 
