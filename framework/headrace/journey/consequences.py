@@ -74,7 +74,7 @@ class Consequences:
         if stream.unchanged:
             return
         if stream.events or stream.rejection:
-            records, hidden = await self._published(stream, self._events)
+            records, hidden, _ = await self._published(stream, self._events)
             record = records[0] if records else None
             after = self._add_published(stored, record, self._events, hidden)
             if record is not None:
@@ -86,19 +86,32 @@ class Consequences:
             )  # fmt: skip
             await self._commanded(stream, await hops.add(hidden))
         if stream.messages:
-            records, hidden = await self._published(stream, self._messages)
-            if hidden:
-                self._add_published(stored, None, self._messages, hidden, step="announced")
-            for one in records:
-                after = self._add_published(stored, one, self._messages, step="announced")
-                await add_groups(self._admin, self._journey, one, after, until=self._until)
-            letters, _ = await self._published(stream, f"{self._messages}.dead")
-            for one in letters:
-                self._journey.add(
-                    stored, "handler", "dead letter", id_of(one), at_ms=one.stored_at_ms, state="stopped",
-                    cause="dead letter", page=page_of("/message", {"id": id_of(one)}),
-                    detail=f"{one.headers.get('error', '')}: {one.headers.get('why', '')}",
-                )  # fmt: skip
+            await self._announced(stream, stored)
+
+    async def _announced(self, stream: EventStream, stored: int) -> None:
+        """Adds the application messages of a stream, and the dead letters that they became."""
+        records, hidden, _ = await self._published(stream, self._messages)
+        if hidden:
+            self._add_published(stored, None, self._messages, hidden, step="announced")
+        for one in records:
+            after = self._add_published(stored, one, self._messages, step="announced")
+            await add_groups(self._admin, self._journey, one, after, until=self._until)
+        dead = f"{self._messages}.dead"
+        letters, hidden, count = await self._published(stream, dead)
+        for one in letters:
+            self._journey.add(
+                stored, "handler", "dead letter", id_of(one), at_ms=one.stored_at_ms, state="stopped",
+                cause="dead letter", page=page_of("/message", {"id": id_of(one)}),
+                detail=f"{one.headers.get('error', '')}: {one.headers.get('why', '')}",
+            )  # fmt: skip
+        if count:
+            least = " or more" if count >= FOUND_MAX else ""
+            self._journey.add(
+                stored, "handler", "dead letter", dead, state="unknown", cause="not permitted",
+                page=page_of("/messages", {"topic": dead, "key": stream.aggregate_id}),
+                detail=f"{count:,}{least} dead letters of {stream.aggregate_id} that you may not read may be of this command:"
+                f" {hidden}",
+            )  # fmt: skip
 
     def _add_published(
         self,
@@ -123,10 +136,10 @@ class Consequences:
             stored, "topic", step, id_of(record), at_ms=record.stored_at_ms, page=page
         )
 
-    async def _published(self, stream: EventStream, topic: str) -> tuple[list[Record], str]:
+    async def _published(self, stream: EventStream, topic: str) -> tuple[list[Record], str, int]:
         """The messages of a stream in a topic, with copies that were published again, the oldest first.
 
-        And what the user lacks to see which messages are the stream's: heads do not say it.
+        Then what the user lacks to see which messages are the stream's, as heads do not say it, and how many heads are there.
         """
         # Events are published soon after they were recorded.
         since = max(0, round(stream.recorded_at.timestamp() * 1_000) - CLOCKS_MS)
@@ -135,9 +148,10 @@ class Consequences:
                 topic, stream.aggregate_id, from_ms=since, limit=FOUND_MAX
             )
         except TopicNotFound:
-            return [], ""
-        hidden = next((need for one in records if (need := hidden_need(one))), "")
-        return [one for one in records if one.headers.get("command") == stream.command_id], hidden
+            return [], "", 0
+        needs = [need for one in records if (need := hidden_need(one))]
+        own = [one for one in records if one.headers.get("command") == stream.command_id]
+        return own, needs[0] if needs else "", len(needs)
 
     async def _commanded(self, stream: EventStream, reactions: Sequence[Reaction]) -> None:
         """Adds the commands that process managers sent because of a stream."""

@@ -9,6 +9,7 @@ from headrace.journey import consequences
 from headrace.journey.command_trace import trace_application
 from headrace.journey.trace import Trace, TraceTarget
 from headrace.stores.open import open_event_store
+from headrace_mq import Message, Producer
 from tests.unit.headrace.journey.shop import shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -135,6 +136,25 @@ async def test_an_event_whose_command_is_hidden_may_be_published_all_the_same(wo
         assert told[step, topic][2].startswith(need)
     assert told["reacted", "bills"] == ("unknown", "not permitted", f"{need}events")
     assert "not published" not in {one.cause for one in hops}
+
+
+@pytest.mark.usefixtures("hidden")
+async def test_dead_letters_that_a_user_may_not_read_are_counted_and_none_is_left_out(
+    world,
+) -> None:
+    dead = "shop.messages.dead"
+    async with Producer(world.address) as producer:
+        await producer.send_many([Message(topic=dead, key="ann", body=b"cup")] * 3)
+    hops = (await follow(world, command_id="c-ann", aggregate_id="ann")).journey.hops
+    (hop,) = (one for one in hops if one.step == "dead letter")
+    assert (hop.name, hop.state, hop.cause) == (dead, "unknown", "not permitted")
+    assert hop.detail == (
+        "3 dead letters of ann that you may not read may be of this command: needs consume on"
+        f" topic:{dead}"
+    )
+    assert hop.page == f"/messages?topic={dead}&key=ann"
+    dora = (await follow(world, command_id="c-dora", aggregate_id="dora")).journey.hops
+    assert not [one for one in dora if one.step == "dead letter"]
 
 
 async def test_a_command_that_was_handled_long_after_it_was_sent_does_not_wait(
