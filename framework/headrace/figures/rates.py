@@ -47,7 +47,7 @@ class BrokerRates(NamedTuple):
         connections, topics, queues, groups: how many there are.
         throttled: requests that were held up by quotas per second.
         held: those that wait now.
-        refuses: why no message is taken; empty: they are.
+        refuses: why no message is taken or acknowledged; empty: they are.
     """
 
     software: str | None
@@ -199,7 +199,7 @@ def _broker(before: TopSample, now: TopSample, seconds: float) -> BrokerRates | 
         groups=status.groups,
         throttled=_grown(earlier.throttled, status.throttled, seconds),
         held=status.held,
-        refuses=status.refuses,
+        refuses=status.refuses or status.shortage,
     )
 
 

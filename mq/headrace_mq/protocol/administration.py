@@ -406,7 +406,7 @@ class BrokerStatus(Body, frozen=True):
     the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an
     operator paused, `paused_groups` names the first 100 of them. `process` has one entry; a broker of a version
     before that sends none. In a group, `repaired` counts the damaged places that got sound bytes from another broker since
-    the start, `unrepaired` those for which no other broker had them.
+    the start, `unrepaired` those for which no other broker had them; `shortage` says why nothing is acknowledged, or is empty.
     """
 
     now_ms: int
@@ -431,6 +431,7 @@ class BrokerStatus(Body, frozen=True):
     process: list[ProcessDescription] = msgspec.field(default_factory=list)
     repaired: int = 0
     unrepaired: int = 0
+    shortage: str = ""
 
 
 class FindMessages(Body, frozen=True):

@@ -201,6 +201,13 @@ def health(facts: BrokerFacts) -> Iterator[Finding]:
         return
     if status.refuses:
         yield of_sentence("failed", "messages", status.refuses, "see docs/operations.md")
+    elif status.shortage:
+        yield of_sentence(
+            "failed",
+            "messages",
+            f"nothing is acknowledged: {status.shortage}",
+            "see docs/cluster.md",
+        )
     else:
         yield ok("messages", "the broker takes them")
     if status.damaged:

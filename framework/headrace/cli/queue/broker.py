@@ -326,7 +326,8 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         named = [*status.paused_groups, *([f"and {more:,} more"] if more > 0 else [])]
         rows.append(("groups paused by an operator", " ".join(named)))
     rows += _damage_rows(status)
-    rows.append(("takes messages", f"no: {status.refuses}" if status.refuses else "yes"))
+    no = status.refuses or status.shortage
+    rows.append(("takes messages", f"no: {no}" if no else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))
 
 

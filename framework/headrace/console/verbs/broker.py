@@ -80,6 +80,8 @@ def troubles(sample: TopSample) -> list[str]:
     told = [*sample.denied]
     if status.refuses:
         told.append(f"The broker takes no messages: {status.refuses}")
+    elif status.shortage:
+        told.append(f"The broker acknowledges nothing: {status.shortage}")
     if status.clock_alarm:
         told.append(status.clock_alarm)
     told += [

@@ -209,6 +209,7 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         process=[_process(state)],
         repaired=0 if repairs is None else repairs.repaired,
         unrepaired=0 if repairs is None else repairs.hopeless,
+        shortage="" if state.followers is None else state.followers.leadership.shortage,
     )
     return (encode(status),)
 

@@ -143,6 +143,7 @@ def test_messages_kept_for_ever_grow_by_their_size_over_their_age(
     [
         ({}, [("messages", "ok")]),
         ({"refuses": "the disk is full; make room"}, [("messages", "failed")]),
+        ({"shortage": "1 of 2 is there; start another"}, [("messages", "failed")]),
         ({"damaged": 3}, [("messages", "ok"), ("damage", "warning")]),
         ({"repaired": 3}, [("messages", "ok")]),
         ({"unrepaired": 1}, [("messages", "ok"), ("damage", "warning")]),
@@ -155,6 +156,15 @@ def test_messages_kept_for_ever_grow_by_their_size_over_their_age(
 def test_a_broker_says_how_it_is(changed: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     found = health(BrokerFacts(status=status(**changed)))
     assert [(each.name, each.state) for each in found] == expected
+
+
+def test_a_leader_that_acknowledges_nothing_says_what_to_start() -> None:
+    why = (
+        "of the 2 brokers that must be in sync, 1 is there: a:1; start another broker of the group"
+    )
+    (found,) = health(BrokerFacts(status=status(shortage=why)))
+    assert found.finding.startswith("nothing is acknowledged: of the 2 brokers")
+    assert found.advice == "start another broker of the group"
 
 
 def test_a_user_without_permission_to_read_is_a_warning() -> None:

@@ -244,6 +244,16 @@ def test_a_broker_shows_what_is_damaged_and_what_was_repaired(
     assert [line for line in lines if line.startswith("damaged")] == rows
 
 
+def test_a_broker_shows_why_it_takes_or_acknowledges_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = SimpleNamespace(broker="b:1", started_at_ms=0, epoch=1)
+    status = BrokerStatus(0, 1, 1, 0, 1, "", NO_TRAFFIC, NO_TRAFFIC, [], shortage="1 of 2 is there")
+    monkeypatch.setattr(subject, "ask", lambda *_: (described, status))
+    shown = CliRunner().invoke(_command_line(), ["broker", "show"])
+    assert "takes messages no: 1 of 2 is there" in " ".join(shown.output.split())
+
+
 def test_a_broker_knows_what_gave_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,15 @@ async def test_places_that_no_other_broker_can_repair_are_a_trouble(admin) -> No
     ]
 
 
+async def test_a_leader_with_too_few_brokers_in_sync_is_a_trouble(admin) -> None:
+    sample = await look(admin)
+    assert sample.status is not None
+    status = msgspec.structs.replace(sample.status, shortage="1 of 2 is there")
+    assert troubles(sample._replace(status=status)) == [
+        "The broker acknowledges nothing: 1 of 2 is there"
+    ]
+
+
 def test_a_user_who_may_not_read_the_broker_sees_the_reason() -> None:
     sample = TopSample(0, None, [], [], {}, [], ("ann may not read cluster",))
     assert troubles(sample) == ["ann may not read cluster"]

@@ -292,15 +292,20 @@ async def test_the_status_has_what_the_process_takes_of_its_machine(client) -> N
     assert process.refuse_percent == 90
 
 
-async def test_the_status_of_a_leader_has_what_was_repaired(client, broker, monkeypatch) -> None:
+async def test_the_status_of_a_leader_has_what_was_repaired_and_why_it_acknowledges_nothing(
+    client, broker, monkeypatch
+) -> None:
     status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
-    assert (status.repaired, status.unrepaired) == (0, 0)
-    followers = SimpleNamespace(repairs=RepairFigures(repaired=5, waiting=3, hopeless=2))
+    assert (status.repaired, status.unrepaired, status.shortage) == (0, 0, "")
+    followers = SimpleNamespace(
+        repairs=RepairFigures(repaired=5, waiting=3, hopeless=2),
+        leadership=SimpleNamespace(shortage="1 of 2 is there"),
+    )
     with monkeypatch.context() as leading:
         leading.setattr(broker._state, "followers", followers)
         (body,) = subject.broker_status(broker._state, None, None)
     status = decode(BrokerStatus, body)
-    assert (status.repaired, status.unrepaired) == (5, 2)
+    assert (status.repaired, status.unrepaired, status.shortage) == (5, 2, "1 of 2 is there")
 
 
 async def set_group(client, group, **values) -> GroupRules:
