@@ -56,7 +56,11 @@ from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.storage import unnamed_archive
-from headrace_mq.broker.users.open_door import no_administrator, open_door
+from headrace_mq.broker.users.open_door import (
+    group_without_users,
+    no_administrator,
+    open_door,
+)
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
@@ -133,9 +137,10 @@ class ReplicatedBroker:
         users = (users_file(self._directory), self._directory)
         self._open_door = partial(open_door, *users, login=settings.login)
         self._no_administrator = partial(no_administrator, *users, login=settings.login)
+        self._misfit = partial(group_without_users, users[0], login=settings.login)
         self._conversation = Conversation(
-            self._replica, self._clock, self._address_of, self._until_changed, self._hindrance
-        )
+            self._replica, self._clock, self._address_of, self._until_changed, self._hindrance, self._misfit
+        )  # fmt: skip
         self._broker: Broker | None = None
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -286,7 +291,7 @@ class ReplicatedBroker:
     async def _stand(self) -> None:
         epoch = self._member.epoch
         refused = False
-        proposal = self._member.stand()
+        proposal = None if self._watch.is_barred(self._misfit) else self._member.stand()
         if proposal is not None:
             _log.warning("this broker stands for the next epoch", epoch=proposal.epoch)
             refused = await self._watch.propose(proposal)

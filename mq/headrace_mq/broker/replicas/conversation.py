@@ -19,6 +19,7 @@ from headrace_mq._net.link import Link, LinkSettings
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import FollowAnswer
+from headrace_mq.broker.replicas.documents import USERS_DOCUMENT
 from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
@@ -61,6 +62,8 @@ class Conversation:
         address_of: what to connect to for a leader's name.
         pause: waits for so many milliseconds, or until something changed.
         hindrance: why this broker must not follow, by what is in its folder; empty: it may.
+        misfit: why it must not be in this group, by the users of the group that it has copied; empty: it may. They stay
+            as they are until another leader begins.
     """
 
     def __init__(
@@ -70,12 +73,16 @@ class Conversation:
         address_of: Callable[[str], BrokerAddress],
         pause: Callable[[int], Awaitable[None]],
         hindrance: Callable[[], str] = lambda: "",
+        misfit: Callable[[], str] = lambda: "",
     ) -> None:
         self._replica = replica
         self._clock = clock
         self._address_of = address_of
         self._pause = pause
         self._hindrance = hindrance
+        self._misfit = misfit
+        # Of which epoch the users did not fit, and why.
+        self._unfit = (0, "")
         # What is wrong, so that it is said once.
         self._trouble = ""
 
@@ -98,7 +105,8 @@ class Conversation:
         if await _is_refused(leader):
             patience.refused()
             return None
-        if why := self._hindrance():
+        epoch = member.epoch
+        if why := self._hindrance() or (self._unfit[1] if self._unfit[0] == epoch else ""):
             await self._wait(leader, MessageQueueError(why))
             return None
         link = Link(
@@ -108,7 +116,6 @@ class Conversation:
             software=REPLICA_SOFTWARE,
         )
         offer: HandOver | None = None
-        epoch = member.epoch
         try:
             await link.start(_REACH_MS)
             _log.info("following", leader=leader, epoch=member.epoch)
@@ -141,7 +148,7 @@ class Conversation:
         patience.heard(self._clock.monotonic_ms())
         answer = decode(FollowAnswer, body)
         await self._replica.take(member, answer)
-        if answer.documents and (why := self._hindrance()):
+        if answer.documents and (why := self._hindrance() or self._unfit_by(answer)):
             # Before it says that it has them, and so before it enters the set.
             raise MessageQueueError(why)
         if answer.epoch == member.epoch:
@@ -153,6 +160,13 @@ class Conversation:
         else:
             self._trouble = ""
         return HandOver(answer.epoch, answer.leaves) if answer.lead else None
+
+    def _unfit_by(self, answer: FollowAnswer) -> str:
+        """Returns why this broker must not be in the group of these users; it does not ask again in this epoch."""
+        why = self._misfit() if any(one.name == USERS_DOCUMENT for one in answer.documents) else ""
+        if why:
+            self._unfit = (answer.epoch, why)
+        return why
 
     def _say_durable(self, link: Link, member: ClusterMember) -> None:
         link.tell(RequestCode.FOLLOW, encode(self._replica.report(member)))

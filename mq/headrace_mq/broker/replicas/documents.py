@@ -22,6 +22,7 @@ __all__ = [
     "ARCHIVE_DOCUMENT",
     "DOCUMENTS",
     "DOCUMENTS_LOG",
+    "USERS_DOCUMENT",
     "Documents",
     "WatchedFiles",
     "remove_shortcuts",
@@ -32,8 +33,9 @@ __all__ = [
 DOCUMENTS_LOG: Final = "documents"
 # Of groups that have an archive: in others nothing is sent of it, because brokers of earlier versions do not know it.
 ARCHIVE_DOCUMENT: Final = "archive.json"
+USERS_DOCUMENT: Final = "users.json"
 DOCUMENTS: Final = (
-    "topics.json", "offsets.json", "limits.json", "releases.json", "producers.json", "timeline.json", "users.json",
+    "topics.json", "offsets.json", "limits.json", "releases.json", "producers.json", "timeline.json", USERS_DOCUMENT,
     ARCHIVE_DOCUMENT,
 )  # fmt: skip
 # What an earlier term as a leader left: they may tell of journals that were cut since.

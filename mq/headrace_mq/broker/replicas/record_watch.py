@@ -14,7 +14,7 @@ from collections.abc import Callable
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.reports import Reports
-from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience
+from headrace_mq.cluster.election import RENEW_MS, SPREAD_MS_MAX, Patience, may_stand
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
     GroupRecord,
@@ -68,6 +68,8 @@ class RecordWatch:
         self._on_taken = on_taken
         self._first_epoch = first_epoch
         self._hindrance = hindrance
+        # Why this broker does not stand, so that it is said once.
+        self._trouble = ""
         self.heard_ms = clock.monotonic_ms()
         self.went_back = False
         self.won_epoch = 0
@@ -108,6 +110,20 @@ class RecordWatch:
         else:
             me = self._member.me
             self._took(await self._keeper.create(me, [me], self._first_epoch))
+
+    def is_barred(self, misfit: Callable[[], str]) -> bool:
+        """Whether this broker must not stand, though it is in the set; says once why.
+
+        Args:
+            misfit: why it must not lead the group; empty: it may.
+        """
+        seen = self._member.seen
+        if seen is None or not may_stand(self._member.me, seen):
+            return False
+        before, self._trouble = self._trouble, misfit()
+        if self._trouble and self._trouble != before:
+            _log.error("this broker must not lead its group", reason=self._trouble)
+        return bool(self._trouble)
 
     async def propose(self, proposal: Proposal) -> bool:
         """Returns whether a change was refused, because the record is another one by now; changes none that went back."""

@@ -3,6 +3,7 @@ Whether the login of a broker fits the users in its folder.
 
     no login, and users             an open door: someone forgot `--login`
     a login, and no administrator   no one could get in; so such a broker makes no group, and waits for the one that has one
+    a login, and a group without    no one could get in once it leads; so it neither enters nor leads that group
 
 A broker of a group with an open door neither starts nor follows, because it would serve all clients once it leads, and each of
 them may do everything. A broker that runs alone says it in its log.
@@ -16,7 +17,7 @@ from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.broker.users.user_book import KeptUsers, UserBook
 from headrace_mq.errors import MessageQueueError
 
-__all__ = ["no_administrator", "open_door"]
+__all__ = ["group_without_users", "no_administrator", "open_door"]
 
 
 def open_door(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) -> str:
@@ -49,13 +50,36 @@ def open_door(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) ->
 
 def no_administrator(file: MetadataFile[KeptUsers], directory: Path, *, login: bool) -> str:
     """Returns why a broker must not make a group; empty: it may. Arguments and errors as for `open_door`."""
-    if not login:
-        return ""
-    book = UserBook(file)
-    book.load()
-    if book.has_admin:
+    if not _lacks_administrator(file, login=login):
         return ""
     return (
         f"with login on, the first broker of a group needs an administrator, and there is none in {directory}, so this one waits"
         " for a broker that has one: start that first, or make one with `headrace user add NAME --admin --data FOLDER`"
     )
+
+
+def group_without_users(file: MetadataFile[KeptUsers], *, login: bool) -> str:
+    """Returns why a broker must not enter or lead the group whose users it has copied; empty: it may.
+
+    Args:
+        file: of the users, as the group has them.
+        login: whether the broker serves only users that have logged in.
+
+    Raises:
+        DataCorrupt, FormatTooNew: the file of users cannot be used.
+    """
+    if not _lacks_administrator(file, login=login):
+        return ""
+    return (
+        "this broker runs with --login, and its group has no users, because the other brokers run without: start it without"
+        " --login, as the others. To give the group a login, stop all its brokers, make an administrator in the folder of the"
+        " one that led with `headrace user add NAME --admin --data FOLDER`, start that one first, and all of them with --login"
+    )
+
+
+def _lacks_administrator(file: MetadataFile[KeptUsers], *, login: bool) -> bool:
+    if not login:
+        return False
+    book = UserBook(file)
+    book.load()
+    return not book.has_admin

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq._runtime.files import SystemFiles
@@ -29,7 +30,7 @@ class Seat:
         self.member = ClusterMember(ME, {})
         self.kept: list[GroupRecord] = []
         self.taken = 0
-        self.hindrance = ""
+        self.hindrance = self.misfit = ""
         self.watch = RecordWatch(
             self.member, self.record, self.clock,
             keep=self.kept.append, on_taken=self._on_taken, first_epoch=7,
@@ -66,6 +67,24 @@ async def test_a_broker_that_must_not_make_the_record_waits_for_one_that_does() 
     made = await seat.record.create(OTHER, [OTHER])
     await seat.watch.refresh()
     assert seat.kept == [made]
+
+
+async def test_a_member_of_the_set_that_must_not_lead_says_so_once_and_another_one_says_nothing() -> (
+    None
+):
+    seat = Seat()
+    seat.misfit = "its group has no users"
+    assert not seat.watch.is_barred(lambda: seat.misfit)
+    await seat.watch.refresh()
+    with capture_logs() as lines:
+        assert [seat.watch.is_barred(lambda: seat.misfit) for _ in range(2)] == [True, True]
+    assert [one["reason"] for one in lines] == ["its group has no users"]
+    seat.misfit = ""
+    assert not seat.watch.is_barred(lambda: seat.misfit)
+    seat.misfit = "its group has no users"
+    await seat.record.propose(Proposal(1, 8, "b", frozenset({OTHER})))
+    await seat.watch.refresh()
+    assert not seat.watch.is_barred(lambda: seat.misfit)
 
 
 async def test_a_watch_notes_an_election_that_was_won() -> None:
