@@ -7,25 +7,29 @@ hundred thousand at most, because a search of all would take minutes in a large 
 Used by the console and by `headrace message trace`. It reads, and writes nothing.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from sqlalchemy import Row, Select, select
 
+from headrace.domain.stream_body import MALFORMED
 from headrace.errors import DamagedStream
 from headrace.serialization import Serializer
-from headrace.stores.base import StoredStream
+from headrace.stores.base import LetterState, StoredStream
 from headrace.stores.database.engines import autocommit, create_engine
 from headrace.stores.database.queries import highest_position
-from headrace.stores.database.rows import COLUMNS, entry_in, read_keys
+from headrace.stores.database.rows import COLUMNS, checksum_of, entry_in, read_keys
 from headrace.stores.database.tables import event_streams
+from headrace.stores.letters import DatabaseCommandLetters
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-__all__ = ["CommandDirectory", "CommandPlace", "open_command_directory"]
+__all__ = ["DAMAGED", "CommandDirectory", "CommandPlace", "open_command_directory"]
 
 # Positions that are searched by one statement: some 50 MB of a table.
 _SPAN: Final = 100_000
@@ -33,6 +37,8 @@ _SPAN: Final = 100_000
 SEARCHED_POSITIONS_MAX: Final = 500_000
 # Results of one page.
 RESULTS_MAX: Final = 1_000
+# The outcome of what cannot be read.
+DAMAGED: Final = ("damaged", "")
 _of: Final = event_streams.c
 
 
@@ -116,6 +122,23 @@ class CommandDirectory:
         await read_keys(rows, self._serializer)
         return [entry_in(row, self._serializer) for row in rows]
 
+    async def outcomes(self, *, limit: int = RESULTS_MAX) -> Counter[tuple[str, str]]:
+        """Returns how many of the newest commands had each status and error, without a look at their events.
+
+        So a command counts as executed also where an event of it is of a type that the application does not know.
+
+        Args:
+            limit: how many are counted at most, up to `RESULTS_MAX`.
+        """
+        query = select(*COLUMNS).order_by(_of.position.desc())
+        return Counter(
+            map(_outcome, await self._read(query.limit(max(1, min(limit, RESULTS_MAX)))))
+        )
+
+    async def parked(self) -> dict[tuple[str, LetterState], int]:
+        """Returns how many commands are parked or held, by error and state."""
+        return await DatabaseCommandLetters(self._engine).tally()
+
     async def _read(self, query: Select[Any]) -> Sequence[Row[Any]]:
         async with self._engine.connect() as connection:
             rows: Sequence[Row[Any]] = (await connection.execute(query)).all()
@@ -136,6 +159,38 @@ async def open_command_directory(
         yield CommandDirectory(engine, serializer)
     finally:
         await engine.dispose()
+
+
+class _RejectionHead(msgspec.Struct, gc=False):
+    error: str
+
+
+class _OutcomeBody(msgspec.Struct, gc=False):
+    """What says how a command ended; events and messages stay in JSON."""
+
+    events: list[msgspec.Raw] = []
+    messages: list[msgspec.Raw] = []
+    rejection: _RejectionHead | None = None
+
+
+_read_outcome: Final = msgspec.json.Decoder(_OutcomeBody).decode
+
+
+def _outcome(row: Any) -> tuple[str, str]:
+    """Status and error of a row of `COLUMNS`, as `answer.result_of` has them for a whole stream."""
+    _, aggregate_id, aggregate_type, version, command_id, text, checksum = row
+    body = text.encode()
+    if checksum is not None and checksum != checksum_of(
+        aggregate_id, aggregate_type, version, command_id, body
+    ):
+        return DAMAGED
+    try:
+        found = _read_outcome(body)
+    except MALFORMED:
+        return DAMAGED
+    if found.events or found.messages:
+        return "executed", ""
+    return ("unchanged", "") if found.rejection is None else ("rejected", found.rejection.error)
 
 
 def _places() -> Select[Any]:

@@ -9,10 +9,10 @@ What became of commands: of one by its id, and of the newest ones, with counts.
 Used by `headrace command show` and `headrace command results`, and by the console's verbs of the same names.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from headrace.aggregates.command_directory import open_command_directory
 from headrace.app import App
 from headrace.commands.answer import result_of
 from headrace.errors import DamagedStream
@@ -110,18 +110,21 @@ async def newest_results(
         app: the application.
         settings: name its databases, whose schemas are up to date.
         before: only those at lower positions; None: all.
-        rows: how many at most, up to `COUNTED_MAX`.
+        rows: how many at most, below `COUNTED_MAX`.
     """
-    async with open_commands(app, settings) as (databases, directory):
-        newest = await directory.newest(limit=COUNTED_MAX)
-        page = newest if before is None else await directory.newest(before=before, limit=rows + 1)
-        letters = await databases.letters.tally()
-    outcomes = Counter(_outcome(one) for one in newest)
+    serializer = app.serializer_at(settings.event_store)
+    try:
+        async with open_command_directory(settings.event_store, serializer) as directory:
+            outcomes = await directory.outcomes(limit=COUNTED_MAX)
+            page = await directory.newest(before=before, limit=rows + 1)
+            letters = await directory.parked()
+    finally:
+        serializer.close()
     return NewestResults(
         page=page[:rows],
         following=page[rows - 1].position if len(page) > rows else None,
         outcomes=outcomes,
-        counted=len(newest),
+        counted=outcomes.total(),
         parked=parked_errors(letters),
     )
 
@@ -180,10 +183,3 @@ def result_row(found: StoredStream | DamagedStream) -> dict[str, Any]:
         "version": stream.version, "error": result.error, "sentence": result.sentence,
         "events": [each.message_name for each in (*stream.events, *stream.messages)],
     }  # fmt: skip
-
-
-def _outcome(found: StoredStream | DamagedStream) -> tuple[str, str]:
-    if isinstance(found, DamagedStream):
-        return "damaged", ""
-    result = result_of(found.stream, None)
-    return result.status, result.error
