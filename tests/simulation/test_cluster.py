@@ -214,7 +214,7 @@ def late_report(kind: type[ClusterMember]) -> int:
     cluster.read_record(b, heir)
     proposal = heir.stand(keep_leader=True)
     assert proposal is not None
-    cluster.record = GroupRecord(6, *proposal[1:])
+    cluster.record = GroupRecord(6, *proposal[1:5])
     cluster.read_record(b, heir)
     assert heir.leadership is not None
     b.logs["forever"].entries.append((2, 8))

@@ -1,5 +1,5 @@
 """
-What an operator may do to a group from outside: take a broker out of it, or promote one where none in sync is left.
+What an operator may do to a group from outside: remove a broker, promote one where none is in sync, choose who acknowledges.
 
     a broker reports now and then ─▶ Registration ─▶ what `headrace cluster` lists, and whether a broker still runs
 
@@ -14,13 +14,22 @@ stands in the record until an operator settles it, and the others cut what the n
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace_mq.cluster.record import GroupRecord, Identity, Proposal, Registration
+from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    GroupRecord,
+    Identity,
+    Proposal,
+    Registration,
+)
 from headrace_mq.errors import MessageQueueError
 
 __all__ = [
     "REPORT_MS",
     "SILENT_MS",
     "Lack",
+    "acknowledgement",
     "is_silent",
     "lacked_bytes",
     "losses",
@@ -31,6 +40,8 @@ __all__ = [
 
 # How often a broker reports: one statement of one row.
 REPORT_MS = 5_000
+# The least level of a broker that knows that a leader may acknowledge alone.
+_KNOWS_ACK = 1
 # After three reports that are missing a broker does not run any more, or does not reach the record.
 SILENT_MS = 15_000
 
@@ -173,3 +184,47 @@ def settlement(record: GroupRecord) -> Proposal | None:
     if not record.unclean:
         return None
     return Proposal(record.version, record.epoch, record.leader, record.in_sync)
+
+
+def acknowledgement(
+    record: GroupRecord, known: Sequence[Registration], wanted: str
+) -> Proposal | None:
+    """Returns the change by which the leader acknowledges alone, or with all in sync again; None if it does, or soon will.
+
+    The way back has two steps: the leader first sees that all in sync have what it acknowledged alone (`ACK_TO_IN_SYNC`),
+    then it ends the step by itself. Until then an election may lose messages.
+
+    Args:
+        record: as it is.
+        known: what brokers of the group reported.
+        wanted: `ACK_LEADER` or `ACK_IN_SYNC`.
+
+    Raises:
+        MessageQueueError: a broker of the group is of an earlier version, which knows no leader that acknowledges alone;
+            or `wanted` is neither. The sentence says what to do.
+    """
+    if wanted not in {ACK_LEADER, ACK_IN_SYNC}:
+        raise MessageQueueError(
+            f"a group has no acknowledgement {wanted!r}; write {ACK_LEADER} or {ACK_IN_SYNC}"
+        )
+    if wanted == record.ack or (wanted == ACK_IN_SYNC and record.ack == ACK_TO_IN_SYNC):
+        return None
+    if wanted == ACK_LEADER:
+        _require_level(record, known)
+    ack = wanted if wanted == ACK_LEADER else ACK_TO_IN_SYNC
+    return Proposal(
+        record.version, record.epoch, record.leader, record.in_sync, record.unclean, ack
+    )
+
+
+def _require_level(record: GroupRecord, known: Sequence[Registration]) -> None:
+    """Raises MessageQueueError where a broker of the group knows no leader that acknowledges alone."""
+    able = {one.member.name for one in known if one.level >= _KNOWS_ACK}
+    names = {one.name for one in record.in_sync} | {one.member.name for one in known}
+    earlier = sorted(names - able)
+    if earlier:
+        raise MessageQueueError(
+            f"of these brokers it is not known that they are of this version: {' '.join(earlier)}. An earlier one does not note that"
+            f" an election may have lost messages; start them with this version, and repeat this {REPORT_MS // 1_000} s later, or"
+            " take those that will not come back out of the group with `headrace cluster remove`"
+        )

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace_mq.broker.files.metadata_file import MetadataFile
 from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
     GroupRecord,
     Identity,
     RecordKeeper,
@@ -43,6 +44,7 @@ class KeptRecord(msgspec.Struct, frozen=True):
     unclean: int = 0
     lossy: int = 0
     group_id: str = ""
+    ack: str = ACK_IN_SYNC
 
 
 class KeptMember(msgspec.Struct, frozen=True):
@@ -125,8 +127,8 @@ def seen_of(kept: KeptMember | None) -> GroupRecord | None:
     members = frozenset(Identity(name, store) for name, store in kept.seen.in_sync)
     seen = kept.seen
     return GroupRecord(
-        seen.version, seen.epoch, seen.leader, members, seen.unclean, seen.lossy, seen.group_id
-    )
+        seen.version, seen.epoch, seen.leader, members, seen.unclean, seen.lossy, seen.group_id, seen.ack,
+    )  # fmt: skip
 
 
 def _kept_of(record: GroupRecord) -> KeptRecord:
@@ -134,5 +136,5 @@ def _kept_of(record: GroupRecord) -> KeptRecord:
     members = sorted((one.name, one.store_id) for one in record.in_sync)
     return KeptRecord(
         record.version, record.epoch, record.leader, members,
-        record.unclean, record.lossy, record.group_id,
+        record.unclean, record.lossy, record.group_id, record.ack,
     )  # fmt: skip

@@ -3,13 +3,14 @@ The record of one group as a key in etcd: each change is a transaction that name
 
     headrace/default/g1 = {"version":7,"epoch":3,"leader":"a","in_sync":[["a","…"],["b","…"]]}
     headrace/default/g1#id = the id of the group
+    headrace/default/g1#ack = who acknowledges, once that was changed
     headrace/default/g1/a = what broker a reported last
 
     read: version 7, at revision 41 ─▶ IF mod_revision = 41 THEN put ELSE get        put: made; got: refused
 
 Used by the owner of a member; implements `RecordKeeper` over etcd's JSON gateway, with no library. A majority of etcd's
 members has each change on its disk before it is answered, so a record does not go back while most of them live. The id has a
-key of its own, because brokers of earlier versions write the record without one. No lease and no lock is used: a lock of etcd is
+key of its own, and so has who acknowledges, because brokers of earlier versions write the record without them. No lease and no lock is used: a lock of etcd is
 none while its holder is paused. The age of a report is by the clocks of etcd's members.
 """
 
@@ -22,6 +23,8 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    FEATURE_LEVEL,
     RECORD_TIMEOUT_MS,
     GroupRecord,
     Identity,
@@ -73,6 +76,7 @@ class _Report(msgspec.Struct, frozen=True):
     member: Identity
     logs: tuple[LogPlace, ...]
     reported_at_ms: int
+    level: int = 0
 
 
 class _Nothing(msgspec.Struct, frozen=True):
@@ -100,6 +104,7 @@ class EtcdRecord:
         self._key = f"headrace/{quote(cluster, safe='')}/{quote(group, safe='')}"
         # No name has this sign once it is quoted.
         self._id_key = f"{self._key}#id"
+        self._ack_key = f"{self._key}#ack"
         self._limit_s = 2 * timeout_ms / 1_000
         # One at a time, so that answers come in the order of the calls.
         self._turn = asyncio.Lock()
@@ -130,9 +135,11 @@ class EtcdRecord:
         """
         return await self._in_turn(OutcomeUnknown, self._changed(proposal, group_id))
 
-    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+    async def register(
+        self, member: Identity, logs: Sequence[LogPlace], level: int = FEATURE_LEVEL
+    ) -> frozenset[str]:
         """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
-        return await self._in_turn(RecordUnavailable, self._reported(member, tuple(logs)))
+        return await self._in_turn(RecordUnavailable, self._reported(member, tuple(logs), level))
 
     async def registered(self) -> list[Registration]:
         """Returns the reports with their ages. Raises RecordUnavailable."""
@@ -170,7 +177,9 @@ class EtcdRecord:
 
     async def _made(self, record: GroupRecord) -> GroupRecord:
         given = _put_of(self._id_key, record.group_id.encode())
-        return await self._put(record, _is_new(self._key), given) or record
+        # Of a group of that name that was deleted.
+        reset = {"request_delete_range": _of(self._ack_key)}
+        return await self._put(record, _is_new(self._key), given, reset) or record
 
     async def _changed(self, proposal: Proposal, group_id: str) -> GroupRecord:
         found = await self._found()
@@ -182,7 +191,8 @@ class EtcdRecord:
             raise Refused(held)
         record = held.changed(proposal)
         as_found = {**_of(self._key), "target": "MOD", "mod_revision": str(revision)}
-        other = await self._put(record, {**as_found, "result": "EQUAL"})
+        more = [_put_of(self._ack_key, record.ack.encode())] if record.ack != held.ack else []
+        other = await self._put(record, {**as_found, "result": "EQUAL"}, *more)
         if other is not None:
             raise Refused(other)
         return record
@@ -191,7 +201,7 @@ class EtcdRecord:
         self, record: GroupRecord, condition: dict[str, Any], *more: dict[str, Any]
     ) -> GroupRecord | None:
         """Writes the record, and more, if the condition holds; returns the one that is there if not."""
-        version, epoch, leader, in_sync, unclean, lossy, _ = record
+        version, epoch, leader, in_sync, unclean, lossy = record[:6]
         stored = _Stored(version, epoch, leader, sorted(in_sync), unclean, lossy)
         put = _put_of(self._key, msgspec.json.encode(stored))
         asked = {"compare": [condition], "success": [put, *more], "failure": self._asked()}
@@ -204,8 +214,9 @@ class EtcdRecord:
         return found[0]
 
     def _asked(self) -> list[dict[str, Any]]:
-        """Asks for the record and its id, as they are at one moment."""
-        return [{"request_range": _of(key)} for key in (self._key, self._id_key)]
+        """Asks for the record, its id, and who acknowledges, as they are at one moment."""
+        keys = (self._key, self._id_key, self._ack_key)
+        return [{"request_range": _of(key)} for key in keys]
 
     def _record_in(self, outcome: _Outcome) -> tuple[GroupRecord, int] | None:
         pairs = {
@@ -214,15 +225,18 @@ class EtcdRecord:
         if self._key not in pairs:
             return None
         record, revision = _record_of(pairs[self._key])
-        given = (
-            pairs[self._id_key].value.decode("utf-8", "replace") if self._id_key in pairs else ""
+        given, ack = (
+            pairs[key].value.decode("utf-8", "replace") if key in pairs else ""
+            for key in (self._id_key, self._ack_key)
         )
-        return record._replace(group_id=given), revision
+        return record._replace(group_id=given, ack=ack or ACK_IN_SYNC), revision
 
-    async def _reported(self, member: Identity, logs: tuple[LogPlace, ...]) -> frozenset[str]:
+    async def _reported(
+        self, member: Identity, logs: tuple[LogPlace, ...], level: int
+    ) -> frozenset[str]:
         # For the time that etcd has.
         await self._found()
-        report = _Report(member, logs, self._gateway.answered_at_ms)
+        report = _Report(member, logs, self._gateway.answered_at_ms, level)
         put = {"key": self._report_key(member.name), "value": msgspec.json.encode(report)}
         names = {**self._every_report(), "keys_only": True}
         asked = {"success": [{"request_put": put}, {"request_range": names}]}
@@ -235,7 +249,7 @@ class EtcdRecord:
         now_ms = self._gateway.answered_at_ms
         reports = [_read(pair, _Report) for pair in found.kvs]
         return [
-            Registration(one.member, one.logs, max(0, now_ms - one.reported_at_ms))
+            Registration(one.member, one.logs, max(0, now_ms - one.reported_at_ms), one.level)
             for one in sorted(reports, key=lambda one: one.member)
         ]
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Collection, Sequence
 
 from headrace_mq.cluster.record import (
+    FEATURE_LEVEL,
     GroupRecord,
     Identity,
     LogPlace,
@@ -67,10 +68,13 @@ class MemoryRecord:
             raise OutcomeUnknown("the answer was lost")
         return self._record
 
-    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+    async def register(
+        self, member: Identity, logs: Sequence[LogPlace], level: int = FEATURE_LEVEL
+    ) -> frozenset[str]:
         """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
         await self.read()
-        self._reports[member.name] = (Registration(member, tuple(logs), 0), time.monotonic())
+        reported = Registration(member, tuple(logs), 0, level)
+        self._reports[member.name] = (reported, time.monotonic())
         return frozenset(self._reports)
 
     async def registered(self) -> list[Registration]:

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from headrace_mq.cluster.record import (
+    FEATURE_LEVEL,
     RECORD_TIMEOUT_MS,
     GroupRecord,
     Identity,
@@ -84,8 +85,8 @@ class PostgresRecord:
             Refused: it has another version, or a later epoch, or is of another group.
             OutcomeUnknown: no answer in time.
         """
-        seen, epoch, leader, in_sync, unclean = proposal
-        columns = (*_columns(in_sync), unclean, group_id)
+        seen, epoch, leader, in_sync, unclean, ack, complete = proposal
+        columns = (*_columns(in_sync), unclean, group_id, ack, complete)
         row = await self._row(OutcomeUnknown, "propose", *self._key, seen, epoch, leader, *columns)
         if row is not None:
             return _record_of(row)
@@ -96,18 +97,22 @@ class PostgresRecord:
             )
         raise Refused(_record_of(row))
 
-    async def register(self, member: Identity, logs: Sequence[LogPlace]) -> frozenset[str]:
+    async def register(
+        self, member: Identity, logs: Sequence[LogPlace], level: int = FEATURE_LEVEL
+    ) -> frozenset[str]:
         """Keeps a report; returns the names of all that have reported. Raises RecordUnavailable."""
         columns = ([one[at] for one in logs] for at in range(len(LogPlace._fields)))
-        row = await self._row(RecordUnavailable, "register", *self._key, *member, *columns)
+        row = await self._row(RecordUnavailable, "register", *self._key, *member, *columns, level)
         return frozenset(row["names"] if row is not None else ())
 
     async def registered(self) -> list[Registration]:
         """Returns the reports with their ages. Raises RecordUnavailable."""
         rows = await self._rows(RecordUnavailable, "registered", *self._key)
         return [
-            Registration(Identity(name, store), tuple(map(LogPlace, logs, epochs, ends)), age_ms)
-            for name, store, logs, epochs, ends, age_ms in rows
+            Registration(
+                Identity(name, store), tuple(map(LogPlace, logs, epochs, ends)), age_ms, level
+            )
+            for name, store, logs, epochs, ends, age_ms, level in rows
         ]
 
     async def forget(self, name: str) -> None:
@@ -189,9 +194,9 @@ def _columns(in_sync: Collection[Identity]) -> tuple[list[str], list[str]]:
 
 
 def _record_of(row: Any) -> GroupRecord:
-    version, epoch, leader, names, stores, unclean, lossy, group_id = row
+    version, epoch, leader, names, stores, unclean, lossy, group_id, ack = row
     members = frozenset(map(Identity, names, stores))
-    return GroupRecord(version, epoch, leader, members, unclean, lossy, group_id)
+    return GroupRecord(version, epoch, leader, members, unclean, lossy, group_id, ack)
 
 
 def _driver() -> Any:

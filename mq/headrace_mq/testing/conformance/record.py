@@ -11,6 +11,10 @@ from collections.abc import Callable
 import pytest
 
 from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    FEATURE_LEVEL,
     GroupRecord,
     Identity,
     LogPlace,
@@ -102,6 +106,60 @@ class RecordConformance:
         # A broker that was away meanwhile must see that there was one.
         assert await keeper().read() == settled
         assert settled == GroupRecord(3, 2, "b", frozenset({B}), 0, 2, given)
+
+    async def test_who_acknowledges_stays_until_a_change_says_otherwise(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A group begins with all in sync; a change that says nothing of it leaves it."""
+        made = await keeper().create(A, [A, B])
+        assert made.ack == ACK_IN_SYNC
+        change = Proposal(1, 1, "a", frozenset({A, B}), ack=ACK_LEADER)
+        assert await keeper().propose(change) == made._replace(version=2, ack=ACK_LEADER)
+        shrunk = await keeper().propose(Proposal(2, 1, "a", frozenset({A})))
+        assert shrunk == await keeper().read()
+        assert (shrunk.ack, shrunk.lossy) == (ACK_LEADER, 0)
+        back = Proposal(3, 1, "a", frozenset({A}), ack=ACK_TO_IN_SYNC)
+        assert (await keeper().propose(back)).ack == ACK_TO_IN_SYNC
+        assert (await keeper().propose(back._replace(seen=4, ack=ACK_IN_SYNC))).ack == ACK_IN_SYNC
+        assert (await keeper().read()).ack == ACK_IN_SYNC
+
+    @pytest.mark.parametrize("ack", [ACK_IN_SYNC, ACK_TO_IN_SYNC, ACK_LEADER])
+    async def test_an_election_may_lose_messages_while_not_all_in_sync_have_them(
+        self, keeper: Callable[[], RecordKeeper], ack: str
+    ) -> None:
+        """Every keeper notes it alike."""
+        one = keeper()
+        loses = ack != ACK_IN_SYNC
+        await one.create(A, [A, B, C])
+        await one.propose(Proposal(1, 2, "a", frozenset({A, B, C}), ack=ack))
+        # Another one.
+        found = await one.propose(Proposal(2, 3, "b", frozenset({B, C})))
+        assert found.lossy == (3 if loses else 0)
+        # The same one, which has its disk still.
+        found = await one.propose(Proposal(3, 4, "b", frozenset({B, C})))
+        assert found.lossy == (3 if loses else 0)
+        # A change of the set, and then one to which the leader handed over.
+        await one.propose(Proposal(4, 4, "b", frozenset({B, C, A})))
+        found = await one.propose(Proposal(5, 5, "c", frozenset({B, C, A}), complete=True))
+        assert found.lossy == (3 if loses else 0)
+        # The same name with another disk.
+        other = Identity("c", "another disk")
+        found = await one.propose(Proposal(6, 6, "c", frozenset({B, other})))
+        assert found == await keeper().read()
+        assert (found.lossy, found.ack, found.epoch) == (6 if loses else 0, ack, 6)
+        # An operator promotes a broker, and it is elected then.
+        await one.propose(Proposal(7, 7, "a", frozenset({A}), unclean=7))
+        found = await one.propose(Proposal(8, 8, "a", frozenset({A}), unclean=7))
+        assert (found.lossy, found.unclean) == (7, 7)
+
+    async def test_what_a_broker_knows_of_groups_is_kept_with_its_report(
+        self, keeper: Callable[[], RecordKeeper]
+    ) -> None:
+        """A broker of an earlier version is recognised."""
+        await keeper().create(A, [A])
+        await keeper().register(A, [])
+        await keeper().register(B, [], level=0)
+        assert [one.level for one in await keeper().registered()] == [FEATURE_LEVEL, 0]
 
     async def test_a_group_has_an_id_that_no_change_touches(
         self, keeper: Callable[[], RecordKeeper]

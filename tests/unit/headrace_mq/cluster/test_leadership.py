@@ -18,7 +18,7 @@ def leads(trio: Any, record: GroupRecord) -> Leadership:
 
 def confirm(leads: Leadership, proposal: Proposal | None) -> None:
     assert proposal is not None
-    leads.on_record(GroupRecord(proposal.seen + 1, *proposal[1:]))
+    leads.on_record(GroupRecord(proposal.seen + 1, *proposal[1:5]))
 
 
 def test_the_slowest_required_member_decides(leads: Leadership, trio: Any) -> None:

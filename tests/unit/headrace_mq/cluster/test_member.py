@@ -27,7 +27,7 @@ def leader(replica: ClusterMember, trio: Any, record: GroupRecord) -> ClusterMem
     """The same broker, which has won epoch 4."""
     proposal = replica.stand()
     assert proposal is not None
-    won = GroupRecord(8, *proposal[1:])
+    won = GroupRecord(8, *proposal[1:5])
     assert replica.on_record(won) is Turn.LEAD
     replica._logs[LOG].history.begin(4, 200)
     replica.lead()
@@ -40,7 +40,7 @@ def test_a_broker_leads_only_an_epoch_that_this_start_of_it_proposed(
     proposal = replica.stand()
     assert proposal is not None
     again = ClusterMember(trio[1], replica._logs, seen=record)
-    won = GroupRecord(8, *proposal[1:])
+    won = GroupRecord(8, *proposal[1:5])
     assert again.on_record(won) is Turn.GO_ON
     assert again.leadership is None
     assert replica.on_record(won) is Turn.LEAD
@@ -57,7 +57,7 @@ def test_a_leader_that_resigned_leads_a_later_epoch_alone(
     proposal = leader.stand()
     assert proposal is not None
     assert (proposal.epoch, proposal.in_sync) == (5, leader.seen.in_sync)
-    assert leader.on_record(GroupRecord(9, *proposal[1:])) is Turn.LEAD
+    assert leader.on_record(GroupRecord(9, *proposal[1:5])) is Turn.LEAD
 
 
 def test_a_broker_outside_the_set_does_not_stand(record: GroupRecord, numbers: Any) -> None:
@@ -284,7 +284,7 @@ def test_a_refused_candidate_that_is_promoted_stands_for_the_next_epoch(
     again = replica.stand()
     assert again is not None
     assert (again.epoch, again.unclean) == (5, 4)
-    assert replica.on_record(GroupRecord(10, *again[1:])) is Turn.LEAD
+    assert replica.on_record(GroupRecord(10, *again[1:5])) is Turn.LEAD
 
 
 def test_a_candidate_whose_lost_answer_was_a_yes_leads_when_it_is_refused_again(
@@ -292,7 +292,7 @@ def test_a_candidate_whose_lost_answer_was_a_yes_leads_when_it_is_refused_again(
 ) -> None:
     proposal = replica.stand()
     assert proposal is not None
-    assert replica.on_refused(proposal, GroupRecord(8, *proposal[1:])) is Turn.LEAD
+    assert replica.on_refused(proposal, GroupRecord(8, *proposal[1:5])) is Turn.LEAD
 
 
 def test_a_refused_leader_drops_its_proposal(leader: ClusterMember, trio: Any) -> None:

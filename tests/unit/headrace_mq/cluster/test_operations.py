@@ -8,6 +8,7 @@ from headrace_mq.cluster.operations import (
     REPORT_MS,
     SILENT_MS,
     Lack,
+    acknowledgement,
     is_silent,
     lacked_bytes,
     losses,
@@ -15,7 +16,17 @@ from headrace_mq.cluster.operations import (
     removal,
     settlement,
 )
-from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Registration
+from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    FEATURE_LEVEL,
+    GroupRecord,
+    Identity,
+    LogPlace,
+    Proposal,
+    Registration,
+)
 from headrace_mq.errors import MessageQueueError
 
 
@@ -121,3 +132,41 @@ def test_the_mark_of_a_promotion_stays_until_it_is_settled(trio: Any, record: Gr
     assert change is not None
     assert change.unclean == 3
     assert settlement(marked) == Proposal(7, 3, "a", record.in_sync)
+
+
+def able(*members: Identity) -> list[Registration]:
+    return [report(one, SILENT_MS)._replace(level=FEATURE_LEVEL) for one in members]
+
+
+def test_the_way_back_to_all_in_sync_has_a_step_that_the_leader_ends(
+    trio: Any, record: GroupRecord
+) -> None:
+    record = record._replace(unclean=2)
+    change = acknowledgement(record, able(*trio), ACK_LEADER)
+    assert change == Proposal(7, 3, "a", frozenset(trio), 2, ACK_LEADER)
+    alone = record.changed(change)
+    back = acknowledgement(alone, [], ACK_IN_SYNC)
+    assert back == Proposal(8, 3, "a", frozenset(trio), 2, ACK_TO_IN_SYNC)
+    between = alone.changed(back)
+    # You may change your mind.
+    again = acknowledgement(between, able(*trio), ACK_LEADER)
+    assert again is not None
+    assert between.changed(again).ack == ACK_LEADER
+    for found, wanted in ((record, ACK_IN_SYNC), (alone, ACK_LEADER), (between, ACK_IN_SYNC)):
+        assert acknowledgement(found, able(*trio), wanted) is None
+
+
+def test_a_broker_that_knows_no_such_leader_is_named(trio: Any, record: GroupRecord) -> None:
+    a, b, c = trio
+    outside = report(Identity("d", "disk"))
+    with pytest.raises(MessageQueueError, match=r"of this version: c d\. An earlier one"):
+        acknowledgement(record, [*able(a, b), report(c), outside], ACK_LEADER)
+    # One that never reported.
+    with pytest.raises(MessageQueueError, match=r": c\. An"):
+        acknowledgement(record, able(a, b), ACK_LEADER)
+
+
+def test_an_acknowledgement_that_no_group_has_is_refused(record: GroupRecord) -> None:
+    for wrong in ("all", "", ACK_TO_IN_SYNC):
+        with pytest.raises(MessageQueueError, match="write leader or in_sync"):
+            acknowledgement(record, [], wrong)

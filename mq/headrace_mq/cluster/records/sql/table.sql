@@ -14,6 +14,7 @@ BEGIN
         unclean bigint NOT NULL DEFAULT 0,
         lossy bigint NOT NULL DEFAULT 0,
         group_id text NOT NULL DEFAULT gen_random_uuid()::text,
+        ack text NOT NULL DEFAULT 'in_sync',
         CONSTRAINT pk_headrace_cluster_groups PRIMARY KEY (cluster, name)
     );
     ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS unclean bigint NOT NULL DEFAULT 0;
@@ -21,6 +22,7 @@ BEGIN
     -- Each group that is there gets an id of its own.
     ALTER TABLE headrace_cluster_groups
     ADD COLUMN IF NOT EXISTS group_id text NOT NULL DEFAULT gen_random_uuid()::text;
+    ALTER TABLE headrace_cluster_groups ADD COLUMN IF NOT EXISTS ack text NOT NULL DEFAULT 'in_sync';
     CREATE TABLE IF NOT EXISTS headrace_cluster_replicas (
         cluster text NOT NULL,
         name text NOT NULL,
@@ -30,7 +32,11 @@ BEGIN
         epochs bigint[] NOT NULL,
         ends bigint[] NOT NULL,
         reported_at timestamptz NOT NULL,
+        level bigint NOT NULL DEFAULT 0,
+        level_at timestamptz,
         CONSTRAINT pk_headrace_cluster_replicas PRIMARY KEY (cluster, name, replica)
     );
+    ALTER TABLE headrace_cluster_replicas ADD COLUMN IF NOT EXISTS level bigint NOT NULL DEFAULT 0;
+    ALTER TABLE headrace_cluster_replicas ADD COLUMN IF NOT EXISTS level_at timestamptz;
 END
 $$

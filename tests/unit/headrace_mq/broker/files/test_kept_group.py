@@ -31,7 +31,9 @@ def test_the_newest_record_is_found_again(tmp_path: Path) -> None:
     file = group_file(tmp_path)
     me = identity_of(file, GROUP, "h:1")
     assert seen_of(file.read()) is None
-    record = GroupRecord(7, 3, "h:2", frozenset({me, Identity("h:2", "disk")}), 2, 3, "id")
+    record = GroupRecord(
+        7, 3, "h:2", frozenset({me, Identity("h:2", "disk")}), 2, 3, "id", "leader"
+    )
     keep_seen(file, me, record, GROUP)
     assert seen_of(file.read()) == record
     assert identity_of(file, GROUP, "h:1") == me

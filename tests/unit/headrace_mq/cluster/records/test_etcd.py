@@ -12,6 +12,9 @@ import trustme
 
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    FEATURE_LEVEL,
     GroupRecord,
     Identity,
     LogPlace,
@@ -221,13 +224,29 @@ async def test_a_group_of_an_earlier_version_gets_an_id_which_no_broker_of_that_
     assert (again.version, again.group_id) == (6, found[0].group_id)
 
 
+async def test_a_broker_of_an_earlier_version_changes_nothing_of_what_it_does_not_know(
+    record: EtcdRecord, shared_etcd: EtcdServer
+) -> None:
+    await record.propose(Proposal(1, 1, "a", frozenset({A, B}), ack=ACK_LEADER))
+    put(shared_etcd, '{"version":3,"epoch":1,"leader":"a","in_sync":[["a","1"]],"lossy":0}')
+    found = await record.read()
+    assert (found.version, found.in_sync, found.ack) == (3, frozenset({A}), ACK_LEADER)
+    assert (await record.propose(Proposal(3, 2, "a", frozenset({A})))).ack == ACK_LEADER
+    await record.register(A, [])
+    assert [one.level for one in await record.registered()] == [FEATURE_LEVEL]
+    put(shared_etcd, '{"member":["a","1"],"logs":[],"reported_at_ms":1}', f"{KEY}/a")
+    assert [one.level for one in await record.registered()] == [0]
+
+
 async def test_a_group_that_was_deleted_and_made_again_has_another_id(
     record: EtcdRecord, shared_etcd: EtcdServer, etcd_url: str
 ) -> None:
-    first = await record.read()
+    first = await record.propose(Proposal(1, 1, "a", frozenset({A, B}), ack=ACK_LEADER))
     shared_etcd.ask("/v3/kv/deleterange", json.dumps({"key": text(KEY)}).encode())
     second = await keeper(etcd_url).create(A, [A])
     assert second.group_id not in {"", first.group_id}
+    assert second == await keeper(etcd_url).read()
+    assert second.ack == ACK_IN_SYNC
     with pytest.raises(Refused):
         await record.propose(Proposal(1, 2, "b", frozenset({B})), first.group_id)
 

@@ -10,6 +10,8 @@ from asyncpg import Connection, InternalClientError, connect
 
 from headrace_mq.cluster.member import ClusterMember, Turn
 from headrace_mq.cluster.record import (
+    ACK_LEADER,
+    FEATURE_LEVEL,
     GroupRecord,
     Identity,
     LogPlace,
@@ -40,6 +42,18 @@ EARLIER = """
     );
     INSERT INTO headrace_cluster_groups VALUES ('c', 'g1', 7, 3, 'a', '{a,b}', '{1,2}');
     INSERT INTO headrace_cluster_groups VALUES ('c', 'g2', 7, 3, 'a', '{a,b}', '{1,2}');
+"""
+# How an earlier version changes and reports.
+EARLIER_CHANGE = """
+    UPDATE headrace_cluster_groups
+    SET version = version + 1, epoch = 1, leader = 'a', in_sync_names = '{a}', in_sync_stores = '{1}', unclean = 0,
+        lossy = greatest(lossy, unclean, 0)
+"""
+EARLIER_REPORT = """
+    INSERT INTO headrace_cluster_replicas (cluster, name, replica, store, logs, epochs, ends, reported_at)
+    VALUES ('c', 'g1', 'a', '1', '{}', '{}', '{}', clock_timestamp())
+    ON CONFLICT ON CONSTRAINT pk_headrace_cluster_replicas
+    DO UPDATE SET store = '1', logs = '{}', epochs = '{}', ends = '{}', reported_at = clock_timestamp()
 """
 # A user for whom the tables were made by another one.
 USER = "headrace_test_of_rights"
@@ -198,6 +212,23 @@ async def test_a_group_of_an_earlier_version_goes_on(postgres_database: str, fir
     assert await record.register(B, [LogPlace("transient", 3, 9)]) >= {"b"}
     assert Identity("b", "2") in [one.member for one in await record.registered()]
     await record.aclose()
+
+
+async def test_a_broker_of_an_earlier_version_changes_nothing_of_what_it_does_not_know(
+    record: PostgresRecord, postgres_database: str
+) -> None:
+    await record.propose(Proposal(1, 1, "a", frozenset({A, B}), ack=ACK_LEADER))
+    hand = await connect(postgres_database)
+    await hand.execute(EARLIER_CHANGE)
+    found = await record.read()
+    assert (found.version, found.in_sync, found.ack) == (3, frozenset({A}), ACK_LEADER)
+    for known, level in ((FEATURE_LEVEL, FEATURE_LEVEL), (0, 0), (FEATURE_LEVEL, FEATURE_LEVEL)):
+        if known:
+            await record.register(A, [])
+        else:
+            await hand.execute(EARLIER_REPORT)
+        assert [one.level for one in await record.registered()] == [level]
+    await hand.close()
 
 
 async def test_a_broker_that_may_not_make_tables_uses_those_that_are_there(
