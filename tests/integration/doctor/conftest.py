@@ -1,4 +1,8 @@
-"""Real brokers and applications in processes of their own, and what `headrace doctor` says of them."""
+"""Real brokers and applications in processes of their own, and what `headrace doctor` says of them.
+
+Commands run in the test's own process: what is examined are brokers and applications, and each process of a
+command takes its start, which is most of the time of a doctor.
+"""
 
 import json
 import os
@@ -12,6 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
+
+import headrace.cli
+from headrace.cli.sentences import sentence_of
 
 SECONDS_MAX = 60
 
@@ -79,15 +87,36 @@ class Deployment:
         """Starts an application."""
         return self._start("run", path, "--broker", self.address, *options)
 
-    def run(self, *words: str, status: int | None = 0) -> str:
-        """Runs a command of `headrace` to its end."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "headrace", *words], cwd=self.folder, text=True, check=False,
-            capture_output=True, env=self._surroundings(), timeout=SECONDS_MAX,
-        )  # fmt: skip
-        assert status is None or done.returncode == status, done
-        assert "Traceback" not in done.stderr + done.stdout
-        return done.stdout
+    def process(self, *words: str) -> str:
+        """Runs a command of `headrace` to its end in a process of its own; returns what it printed."""
+        return self.python("-P", "-m", "headrace", *words)
+
+    def run(self, *words: str) -> str:
+        """Runs a command of `headrace` to its end; returns what it printed."""
+        status, output = self._call(*words)
+        assert status == 0, output
+        return output
+
+    def _call(self, *words: str) -> tuple[int, str]:
+        """Runs a command as `main` does, which has one sentence for an error; returns its status and output."""
+        known = set(sys.modules)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headrace.cli.logs.configure_logs", lambda *_: None)
+            patch.chdir(self.folder)
+            patch.syspath_prepend(self.folder)
+            for name in os.environ.keys() - self._surroundings().keys():
+                patch.delenv(name)
+            done = CliRunner().invoke(headrace.cli._command_line(), words, env=self.environment)
+        # Of an application that was written for one test.
+        for name in sys.modules.keys() - known:
+            if str(self.folder) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            sentence = sentence_of(done.exception)
+            if sentence is None:
+                raise done.exception
+            return 2, sentence
+        return done.exit_code, done.stdout
 
     def python(self, *words: str) -> str:
         """Runs a program of the folder."""
@@ -116,17 +145,12 @@ class Deployment:
 
     def doctor(self, *words: str, address: str | None = None) -> Said:
         """Runs the doctor; none of its answers is a traceback."""
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "headrace", "doctor", *words, "--json", "--broker", address or self.address],
-            cwd=self.folder, text=True, check=False, capture_output=True, env=self._surroundings(),
-            timeout=SECONDS_MAX,
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr + done.stdout, done.stderr
-        found: Any = json.loads(done.stdout)
+        status, output = self._call("doctor", *words, "--json", "--broker", address or self.address)
+        found: Any = json.loads(output)
         checks = {one["name"]: one for one in found["checks"]}
-        assert done.returncode == {"ok": 0, "warning": 1, "failed": 2}[found["state"]]
+        assert status == {"ok": 0, "warning": 1, "failed": 2}[found["state"]]
         assert all(one["advice"] for one in found["checks"] if one["state"] != "ok")
-        return Said(done.returncode, checks, done.stdout)
+        return Said(status, checks, output)
 
     def settled(self, *words: str) -> Said:
         """Returns what the doctor says once nothing is wrong any more; an application takes a moment to begin."""

@@ -54,7 +54,7 @@ def test_a_sound_deployment_has_no_finding(deployment: Any) -> None:
         "disk of the event store",
     ):
         assert said.state(name) == "ok"
-    table = deployment.run("doctor", BANK, "--broker", deployment.address)
+    table = deployment.process("doctor", BANK, "--broker", deployment.address)
     assert "0 warning, 0 failed" in table
 
 
