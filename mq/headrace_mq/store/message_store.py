@@ -124,12 +124,12 @@ class MessageStore:
         self.durable = self._flusher.durable
         self.sync_times = self._flusher.sync_times
         self.raw = RawLog(self._logs, self._queues, self._flusher, self._clock)
-        self.mender = Mender(self._files, self._logs, self._queues)
         self._reads = QueueReads(self._reader)
         # Bound once: a read at the tail has few instructions.
         self._read_of, self._fetch_now = self._reads.read, self._reader.fetch_now
         self.damage: list[Damage] = self._reads.damage
         self._writer = IndexWriter(self._logs.values())
+        self.mender = Mender(self._files, self._logs, self._queues, self._writer.run)
         self.compaction = Compaction(
             self._files, settings.directory / COMPACT, self._logs[COMPACT], self._queues, settings,
             clock=self._clock, exchange=self._exchange,

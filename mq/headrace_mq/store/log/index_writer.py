@@ -1,17 +1,18 @@
 """
-Writes the blocks of the indexes after the log, in a separate thread, one at a time.
+Writes the blocks of the indexes after the log, in a separate thread, one at a time; and what else no producer waits for.
 
 Used by `message_store`, which calls it after commits; writes the indexes of offsets and of keys. A producer never
-waits for it: a block that cannot be written stays in memory.
+waits for it: a block that cannot be written stays in memory. Places that are repaired are written here as well.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.errors import StoreReadOnly
 from headrace_mq.store.log.commit_log import CommitLog
 
 __all__ = ["IndexWriter"]
@@ -45,7 +46,9 @@ class IndexWriter:
         for log in logs:
             self._indexes += ((log, log.index), (log, log.keys))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-index")
+        # What was given to the thread last: it does one after the other.
         self._job: Future[Any] | None = None
+        self._others: set[asyncio.Future[None]] = set()
         self._running: asyncio.Future[Any] | None = None
 
     def step(self) -> None:
@@ -70,15 +73,31 @@ class IndexWriter:
             index.publish(done.result())
         self.step()
 
+    def run(self, job: Callable[[], None]) -> "asyncio.Future[None]":
+        """Does other work of the disk in the thread; the future has its outcome. `wait` and `settled` wait for it, too.
+
+        Raises:
+            StoreReadOnly: the thread has ended, because the store is closed.
+        """
+        try:
+            submitted = self._thread.submit(job)
+        except RuntimeError as error:
+            raise StoreReadOnly("the store is closed") from error
+        self._job = submitted
+        running = asyncio.wrap_future(submitted)
+        self._others.add(running)
+        running.add_done_callback(self._others.discard)
+        return running
+
     def wait(self) -> None:
-        """Blocks until the thread is not writing; this takes milliseconds."""
+        """Blocks until the thread is not writing; this takes milliseconds, or a sync where a place is repaired."""
         if self._job is not None:
             self._job.exception()
 
     async def settled(self) -> None:
-        """Returns when no block is being written."""
-        while self._running is not None:
-            await asyncio.wait([self._running])
+        """Returns when nothing is being written."""
+        while waiting := [*self._others, *([] if self._running is None else [self._running])]:
+            await asyncio.wait(waiting)
 
     async def aclose(self) -> None:
         """Writes all blocks that are due."""

@@ -8,10 +8,13 @@ A power cut within the write leaves sectors of the old bytes and of the new ones
 old damage or the sound batch, and never another one. Marks are not a peer's: they say what this disk had.
 
 Used by `message_store`, which owns one, for the owner of a store with replicas. It knows no network. Call it on the event
-loop: a write of some kilobytes and its sync, while nothing deletes, cuts or compacts the file.
+loop, but for `write`, which waits for the disk: `begin` has the store's thread do it, and nothing deletes, cuts or compacts
+the file meanwhile.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from asyncio import Future
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,10 +75,18 @@ class Mender:
         files: the file system.
         logs: by name.
         queues: of the store.
+        run: does work of the disk in a thread; what deletes or replaces files waits for it.
     """
 
-    def __init__(self, files: Files, logs: Mapping[str, CommitLog], queues: Queues) -> None:
+    def __init__(
+        self,
+        files: Files,
+        logs: Mapping[str, CommitLog],
+        queues: Queues,
+        run: Callable[[Callable[[], None]], "Future[None]"],
+    ) -> None:
         self.files = files
+        self._run = run
         self._logs = logs
         self._queues = queues
 
@@ -192,6 +203,16 @@ class Mender:
         ):
             raise DataCorrupt(f"the batch for {position} has offsets that are known elsewhere")
         return header
+
+    def begin(self, patch: Patch) -> "Future[None]":
+        """Has checked bytes written in a thread; the future has the outcome of `write`.
+
+        Call it in the same step as `patch`: from then on no file is deleted or compacted before that has ended.
+
+        Raises:
+            StoreReadOnly: the store is closed.
+        """
+        return self._run(partial(self.write, patch))
 
     def write(self, patch: Patch) -> None:
         """Writes checked bytes in place; they are durable on return.

@@ -2,7 +2,7 @@
 The damaged places of a broker's logs, and how they get sound bytes from another broker of the group.
 
     found: a reader, a scrub, a start, a replica that refused bytes
-      └─▶ wanted ─(FOLLOW, either way)─▶ the peer's sound bytes ─▶ checked, written in place ─▶ readers have them again
+      └─▶ wanted ─(FOLLOW, either way)─▶ the peer's sound bytes ─▶ checked ─▶ written in place by a thread ─▶ readers have them again
              └─▶ no peer has them in WAIT_MS_MAX: readers leave them out; it asks again every ASK_MS
 
 A leader asks replicas that it has confirmed up to there, and a replica asks its leader for what that one has confirmed.
@@ -11,6 +11,7 @@ Used by `followers` and `replica`, through `StoreLogs`; the store's `Mender` che
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,21 +26,18 @@ from headrace_mq.broker.replicas.bodies import (
     FollowRequest,
     SoundRange,
 )
-from headrace_mq.errors import DataCorrupt, FormatTooNew
+from headrace_mq.broker.replicas.repairs.wounds import WAIT_MS_MAX, Place, Wound
+from headrace_mq.errors import DataCorrupt, FormatTooNew, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import Damage, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile
 from headrace_mq.store.replication.mend import Mender, remove_indexes
-from headrace_mq.store.segment.segment import SyncFailed
 
 __all__ = ["ASK_MS", "RANGES_MAX", "REPAIR_BYTES_MAX", "WAIT_MS_MAX", "RepairFigures", "Repairs"]
 
 _log = get_logger(__name__)
 
-# Readers wait this long for a damaged batch: some round trips of a slow network, and half of what a client waits for an
-# answer at least.
-WAIT_MS_MAX = 2_000
 # A peer is asked again for a place after this: it may have the bytes by now, or its disk may be mended.
 ASK_MS = 10_000
 # Bytes in one question or answer, or else one larger batch: as many as a leader sends of a log.
@@ -52,8 +50,6 @@ PLACES_MAX = 10_000
 START_MS = 60_000
 # A peer that was not heard for as long as this mends nothing now.
 _HEARD_MS_MAX = 3_000
-
-_Place = tuple[str, int]
 
 
 class RepairFigures(NamedTuple):
@@ -70,46 +66,6 @@ class RepairFigures(NamedTuple):
     hopeless: int
 
 
-class _Wound:
-    """One damaged place.
-
-    Attributes:
-        damage: what is known of it.
-        found_ms: when it was found.
-        unindexed: whether the start left it out, so that only another start can take it in again.
-        hoped_ms: when each peer was first known to have its log up to here, or was first asked, whichever is later.
-        asked_ms: when each peer was asked last.
-        empty: the peers that have no sound bytes for it.
-        queues: of readers that wait for it.
-        wakes: whether these readers come back at a set time.
-        trouble: why the last bytes were not taken, so that it is said once.
-    """
-
-    def __init__(self, damage: Damage, found_ms: int, *, unindexed: bool) -> None:
-        self.damage = damage
-        self.found_ms = found_ms
-        self.unindexed = unindexed
-        self.hoped_ms: dict[str, int] = {}
-        self.asked_ms: dict[str, int] = {}
-        self.empty: set[str] = set()
-        self.queues = {damage.queue} if damage.queue is not None else set()
-        self.wakes = False
-        self.trouble = ""
-
-    def until_ms(self, peers: Mapping[str, int]) -> int:
-        """Returns until when one of these peers may bring bytes; 0: all of them are known to have none.
-
-        Args:
-            peers: since when each of them is there.
-        """
-        since = [
-            max(self.found_ms, there_ms, self.hoped_ms.get(peer, 0))
-            for peer, there_ms in peers.items()
-            if peer not in self.empty
-        ]
-        return max(since) + WAIT_MS_MAX if since else 0
-
-
 class Repairs:
     """The damage of one broker of a group, over every closing and opening of its store.
 
@@ -122,17 +78,18 @@ class Repairs:
         self._epochs = epochs
         self._clock = clock or SystemClock()
         self._store: MessageStore | None = None
-        self._wounds: dict[_Place, _Wound] = {}
+        self._wounds: dict[Place, Wound] = {}
         # Since when each peer is there, and when it was heard last; and what it was asked for, and has not answered.
         self._peers: dict[str, tuple[int, int]] = {}
-        self._open: dict[str, list[_Place]] = {}
+        self._open: dict[str, list[Place]] = {}
+        self._writing: set[asyncio.Future[None]] = set()
         self._repaired = 0
         # Segments whose bytes are sound again, but whose indexes leave them out; and the places for which that was done,
         # because a start may leave out sound bytes as well.
         self._stale: set[Path] = set()
-        self._reindexed: set[_Place] = set()
+        self._reindexed: set[Place] = set()
         # What this start left out, and was repaired since: each place with its end.
-        self._unread: dict[_Place, int] = {}
+        self._unread: dict[Place, int] = {}
         # Where the logs of each replica end.
         self._ends: dict[str, dict[str, int]] = {}
         self._asked_for_start_ms = -START_MS
@@ -164,7 +121,8 @@ class Repairs:
         now_ms = self._clock.monotonic_ms()
         peers = self._heard(now_ms)
         return any(
-            wound.unindexed and now_ms < wound.until_ms(peers) for wound in self._wounds.values()
+            wound.unindexed and (wound.is_written or now_ms < wound.until_ms(peers))
+            for wound in self._wounds.values()
         )
 
     def sound_until(self, log: str, start: int = 0) -> int | None:
@@ -186,7 +144,7 @@ class Repairs:
         at = [at for (name, at), end in ends.items() if name == log and end > start]
         return min((one for one in at if not self._is_gone(log, one)), default=None)
 
-    def _hopeful(self, place: _Place, wound: _Wound, peers: Mapping[str, int]) -> dict[str, int]:
+    def _hopeful(self, place: Place, wound: Wound, peers: Mapping[str, int]) -> dict[str, int]:
         """The peers but for those whose logs have ended before a place for long."""
         (log, position), late = place, self._clock.monotonic_ms() - ASK_MS
         return {
@@ -227,11 +185,11 @@ class Repairs:
         if store is not None:
             remove_indexes(store.mender.files, stale)
 
-    def _add(self, damage: Damage, *, unindexed: bool = False) -> _Wound:
+    def _add(self, damage: Damage, *, unindexed: bool = False) -> Wound:
         place = damage.log, damage.position
         wound = self._wounds.get(place)
         if wound is None:
-            wound = _Wound(damage, self._clock.monotonic_ms(), unindexed=unindexed)
+            wound = Wound(damage, self._clock.monotonic_ms(), unindexed=unindexed)
             if len(self._wounds) < PLACES_MAX:
                 self._wounds[place] = wound
         return wound
@@ -273,12 +231,12 @@ class Repairs:
         self._peers[peer] = since_ms, now_ms
         return now_ms
 
-    def _wake(self, wound: _Wound) -> None:
+    def _wake(self, wound: Wound) -> None:
         """Lets readers come back for what is damaged: it came, or they leave it out."""
         wound.wakes = False
         self._tell(wound)
 
-    def _tell(self, wound: _Wound) -> None:
+    def _tell(self, wound: Wound) -> None:
         if self._store is not None and self._store.on_visible is not None and wound.queues:
             self._store.on_visible([QueueRef(*queue) for queue in wound.queues])
 
@@ -302,15 +260,17 @@ class Repairs:
         return None if self._store is None else self._store.mender
 
     def renew(self) -> None:
-        """Asks again for what the start left out, because a term begins: its peers may be others."""
+        """Asks again for all that is damaged, because a term begins: its peers are others, and are heard from now on."""
         now_ms = self._clock.monotonic_ms()
         for wound in self._wounds.values():
-            if wound.unindexed:
-                wound.found_ms = now_ms
-            wound.hoped_ms.clear()
-            wound.asked_ms.clear()
-            wound.empty.clear()
-        self._open.clear()
+            wound.renew(now_ms)
+        for known in (self._peers, self._open, self._ends):
+            known.clear()
+
+    async def settled(self) -> None:
+        """Returns when no sound bytes are being written."""
+        while self._writing:
+            await asyncio.wait(self._writing)
 
     # What a leader hears from a replica, and answers it.
 
@@ -370,12 +330,12 @@ class Repairs:
             self._open[peer] = [(wound.damage.log, wound.damage.position) for wound in due]
         return [DamagedRange(*wound.damage[:3]) for wound in due]
 
-    def _due(self, peer: str, ends: Mapping[str, int], now_ms: int, most: int) -> list[_Wound]:
+    def _due(self, peer: str, ends: Mapping[str, int], now_ms: int, most: int) -> list[Wound]:
         """Returns what to ask a peer for, and forgets what the log does not hold any more as it was written."""
-        due: list[_Wound] = []
-        gone: list[_Place] = []
+        due: list[Wound] = []
+        gone: list[Place] = []
         for place, wound in self._wounds.items():
-            if now_ms - wound.asked_ms.get(peer, -ASK_MS) < ASK_MS:
+            if wound.is_written or now_ms - wound.asked_ms.get(peer, -ASK_MS) < ASK_MS:
                 continue
             if self._is_gone(*place):
                 gone.append(place)
@@ -429,7 +389,7 @@ class Repairs:
         return found
 
     def take(self, found: Sequence[SoundRange], peer: str = "") -> None:
-        """Puts sound bytes of a peer in the place of damaged ones; others change nothing.
+        """Begins to write sound bytes of a peer in the place of damaged ones; others change nothing.
 
         Args:
             found: by the peer.
@@ -437,9 +397,9 @@ class Repairs:
         """
         for one in found:
             wound = self._wounds.get((one.log, one.position))
-            if wound is None or self._store is None:
+            if wound is None or self._store is None or wound.is_written:
                 continue
-            if not one.data or not self._repair(self._store, wound, one.data):
+            if not one.data or not self._repair(self._store, wound, one.data, peer):
                 self._has_none(wound, peer)
         if found:
             answered = {(one.log, one.position) for one in found}
@@ -447,7 +407,7 @@ class Repairs:
                 if place not in answered and place in self._wounds:
                     self._wounds[place].asked_ms.pop(peer, None)
 
-    def _has_none(self, wound: _Wound, peer: str) -> None:
+    def _has_none(self, wound: Wound, peer: str) -> None:
         """Notes that a peer has no sound bytes for a place; readers go on if none is left that may have some."""
         is_new = peer not in wound.empty
         wound.empty.add(peer)
@@ -460,26 +420,39 @@ class Repairs:
         if is_new and not wound.until_ms(self._heard(self._clock.monotonic_ms())):
             self._tell(wound)
 
-    def _repair(self, store: MessageStore, wound: _Wound, data: bytes) -> bool:
-        """Writes a peer's bytes; returns whether they were of any use."""
-        damage = wound.damage
+    def _repair(self, store: MessageStore, wound: Wound, data: bytes, peer: str) -> bool:
+        """Begins to write a peer's bytes; returns whether they are of any use."""
         try:
-            patch = store.mender.patch(damage, data, self._epochs.of(damage.log))
-            store.mender.write(patch)
-        except (DataCorrupt, FormatTooNew, OSError, SyncFailed) as error:
-            if str(error) != wound.trouble:
-                wound.trouble = str(error)
-                _log.error(
-                    "a damaged place cannot be repaired with the bytes of another broker; check the disk",
-                    trouble=str(error), **damage.facts(),
-                )  # fmt: skip
+            patch = store.mender.patch(wound.damage, data, self._epochs.of(wound.damage.log))
+            writing = store.mender.begin(patch)
+        except (DataCorrupt, FormatTooNew, OSError, StoreReadOnly) as error:
+            _say_trouble(wound, str(error))
             return False
-        self._repaired += 1
-        _log.warning("a damaged place was repaired with another broker's bytes", **damage.facts())
-        self._mended(wound, patch.end)
+        wound.is_written = True
+        self._writing.add(writing)
+        writing.add_done_callback(partial(self._written, store, wound, patch.end, peer))
         return True
 
-    def _mended(self, wound: _Wound, end: int) -> None:
+    def _written(
+        self, store: MessageStore, wound: Wound, end: int, peer: str, done: "asyncio.Future[None]"
+    ) -> None:
+        """Notes what became of a write; a store that was closed since finds it at its next start."""
+        self._writing.discard(done)
+        wound.is_written = False
+        if done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            _say_trouble(wound, str(error))
+            self._has_none(wound, peer)
+            return
+        self._repaired += 1
+        _log.warning(
+            "a damaged place was repaired with another broker's bytes", **wound.damage.facts()
+        )
+        if self._store is store:
+            self._mended(wound, end)
+
+    def _mended(self, wound: Wound, end: int) -> None:
         """Notes that a place is sound up to a position."""
         store, damage = self._store, wound.damage
         assert store is not None
@@ -497,3 +470,13 @@ class Repairs:
 
 def _counted(request: FollowRequest) -> dict[str, int]:
     return {log.log: log.counted for log in request.logs}
+
+
+def _say_trouble(wound: Wound, trouble: str) -> None:
+    """Says once why bytes were not taken."""
+    if trouble != wound.trouble:
+        wound.trouble = trouble
+        _log.error(
+            "a damaged place cannot be repaired with the bytes of another broker; check the disk",
+            trouble=trouble, **wound.damage.facts(),
+        )  # fmt: skip

@@ -142,9 +142,11 @@ class Place:
     async def step(self, followers: Followers) -> FollowAnswer:
         """Asks once and takes the answer over, onto the disk."""
         self.ask(followers)
+        await followers.logs.repairs.settled()
         answer = decode(FollowAnswer, self.caller.answer_body)
         await self.replica.take(self.member, answer)
         await self.replica.until_synced()
+        await self.logs.repairs.settled()
         return answer
 
     def end(self) -> int:

@@ -102,6 +102,7 @@ async def test_an_archive_waits_for_the_start_that_reads_what_was_repaired(
     length = next(one.length for one in a.logs.store.damage)
     start = SEGMENT_HEADER_BYTES + bad
     repairs.take([SoundRange(LOG, bad, sound[start : start + length])])
+    await repairs.settled()
     assert repairs.figures.repaired == 1
     assert repairs.sound_until(LOG) == bad
     assert repairs.sound_until(LOG, bad + length) is None

@@ -1,9 +1,13 @@
 """Blocks are written behind, in a thread, and a disk that refuses them stops nothing."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from headrace_mq.errors import StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import decode_records
 
@@ -61,3 +65,27 @@ async def test_a_disk_that_refuses_an_index_refuses_no_message(
     # The close had room for them again.
     assert len(indexes(tmp_path)) > 1
     assert read(open_store()) == bodies
+
+
+async def test_other_work_of_the_disk_is_done_before_a_file_is_deleted_or_the_store_is_closed(
+    open_store: Any,
+) -> None:
+    store = open_store()
+    disk, done = threading.Event(), []
+
+    def work() -> None:
+        assert disk.wait(60)
+        done.append(1)
+
+    first = store._writer.run(work)
+    assert done == [], "the loop does not wait for it"
+    disk.set()
+    store._writer.wait()
+    assert done == [1]
+    await first
+    second = store._writer.run(work)
+    await store._writer.settled()
+    assert second.done()
+    await store.aclose()
+    with pytest.raises(StoreReadOnly):
+        store._writer.run(work)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import DamagedRange, FollowAnswer, SoundRange
 from headrace_mq.broker.replicas.repairs import repairs as repairs_module
+from headrace_mq.broker.replicas.repairs import wounds as wounds_module
 from headrace_mq.broker.replicas.repairs.repairs import ASK_MS, WAIT_MS_MAX, RepairFigures
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import DataCorrupt
@@ -242,9 +243,11 @@ async def test_a_leader_writes_nothing_that_is_not_the_batch(
         "too much": sound + bytes(100),
     }[change]
     a.logs.repairs.take([SoundRange(LOG, one.position, data)])
+    await a.logs.repairs.settled()
     assert content(a) == before
     assert a.logs.repairs.figures.repaired == 0
     a.logs.repairs.take([SoundRange(LOG, one.position, sound)])
+    await a.logs.repairs.settled()
     assert content(a) != before
     assert a.logs.repairs.figures.repaired == 1
 
@@ -286,7 +289,7 @@ async def test_a_peer_is_asked_only_for_what_it_was_confirmed_to_have_and_seldom
 async def test_a_leader_waits_for_its_peers_only_if_there_are_some(
     places: list[Any], record: MemoryRecord
 ) -> None:
-    a, _ = places
+    a, b = places
     await pair(places, record)
     repairs = a.logs.repairs
     flip(a, entries(a)[2].position + 700)
@@ -294,6 +297,8 @@ async def test_a_leader_waits_for_its_peers_only_if_there_are_some(
     assert not repairs.may_come, "what the start did not leave out comes without another start"
     next(iter(repairs._wounds.values())).unindexed = True
     repairs.renew()
+    assert not repairs.may_come, "who was heard in an earlier term may be gone"
+    repairs.heard(b.replica.report(b.member))
     assert repairs.may_come
     repairs._clock.ms += WAIT_MS_MAX
     assert not repairs.may_come
@@ -334,6 +339,7 @@ async def test_a_question_with_repairs_fits_into_the_leaders_frame(
         assert len(question.found) == 2, "as many as fit, from the first one on"
         asked = Frame(RequestCode.FOLLOW, 1, 0, 1, memoryview(encode(question)))
         followers.follow(b.caller, asked)
+        await a.logs.repairs.settled()
         assert a.logs.repairs.figures.waiting == left
         await b.replica.take(b.member, decode(FollowAnswer, b.caller.answer_body))
     assert content(a) == sound
@@ -438,7 +444,7 @@ async def test_a_reader_of_damage_that_was_known_before_is_woken(
     await pair(places, record)
     told: list[Any] = []
     a.logs.store.on_visible = told.extend
-    monkeypatch.setattr(repairs_module, "WAIT_MS_MAX", 1)
+    monkeypatch.setattr(wounds_module, "WAIT_MS_MAX", 1)
     flip(a, entries(a)[2].position + 700)
     a.logs.repairs.suspect(LOG, 0, 1 << 20)
     assert read_now(a, 2) is None
