@@ -174,6 +174,15 @@ class BrokerState:
         first, end = self.store.range(queue)
         return max(first, self.topics.start_of(queue)), end
 
+    def changed_from(self, queue: QueueRef, epoch: int) -> int:
+        """The lowest offset at which another message may stand than in an epoch; -1: the group lost nothing since."""
+        if self.followers is None or not 0 < epoch < self.followers.last_loss:
+            return -1
+        kept = self.store.end_below(queue, self.followers.logs.common_ends(epoch))
+        first, _ = self.range(queue)
+        # If nothing is held of what it was then, what was deleted may have changed as well.
+        return first if kept is None else max(first, kept)
+
     def offset_at(self, queue: QueueRef, time_ms: int) -> int:
         """The first readable offset stored at a time or later, or the end."""
         return max(self.store.offset_at(queue, time_ms), self.range(queue)[0])

@@ -18,50 +18,13 @@ import msgspec
 from headrace_mq.errors import InvalidArgument, MalformedRequest
 
 __all__ = [
-    "Body",
-    "BrokerDescription",
-    "CommitOffsets",
-    "CommittedOffset",
-    "CreateTopic",
-    "DescribeTopics",
-    "ErrorAnswer",
-    "Fetch",
-    "FetchAnswer",
-    "FetchFrom",
-    "FetchedQueue",
-    "GetOffsets",
-    "GroupAnswer",
-    "GroupChanged",
-    "GroupMember",
-    "Heartbeat",
-    "HeldQueues",
-    "Hello",
-    "HelloAnswer",
-    "JoinGroup",
-    "LeaveGroup",
-    "LockQueues",
-    "LocksAnswer",
-    "OffsetsAnswer",
-    "Picked",
-    "ProduceAnswer",
-    "Produced",
-    "QueueLock",
-    "QueueName",
-    "QueueRange",
-    "QueueRanges",
-    "QueueRangesAnswer",
-    "Reply",
-    "ReplyPush",
-    "TopicDescription",
-    "TopicFilter",
-    "TopicIdentity",
-    "TopicsAnswer",
-    "UnlockQueues",
-    "decode",
-    "decode_fetch_answer",
-    "encode",
-    "encode_fetch_answer",
-]
+    "Body", "BrokerDescription", "CommitOffsets", "CommittedOffset", "CreateTopic", "DescribeTopics", "ErrorAnswer",
+    "Fetch", "FetchAnswer", "FetchFrom", "FetchedQueue", "GetOffsets", "GroupAnswer", "GroupChanged", "GroupMember",
+    "Heartbeat", "HeldQueues", "Hello", "HelloAnswer", "JoinGroup", "KnownEpoch", "LeaveGroup", "LockQueues",
+    "LocksAnswer", "OffsetsAnswer", "Picked", "ProduceAnswer", "Produced", "QueueLock", "QueueName", "QueueRange",
+    "QueueRanges", "QueueRangesAnswer", "Reply", "ReplyPush", "TopicDescription", "TopicFilter", "TopicIdentity",
+    "TopicsAnswer", "UnlockQueues", "decode", "decode_fetch_answer", "encode", "encode_fetch_answer",
+]  # fmt: skip
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
@@ -390,6 +353,9 @@ class QueueRange(Body, frozen=True):
     `start` is the offset of its first message ever. It is above 0 if an earlier queue of its name had
     messages: a topic that is made again goes on with its offsets. -1: the broker is of a version before
     that, which never lets messages go that are kept forever.
+
+    `epoch` is the broker's; 0: an older version. `changed_from` answers a `KnownEpoch`: the lowest offset at which another message may
+    stand now than in that epoch; -1: the queue was not named, or nothing was lost since.
     """
 
     topic: str
@@ -397,16 +363,31 @@ class QueueRange(Body, frozen=True):
     first: int
     end: int
     start: int = -1
+    epoch: int = 0
+    changed_from: int = -1
+
+    def kept(self, offset: int) -> int:
+        """Returns an offset that was known in the epoch named, or the lowest changed one if that is below it."""
+        return offset if self.changed_from < 0 else min(offset, self.changed_from)
 
     def has_lost(self, offset: int) -> bool:
         """Whether it has lost messages from an offset on; it never had those below its start."""
         return self.start >= 0 and max(offset, self.start) < self.first
 
 
+class KnownEpoch(Body, frozen=True):
+    """The epoch in which a reader was served what it knows of a queue: at the latest when it asked for its last message."""
+
+    topic: str
+    queue_id: int
+    epoch: int
+
+
 class QueueRanges(Body, frozen=True):
-    """Asks for the ranges of all queues of the topics."""
+    """Asks for the ranges of all queues of the topics; `known`: and where messages have changed since."""
 
     topics: list[str]
+    known: list[KnownEpoch] = []
 
 
 class TopicIdentity(Body, frozen=True):

@@ -6,7 +6,7 @@ methods but `open` on the event loop's thread. Only `find` and `index_keys` deco
 keys.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock, SystemClock
@@ -344,6 +344,11 @@ class MessageStore:
         """
         known = self._queues.get(queue)
         return 0 if known is None else known.index.since(time_ms)
+
+    def end_below(self, queue: QueueRef, positions: Mapping[str, int]) -> int | None:
+        """Returns where a queue ends below its log's position; see `Queue.end_below`."""
+        known = self._queues.get(queue)
+        return None if known is None else known.end_below(positions[known.log.name])
 
     def stored_at(self, queue: QueueRef, offset: int) -> int | None:
         """Returns the append time of the batch that holds an offset, or of the next one after a gap."""

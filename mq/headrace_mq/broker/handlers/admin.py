@@ -12,7 +12,7 @@ from headrace_mq.broker.quotas.creations import QUEUES
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.topics import QUEUES_PER_REQUEST_MAX
 from headrace_mq.errors import InvalidArgument
-from headrace_mq.message import KEY_BYTES_MAX
+from headrace_mq.message import KEY_BYTES_MAX, QueueRef
 from headrace_mq.protocol.administration import (
     DescribeProducers,
     FindAnswer,
@@ -94,8 +94,16 @@ def queue_ranges(state: BrokerState, _connection: Connection, frame: Frame) -> t
     """Answers what each queue of the topics holds. Raises TopicNotFound, InvalidArgument."""
     request = decode(QueueRanges, frame.body)
     queues = state.topics.queues_of_all(request.topics, at_most=QUEUES_PER_REQUEST_MAX)
+    known = {QueueRef(one.topic, one.queue_id): one.epoch for one in request.known}
     ranges = [
-        QueueRange(*queue, *state.range(queue), state.topics.start_of(queue)) for queue in queues
+        QueueRange(
+            *queue,
+            *state.range(queue),
+            state.topics.start_of(queue),
+            state.epoch,
+            state.changed_from(queue, known[queue]) if queue in known else -1,
+        )
+        for queue in queues
     ]
     identities = [
         TopicIdentity(

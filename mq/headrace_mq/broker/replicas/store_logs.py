@@ -72,6 +72,10 @@ class StoreLogs:
             self.repairs.suspect(log, position, bytes_max)
             raise
 
+    def common_ends(self, epoch: int) -> Mapping[str, int]:
+        """Returns for each log the position up to which it has what the leader of an epoch had; other bytes may follow."""
+        return {name: log.history.end_of(epoch, log.end)[1] for name, log in self.by_name.items()}
+
     def ends(self) -> Mapping[str, int]:
         """Returns for each log the position below which every byte is on the disk."""
         return self._ends if self._store is None else self._store.raw.ends()

@@ -16,7 +16,7 @@ Pure: no clock, no I/O.
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -144,6 +144,11 @@ class Page:
         delta = time_ms - self.first_ms
         at = next(number for number, ms in enumerate(self._times) if ms >= delta)
         return self.first + self._bases[at]
+
+    def end_below(self, position: int) -> int:
+        """Returns the offset after the batches below a log position that is above the first batch's."""
+        at = bisect_left(self._positions, position - self.position) - 1
+        return self.first + self._bases[at] + self._records[at]
 
     def encode(self) -> bytes:
         """Builds the page's bytes."""

@@ -174,6 +174,31 @@ class QueueIndex:
                 return max(found, self.first)
         return self.end
 
+    def end_below(self, position: int) -> int | None:
+        """Returns the offset after the last batch held below a log position; None: there is no such batch.
+
+        If a page cannot be read, the offset is lower, at the page's beginning.
+        """
+        pages = self._held()
+        at = bisect_left(pages, position, key=_position_of)
+        if at:
+            return pages[at - 1].end_below(position)
+        rows = bisect_left(self._segments, position)
+        if not rows:
+            return None
+        segment = bisect_left(self._segments, self._segments[rows - 1])
+
+        def first_position(row: int) -> int:
+            page = self._page(row)
+            return position if page is None else page.position
+
+        # Rows of earlier segments stand below it.
+        row = bisect_left(range(rows), position, lo=segment, key=first_position) - 1
+        if row < 0:
+            return None
+        page = self._page(row)
+        return self._firsts[row] if page is None else page.end_below(position)
+
     def drop(self, position: int) -> None:
         """Drops the batch at a log position, because it is damaged."""
         self._dropped.add(position)
@@ -310,3 +335,7 @@ _base_of = attrgetter("base")
 
 def _first_of(page: Page) -> int:
     return page.first
+
+
+def _position_of(page: Page) -> int:
+    return page.position

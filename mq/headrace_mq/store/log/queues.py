@@ -71,6 +71,17 @@ class Queue:
         inside = [entry for entry in entries if entry.position < end]
         return FileRange(segment.path, SEGMENT_HEADER_BYTES - segment.base, inside)
 
+    def end_below(self, position: int) -> int | None:
+        """Returns the offset after its messages below a log position; None: it holds none there.
+
+        Messages of a compacted segment have moved, so it counts only up to the segment that holds the position.
+        """
+        if self.log.segments:
+            segment = self.log.segment_at(position)
+            if segment.compacted is not None and segment.base < position:
+                position = segment.base
+        return self.index.end_below(position)
+
 
 class Queues:
     """All queues, and the sequences of all producers.

@@ -1,5 +1,7 @@
 """Topics, the broker itself, and a search over the wire: answer by answer, within a frame."""
 
+from collections import defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +21,17 @@ from headrace_mq.protocol.bodies import (
     BrokerDescription,
     CreateTopic,
     DescribeTopics,
+    KnownEpoch,
     QueueRange,
     QueueRanges,
     QueueRangesAnswer,
     TopicDescription,
     TopicsAnswer,
     decode,
+    encode,
 )
 from headrace_mq.protocol.codes import RequestCode
+from headrace_mq.protocol.frame import Frame
 
 
 async def create(client, *values) -> TopicDescription:
@@ -81,20 +86,51 @@ async def test_missing_topics_stay_missing_where_topics_are_created_by_hand(star
     assert await describe(client, "new", create_missing=True) == []
 
 
-async def test_ranges_of_all_queues_of_the_topics(client, batch) -> None:
+async def test_ranges_of_all_queues_of_the_topics(broker, client, batch) -> None:
     await create(client, "t", 2)
     await create(client, "u", 1)
     await client.produce(batch("t", 1, b"a", b"b"))
     body = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["u", "t"]))
+    epoch = broker._state.epoch
     assert decode(QueueRangesAnswer, body).ranges == [
-        QueueRange("u", 0, 0, 0, 0),
-        QueueRange("t", 0, 0, 0, 0),
-        QueueRange("t", 1, 0, 2, 0),
+        QueueRange("u", 0, 0, 0, 0, epoch),
+        QueueRange("t", 0, 0, 0, 0, epoch),
+        QueueRange("t", 1, 0, 2, 0, epoch),
     ]
     await create(client, "t", 3)
     body = await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["u", "t"]))
     told = {each.topic: each.settled for each in decode(QueueRangesAnswer, body).identities}
     assert told == {"u": True, "t": False}
+
+
+async def test_ranges_say_where_messages_have_changed_since_an_epoch(
+    broker, client, batch, monkeypatch
+) -> None:
+    await create(client, "t", 2)
+    await client.produce(batch("t", 1, b"a", b"b"))
+    await client.produce(batch("t", 1, b"c"))
+    own = broker._state.epoch
+
+    def told(epoch: int) -> list[tuple[int, int]]:
+        known = [KnownEpoch("t", 1, epoch), KnownEpoch("other", 0, epoch)]
+        body = memoryview(encode(QueueRanges(["t"], known)))
+        frame = Frame(RequestCode.QUEUE_RANGES, 1, 0, 1, body)
+        (body,) = module.queue_ranges(broker._state, None, frame)
+        return [(one.epoch, one.changed_from) for one in decode(QueueRangesAnswer, body).ranges]
+
+    # A broker without a group has lost nothing that it acknowledged.
+    assert told(3) == [(own, -1), (own, -1)]
+    second = (
+        1 + next(iter(broker._state.store._queues.get(QueueRef("t", 1)).index.find(0, 1))).position
+    )
+    ends = {3: 0, 4: second, 5: 1 << 40}
+    logs = SimpleNamespace(common_ends=lambda epoch: defaultdict(lambda: ends[epoch]))
+    monkeypatch.setattr(broker._state, "followers", SimpleNamespace(last_loss=6, logs=logs))
+    assert [told(epoch)[1] for epoch in (0, 3, 4, 5, 6)] == [
+        (own, -1), (own, 0), (own, 2), (own, 3), (own, -1),
+    ]  # fmt: skip
+    assert told(4)[0] == (own, -1)
+    monkeypatch.undo()
 
 
 async def test_ranges_of_an_unknown_topic_are_refused(client) -> None:

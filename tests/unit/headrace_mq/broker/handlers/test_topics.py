@@ -226,7 +226,7 @@ async def test_a_new_topic_of_the_name_shows_nothing_of_the_old_one_even_after_r
     ranges = decode(
         QueueRangesAnswer, await client.ask(RequestCode.QUEUE_RANGES, QueueRanges(["t"]))
     )
-    assert ranges.ranges == [QueueRange("t", 0, 2, 2, start=2)]
+    assert ranges.ranges == [QueueRange("t", 0, 2, 2, start=2, epoch=broker._state.epoch)]
     (below,) = await fetch(client, 0)
     assert (below.code, below.first) == (ResponseCode.OFFSET_OUT_OF_RANGE, 2)
     assert (await client.produce(batch("t", 0, b"new"))).results[0].base_offset == 2

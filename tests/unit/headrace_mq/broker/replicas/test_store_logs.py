@@ -9,9 +9,11 @@ from typing import Any
 
 from headrace_mq.broker.replicas.bodies import SoundRange
 from headrace_mq.broker.replicas.repairs.repairs import ASK_MS, WAIT_MS_MAX
+from headrace_mq.cluster.operations import promotion
+from headrace_mq.cluster.record import Registration
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.store.segment.segment import SEGMENT_HEADER_BYTES
-from tests.unit.headrace_mq.broker.replicas.conftest import Place
+from tests.unit.headrace_mq.broker.replicas.conftest import QUEUE, Place
 from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import (
     LOG,
     content,
@@ -109,3 +111,31 @@ async def test_an_archive_waits_for_the_start_that_reads_what_was_repaired(
     await a.replica.aclose()
     a.replica.open()
     assert a.logs.repairs.sound_until(LOG) is None
+
+
+async def test_a_promoted_broker_says_that_messages_have_changed_from_where_its_log_ended(
+    places: list[Any], record: MemoryRecord
+) -> None:
+    a, b = places
+    before = (await pair(places, record)).epoch
+    both = a.end()
+    # These only the first leader has, when the other one is promoted in its place.
+    end = a.logs.ends()["forever"]
+    a.append(6, 7)
+    await a.until(lambda: a.logs.ends()["forever"] > end)
+    known = [Registration(b.me, (), 0)]
+    await record.propose(promotion(await record.read(), known, b.me.name))
+    followers = await b.lead(record)
+    assert before < followers.last_loss < followers.epoch
+    b.append(*range(6, 16))
+    await b.until(lambda: b.end() == both + 10)
+
+    def changed(epoch: int) -> int | None:
+        return b.logs.store.end_below(QUEUE, b.logs.common_ends(epoch))  # type: ignore[no-any-return]  # of a place
+
+    told = [changed(epoch) for epoch in (before - 1, before, followers.epoch)]
+    assert told == [None, both, both + 10]
+    # The log tells it after a start as well.
+    await b.replica.aclose()
+    b.logs.opened(b.replica.open())
+    assert changed(before) == both

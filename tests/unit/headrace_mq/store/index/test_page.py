@@ -107,3 +107,10 @@ def test_a_full_page_takes_nothing() -> None:
         == ENTRIES_MAX
     )
     assert fresh.encode() == page.encode()
+
+
+def test_the_end_below_a_position_is_behind_the_batches_that_stand_below_it() -> None:
+    page = Page(10, 1_000, 0)
+    page.extend([IndexEntry(1_000 + n * 200, 150, 10 + n * 3, 2, 0) for n in range(3)])
+    ends = [page.end_below(at) for at in (1_001, 1_200, 1_201, 1_400, 1_401, 9_999)]
+    assert ends == [12, 12, 15, 15, 18, 18]

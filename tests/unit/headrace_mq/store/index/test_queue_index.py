@@ -180,3 +180,37 @@ def test_an_empty_index_with_a_known_end_begins_there() -> None:
     index.skip_to(50)
     assert (index.first, index.end, index.tail) == (50, 50, 50)
     assert index.find(50, 100) == []
+
+
+@given(batches=BATCHES, written=st.integers(0, 7), per_segment=st.integers(1, 5))
+def test_the_end_below_a_position_equals_looking_through_a_list(
+    batches: list[tuple[int, int, int, int]], written: int, per_segment: int
+) -> None:
+    kept = Kept()
+    index, model, offset, position, segment = QueueIndex(None, kept), [], 0, 0, 0
+    for number, (gap, records, before, length) in enumerate(batches):
+        if written and number % written == 0:
+            kept.write(index, segment)
+            if number % per_segment == 0:
+                segment = position
+        offset, position = offset + gap, position + before
+        index.add(IndexEntry(position, length, offset, records, 0))
+        model.append((position, offset + records))
+        offset, position = offset + records, position + length
+    for at in range(0, position + 2, 7):
+        below = [end for place, end in model if place < at]
+        assert index.end_below(at) == (below[-1] if below else None)
+
+
+def test_the_end_below_a_position_is_lower_where_a_page_cannot_be_read() -> None:
+    kept = Kept()
+    index = QueueIndex(None, kept)
+    for number in range(6):
+        index.add(IndexEntry(number * 200, 150, number, 1, 0))
+        if number % 2:
+            kept.write(index, segment=400 if number > 1 else 0)
+    assert [index.end_below(at) for at in (0, 1, 600, 900, 10_000)] == [None, 1, 3, 5, 6]
+    kept.page = lambda _ref: None  # type: ignore[method-assign]  # none of its pages can be read
+    assert [index.end_below(at) for at in (0, 1, 600, 900, 10_000)] == [None, None, 0, 0, 0]
+    index.add(IndexEntry(1_200, 150, 6, 1, 0))
+    assert index.end_below(1_201) == 7

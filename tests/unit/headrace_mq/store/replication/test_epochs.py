@@ -54,6 +54,26 @@ def test_logs_agree_below_the_place_where_they_part_and_nowhere_above(seed: int)
     assert agreed(one, other) == common
 
 
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 9)), max_size=8))
+def test_a_log_keeps_what_a_reader_knows_up_to_where_its_epoch_ends_and_no_further(
+    terms: list[tuple[int, int, int]],
+) -> None:
+    log: list[tuple[int, int]] = []
+    known: list[tuple[int, list[tuple[int, int]]]] = []
+    for epoch, (written, lost, unread) in enumerate(terms, start=1):
+        # The next leader lacks the newest ones; most lack nothing.
+        del log[max(0, len(log) - max(0, lost - 3)) :]
+        log += [(epoch, number) for number in range(written)]
+        known.append((epoch, log[: max(0, len(log) - unread)]))
+    now = history([epoch for epoch, _ in log])
+    for epoch, read in known:
+        kept = min(len(read), now.end_of(epoch, len(log))[1])
+        same = 0
+        while same < min(len(read), len(log)) and read[same] == log[same]:
+            same += 1
+        assert kept == same
+
+
 def test_logs_that_end_alike_in_different_epochs_part() -> None:
     mine, theirs = EpochHistory([(1, 0), (2, 100)]), EpochHistory([(1, 0), (3, 100)])
     assert theirs.end_of(mine.last(150), 150) == (1, 100)
