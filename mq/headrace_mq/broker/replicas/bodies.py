@@ -54,11 +54,15 @@ class DamagedRange(Body, frozen=True):
 
 
 class SoundRange(Body, frozen=True):
-    """Sound bytes for a range that was wanted, from its begin on; empty if the sender has none."""
+    """Sound bytes for a range that was wanted, from its begin on; empty if the sender has none.
+
+    `compacted`: it has none because it compacted the log there.
+    """
 
     log: str
     position: int
     data: bytes
+    compacted: bool = False
 
 
 class FollowRequest(Body, frozen=True):

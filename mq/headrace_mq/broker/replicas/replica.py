@@ -105,6 +105,8 @@ class Replica:
         # What the leader wants of this broker, and what came damaged from it.
         self._wanted: list[DamagedRange] = []
         self._refused: list[DamagedRange] = []
+        # Of which epoch the leader has compacted what is damaged here: this broker leaves the set, and copies that log again.
+        self._leaves_epoch = 0
         # Logs parted where they may not, unless the record of the epoch says so, which was not read yet.
         self._awaits_record = False
 
@@ -122,8 +124,11 @@ class Replica:
 
     @property
     def is_held_off(self) -> bool:
-        """Whether this replica waits before it asks for more: a segment of the leader came damaged, or the record is not read yet."""
-        return self._copy.is_held_off or self._awaits_record
+        """Whether this replica waits before it asks for more.
+
+        A segment of the leader came damaged, the record is not read yet, or this replica waits to be out of the set.
+        """
+        return self._copy.is_held_off or self._awaits_record or self._leaves_epoch > 0
 
     def shows_committed(self, member: ClusterMember) -> bool:
         """Whether all that readers of the store see is committed, as far as this member knows."""
@@ -185,6 +190,9 @@ class Replica:
     def report(self, member: ClusterMember) -> FollowRequest:
         """Returns what this broker has, for a frame that wants no answer."""
         counted = {frame.log: frame.end for frame in member.report()}
+        if self._leaves_epoch == member.epoch:
+            # So the leader takes it out of the set, as one that lags behind.
+            counted.pop(COMPACT, None)
         logs = []
         for name in self._logs.by_name:
             frame = member.follow(name)
@@ -245,7 +253,26 @@ class Replica:
             if self.on_document is not None:
                 self.on_document(document.name)
             self._documents = (answer.epoch, document.version)
+        await self._copy_damaged(member, answer.epoch)
         self._compact(member)
+
+    async def _copy_damaged(self, member: ClusterMember, epoch: int) -> None:
+        """Drops the log of compacted topics where it is damaged and the leader has the messages in compacted segments alone.
+
+        As long as it is in the set, it drops nothing, and no longer says that it has that log.
+        """
+        if not self._logs.repairs.must_copy(_leader_of(epoch)):
+            self._leaves_epoch = 0
+            return
+        if self._leaves_epoch != epoch:
+            self._leaves_epoch = epoch
+            _log.warning(
+                "the log of compacted topics is damaged here, and the leader has compacted that part: this broker leaves the"
+                " in-sync set, and copies that log again", end=self._logs.ends()[COMPACT],
+            )  # fmt: skip
+        if member.on_rewind(epoch, COMPACT):
+            await self._shorten(COMPACT, 0)
+            self._leaves_epoch = 0
 
     def _store_document(self, document: Document) -> None:
         store_document(self._files, self._settings.directory, document)

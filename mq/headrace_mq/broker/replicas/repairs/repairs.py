@@ -196,7 +196,7 @@ class Repairs:
 
     def _met(self, damage: Damage) -> bool:
         """Whether a reader that met damage shall wait for sound bytes."""
-        if self._store is None or self._store.mender.is_compacted(damage.log, damage.position):
+        if self._store is None or self._is_compacted(damage.log, damage.position):
             return False
         now_ms = self._clock.monotonic_ms()
         place = damage.log, damage.position
@@ -276,14 +276,9 @@ class Repairs:
 
     def hear(self, request: FollowRequest) -> None:
         """Takes a replica's sound bytes, and looks at what came damaged to it."""
-        store = self._store
         for one in request.refused:
             self.suspect(one.log, one.position, one.length)
-            if (
-                store is not None
-                and one.log in store.raw.ends()
-                and store.mender.is_compacted(one.log, one.position)
-            ):
+            if self._is_compacted(one.log, one.position):
                 _log.error(
                     "a replica got a compacted segment of this broker damaged, and cannot copy it; check this broker's"
                     " disk, and let another broker in sync lead",
@@ -385,8 +380,24 @@ class Repairs:
                 )  # fmt: skip
                 data = b""
             room -= len(data)
-            found.append(SoundRange(one.log, one.position, data))
+            compacted = not data and self._is_compacted(one.log, one.position)
+            found.append(SoundRange(one.log, one.position, data, compacted))
         return found
+
+    def _is_compacted(self, log: str, position: int) -> bool:
+        store = self._store
+        return (
+            store is not None
+            and log in store.raw.ends()
+            and store.mender.is_compacted(log, position)
+        )
+
+    def must_copy(self, peer: str) -> bool:
+        """Whether a place of the compacted topics' log is damaged, and a peer has its messages in compacted segments alone."""
+        return any(
+            peer in wound.compacted and not self._is_gone(*place)
+            for place, wound in self._wounds.items()
+        )
 
     def take(self, found: Sequence[SoundRange], peer: str = "") -> None:
         """Begins to write sound bytes of a peer in the place of damaged ones; others change nothing.
@@ -399,6 +410,8 @@ class Repairs:
             wound = self._wounds.get((one.log, one.position))
             if wound is None or self._store is None or wound.is_written:
                 continue
+            if one.compacted:
+                wound.compacted.add(peer)
             if not one.data or not self._repair(self._store, wound, one.data, peer):
                 self._has_none(wound, peer)
         if found:
@@ -413,8 +426,8 @@ class Repairs:
         wound.empty.add(peer)
         if is_new and wound.damage.log == COMPACT and not wound.trouble:
             _log.error(
-                "the log of compacted topics is damaged here, and another broker has no such bytes: it may have"
-                " compacted them; if this broker is a replica, stop it, empty its folder, and start it again",
+                "the log of compacted topics is damaged here, and another broker has no such bytes: it may have compacted them."
+                " A replica then copies this log again; if this broker leads, let another one lead: `headrace cluster switchover`",
                 peer=peer, **wound.damage.facts(),
             )  # fmt: skip
         if is_new and not wound.until_ms(self._heard(self._clock.monotonic_ms())):

@@ -28,6 +28,7 @@ class Wound:
         hoped_ms: when each peer was first known to have its log up to here, or was first asked, whichever is later.
         asked_ms: when each peer was asked last.
         empty: the peers that have no sound bytes for it.
+        compacted: those of them that compacted the log there, and so have its messages in other bytes.
         queues: of readers that wait for it.
         wakes: whether these readers come back at a set time.
         trouble: why the last bytes were not taken, so that it is said once.
@@ -41,6 +42,7 @@ class Wound:
         self.hoped_ms: dict[str, int] = {}
         self.asked_ms: dict[str, int] = {}
         self.empty: set[str] = set()
+        self.compacted: set[str] = set()
         self.queues = {damage.queue} if damage.queue is not None else set()
         self.wakes = False
         self.trouble = ""
@@ -52,6 +54,7 @@ class Wound:
         self.hoped_ms.clear()
         self.asked_ms.clear()
         self.empty.clear()
+        self.compacted.clear()
 
     def until_ms(self, peers: Mapping[str, int]) -> int:
         """Returns until when one of these peers may bring bytes; 0: all of them are known to have none.

@@ -46,7 +46,7 @@ def test_bodies_are_arrays_in_this_order() -> None:
     ]
     assert decode(FollowAnswer, encode(answer)) == answer
     mending = FollowAnswer(3, wanted=[DamagedRange("a", 1, 2)], found=[SoundRange("a", 3, b"x")])
-    assert msgspec.msgpack.decode(encode(mending))[-2:] == [[["a", 1, 2]], [["a", 3, b"x"]]]
+    assert msgspec.msgpack.decode(encode(mending))[-2:] == [[["a", 1, 2]], [["a", 3, b"x", False]]]
 
 
 def test_a_shorter_answer_is_taken() -> None:

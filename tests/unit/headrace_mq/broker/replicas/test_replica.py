@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace_mq._runtime.files import SystemFiles
+from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.cluster.operations import promotion
 from headrace_mq.cluster.record import Registration
 from headrace_mq.cluster.records.memory import MemoryRecord
@@ -246,6 +247,48 @@ async def test_a_replica_in_sync_drops_nothing(places: list[Any], record: Any) -
     with pytest.raises(MessageQueueError, match="counts as one in sync"):
         await b.step(followers)
     assert b.logs.ends()[COMPACT] == end
+
+
+@pytest.mark.parametrize("lost_at", ["leader", "replica"])
+async def test_a_replica_with_damage_in_what_its_leader_compacted_leaves_the_set_and_copies_it_again(
+    places: list[Any], record: Any, lost_at: str
+) -> None:
+    """It would stay damaged without end, and lack these messages once it leads."""
+    a, b = places
+    followers = await a.lead(record)
+    b.replica._compact_at_ms = 1 << 60
+    await a.put(*"abcabcabc")
+    followers.commit()
+    await copy(followers, b, record)
+    b.member.seen = b.member.seen._replace(in_sync=frozenset({a.me, b.me}))
+    await a.until(lambda: all(one.indexed for one in a.sealed()))
+    if lost_at == "leader":
+        assert await a.compact(followers.bounds(1_000))
+    name = b.logs.store.segments(COMPACT)[0].name
+    rot(Path(b.settings.directory, COMPACT, name), 20_000)
+    b.logs.repairs.suspect(COMPACT, 0, 1 << 20)
+    assert b.logs.repairs.figures.waiting == 1
+    before = b.logs.ends()[COMPACT]
+    await b.step(followers)
+    if lost_at == "replica":
+        # The leader has these bytes: nothing is copied whole.
+        assert b.logs.repairs.figures == RepairFigures(1, 0, 0)
+        assert not b.replica.is_held_off
+        return
+    for _ in range(2):
+        counted = {one.log: one.counted for one in b.replica.report(b.member).logs}
+        assert counted == {COMPACT: -1, "forever": 0, "transient": 0}
+        assert b.replica.is_held_off, "it asks seldom meanwhile"
+        assert b.logs.ends()[COMPACT] == before, "it drops nothing while it is in the set"
+        await b.step(followers)
+    # The leader has taken it out.
+    b.member.seen = await record.read()
+    await copy(followers, b, record)
+    assert not b.replica.is_held_off
+    assert b.state() == a.state()
+    assert b.logs.repairs.figures.waiting == 0
+    assert b.logs.store.damage == []
+    assert followers.entrants() == [b.me]
 
 
 async def test_a_replica_compacts_its_own_copy_of_what_is_committed(
