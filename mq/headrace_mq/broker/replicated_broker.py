@@ -47,6 +47,7 @@ from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.progress.losses import NO_LOSS
 from headrace_mq.broker.replicas.record_watch import RecordWatch
 from headrace_mq.broker.replicas.repairs.scrub import Scrub
 from headrace_mq.broker.replicas.replica import Replica
@@ -219,6 +220,7 @@ class ReplicatedBroker:
             () if term is None else term.figures(self._reports.names),
             0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
             repairs.repaired, repairs.hopeless, count_lost(SystemFiles(), self._directory),
+            *(NO_LOSS if term is None else term.may_lose()),
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
@@ -432,7 +434,7 @@ class ReplicatedBroker:
                     term.hand_over("")
             if term.succession is not None:
                 await self._hand_over(term, self._broker)
-            if term.is_cut_off(self._watch.heard_ms):
+            if term.progress.is_cut_off(self._watch.heard_ms):
                 self._member.resign()
         if term.leads and term.begin_to_leave():
             await self._hand_over(term, self._broker)
@@ -474,9 +476,9 @@ class ReplicatedBroker:
             await asyncio.sleep(_LOOK_MS / 1_000)
             if term.leadership.serves and short != (short := term.leadership.shortage) and short:
                 _log.error("this broker acknowledges nothing", reason=short)
-            proposals = [self._member.shrink(one) for one in term.lagging()]
-            proposals += [self._member.grow(one) for one in term.entrants()]
-            term.leadership.joining = term.next_to_join()
+            proposals = [self._member.shrink(one) for one in term.progress.lagging()]
+            proposals += [self._member.grow(one) for one in term.progress.entrants()]
+            term.leadership.joining = term.progress.next_to_join()
             pending = term.leadership.pending
             if pending is not None and pending not in proposals:
                 proposals.append(pending)

@@ -212,7 +212,7 @@ class Group:
             for gone in self.others():
                 if gone.name in self.away and (proposal := member.shrink(gone.me)):
                     member.on_record(await self.record.propose(proposal))
-            for entrant in self.followers.entrants():
+            for entrant in self.followers.progress.entrants():
                 if proposal := member.grow(entrant):
                     member.on_record(await self.record.propose(proposal))
                     self.stats["entered"] += 1

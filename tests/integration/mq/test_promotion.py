@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.broker.replicas import followers
+from headrace_mq.broker.replicas.progress import progress
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
@@ -106,7 +106,7 @@ async def test_an_old_leader_that_is_cut_from_the_record_alone_costs_no_acknowle
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It shall lead no longer because it heard of a later epoch, and not because it heard nothing.
-    monkeypatch.setattr(followers, "ALONE_LAG_MS_MAX", 600_000)
+    monkeypatch.setattr(progress, "ALONE_LAG_MS_MAX", 600_000)
     first = await group.add("a")
     async with Producer(first.address, settings=PATIENT) as producer:
         await producer.create_topic("t", 1)

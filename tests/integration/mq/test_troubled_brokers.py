@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.broker.replicas.followers import REPLICA_LAG_MS_MAX
+from headrace_mq.broker.replicas.progress.progress import REPLICA_LAG_MS_MAX
 from headrace_mq.cluster.election import LEASE_MS
 from tests.integration.mq.broker_group import (
     PATIENT_S,

@@ -20,7 +20,8 @@ from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.documents import USERS_DOCUMENT
-from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX
+from headrace_mq.broker.replicas.progress.progress import FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS, Patience
 from headrace_mq.cluster.frames import HandOver

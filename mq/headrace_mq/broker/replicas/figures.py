@@ -17,12 +17,16 @@ class ReplicaFigures(NamedTuple):
         in_sync: whether messages are acknowledged only when it has them.
         lag_bytes: of the logs, that its disk does not have yet.
         lag_ms: how long ago it had everything.
+        loss_bytes: of the logs, that were acknowledged and its disk does not have: what is lost if it leads now.
+        loss_ms: for how long it has lacked some.
     """
 
     name: str
     in_sync: bool
     lag_bytes: int
     lag_ms: int
+    loss_bytes: int = 0
+    loss_ms: int = 0
 
 
 class GroupFigures(NamedTuple):
@@ -45,6 +49,8 @@ class GroupFigures(NamedTuple):
         repaired: damaged places of its logs that got sound bytes from another broker, since the process started.
         unrepaired: damaged places for which no other broker had sound bytes.
         lost: messages that were cut from its logs though they may have been acknowledged; files of its folder have them.
+        loss_bytes: of messages that were acknowledged, that a failover may lose now; only if it leads.
+        loss_ms: for how long some broker in sync has lacked some of them.
     """
 
     cluster: str
@@ -63,3 +69,5 @@ class GroupFigures(NamedTuple):
     repaired: int = 0
     unrepaired: int = 0
     lost: int = 0
+    loss_bytes: int = 0
+    loss_ms: int = 0

@@ -14,26 +14,26 @@ the questions, and by `replicated_broker`. The rules are `ClusterMember`'s.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
-from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.bodies import FollowAnswer, FollowRequest
 from headrace_mq.broker.replicas.clean_ends import CleanEnds
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents
 from headrace_mq.broker.replicas.figures import ReplicaFigures
 from headrace_mq.broker.replicas.log_parts import log_part
+from headrace_mq.broker.replicas.progress.losses import PossibleLoss, PossibleLosses
+from headrace_mq.broker.replicas.progress.progress import FOLLOW_WAIT_MS_MAX, ReplicaProgress
 from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.broker.replicas.reports import without_removed
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.operations import SILENT_MS
 from headrace_mq.cluster.record import Identity
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
@@ -44,25 +44,11 @@ from headrace_mq.store.log.commit_gate import CommitGate
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.message_store import MessageStore
 
-__all__ = ["FOLLOW_BYTES_MAX", "REPLICA_LAG_MS_MAX", "Followers"]
-
-_log = get_logger(__name__)
+__all__ = ["FOLLOW_BYTES_MAX", "Followers"]
 
 # Of one log in one answer. Measured, an empty replica copied 1.6 times as fast as with a megabyte, and producers
 # waited no longer at the 99th percentile meanwhile; larger answers only keep the leader's loop from its clients.
 FOLLOW_BYTES_MAX = 4 << 20
-# A question waits this long for something new, so that both sides know that the other one lives.
-FOLLOW_WAIT_MS_MAX = 500
-# A replica that has not caught up for this long leaves the set, so that producers do not wait for it any
-# longer. RocketMQ: 15 s, Kafka: 30 s; here one lease.
-REPLICA_LAG_MS_MAX = 3_000
-# If none in the set has caught up for as long as two questions may wait, this broker may be the one that is cut off. The
-# others stand after a lease and 0.2 s, and shall be first; else it would go on alone, where no client may reach it.
-ALONE_LAG_MS_MAX = 4_500
-# A leader that seems to be cut off looks again for this long: it may have stood still itself, and has to read what came.
-CUT_OFF_MS_MIN = 1_000
-# Commits wait this long for a replica that is about to enter the set: some round trips and syncs.
-JOIN_MS_MAX = 1_000
 _WHILE_HANDING_OVER = frozenset(
     {RequestCode.HELLO, RequestCode.LOGIN, RequestCode.FOLLOW, RequestCode.HAND_OVER}
 )
@@ -98,6 +84,7 @@ class Followers:
         gate: of the store that is open.
         succession: while it is set, clients are refused, so that the next leader soon has everything.
         has_said_to_lead: whether the next leader was asked to lead.
+        progress: how far each replica is.
     """
 
     def __init__(
@@ -121,20 +108,13 @@ class Followers:
         self._thread = threading.get_ident()
         self._parked: dict[Identity, _Parked] = {}
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
-        now_ms = clock.monotonic_ms()
-        # Where all logs ended at a moment that a replica has not reached yet; and the latest one that it reached.
-        self._marks: dict[Identity, tuple[Mapping[str, int], int]] = {}
-        self._caught_up_ms = dict.fromkeys(self.leadership.required, now_ms)
-        self._began_ms = now_ms
-        self._heard_ms = dict.fromkeys(self.leadership.required, now_ms)
-        self._cut_off_since_ms: int | None = None
         self._said_to_serve = False
         self.succession: Succession | None = None
         self.has_said_to_lead = False
         self._offers = False
-        # Members outside the set that commits wait for, with the time until which they do.
-        self._joining: dict[Identity, int] = {}
         self._clean_ends = CleanEnds(logs, member.me, clock)
+        self.progress = ReplicaProgress(self.leadership, self._clean_ends.may_enter, clock)
+        self._losses = PossibleLosses(self.leadership, logs.by_name, clock)
 
     @property
     def repairs(self) -> RepairFigures:
@@ -215,14 +195,8 @@ class Followers:
         self._member.on_durable(DurableEnd(request.epoch, member, DOCUMENTS_LOG, request.documents))
         if not self.leads:
             return
-        now = self._logs.ends(), self._clock.monotonic_ms()
-        self._heard_ms[member] = now[1]
-        # It has all of now, or all of the moment that is remembered; that moment stays until it is reached.
-        for ends, since_ms in (now, self._marks.setdefault(member, now)):
-            if all(log.counted >= ends[log.log] for log in request.logs):
-                self._caught_up_ms[member] = since_ms
-                self._marks[member] = now
-                break
+        counted = {log.log: log.counted for log in request.logs}
+        self.progress.heard(member, counted, self._logs.ends())
         self.commit()
 
     def _has_news(self, request: FollowRequest) -> bool:
@@ -374,6 +348,7 @@ class Followers:
         if documents >= self.documents.topics:
             for name in self._logs.by_name:
                 self.gate.reached(name, self.leadership.committed(name))
+        self._losses.look()
         if not self._said_to_serve and self.leadership.serves:
             self._said_to_serve = True
             self._on_change()
@@ -411,88 +386,26 @@ class Followers:
         Args:
             names: of the brokers that have reported; see `without_removed`.
         """
-        now_ms, ends = self._clock.monotonic_ms(), self._logs.ends()
-        confirmed, durable = self.leadership.confirmed, self.leadership.durable
-        known = {*self._caught_up_ms, *self._marks, *confirmed, *durable} - {self._member.me}
-        heard = {one for one, at_ms in self._caught_up_ms.items() if at_ms > now_ms - SILENT_MS}
-        known = without_removed(known, confirmed | heard, names)
+        ends, confirmed = self._logs.ends(), self.leadership.confirmed
+        durable = self.leadership.durable
+        known = {*self.progress.known(), *confirmed, *durable} - {self._member.me}
+        known = without_removed(known, confirmed | self.progress.alive(), names)
         return tuple(
             ReplicaFigures(
                 member.name,
                 member in confirmed,
                 sum(max(0, end - durable.get(member, {}).get(log, 0)) for log, end in ends.items()),
-                now_ms - self._caught_up_ms.get(member, self._began_ms),
+                self.progress.lag_ms(member),
+                *self._losses.of(member),
             )
             for member in sorted(known)
         )
 
-    def entrants(self) -> list[Identity]:
-        """Returns the members that may enter the set now: they have everything, and they are there."""
-        near = self._near()
-        return [member for member in self.leadership.entrants() if member in near]
-
-    def next_to_join(self) -> Identity | None:
-        """Returns a member outside the set that nearly has everything; commits wait for it, and it enters.
-
-        It has a second for that. If it takes longer, commits wait for it no more until a lease has passed.
-        """
-        now_ms = self._clock.monotonic_ms()
-        over = now_ms - REPLICA_LAG_MS_MAX
-        self._joining = {one: until for one, until in self._joining.items() if until >= over}
-        for member in sorted(self._near()):
-            if self._joining.setdefault(member, now_ms + JOIN_MS_MAX) >= now_ms:
-                return member
-        return None
-
-    def _near(self) -> set[Identity]:
-        """The members outside the set that had everything a moment ago."""
-        earliest = self._clock.monotonic_ms() - JOIN_MS_MAX
-        return {
-            member
-            for member, caught_up_ms in self._caught_up_ms.items()
-            if caught_up_ms >= earliest
-            and member not in self.leadership.confirmed
-            and self._clean_ends.may_enter(member)
-        }
+    def may_lose(self) -> PossibleLoss:
+        """Returns what a failover may lose now; see `PossibleLosses.worst`."""
+        return self._losses.worst()
 
     def bounds(self, tombstone_ms: int) -> Bounds:
         """Returns how far the leader's log may be compacted now; see `CleanEnds.bounds`."""
         committed, required = self.leadership.committed(COMPACT), self.leadership.required
         return self._clean_ends.bounds(committed, required, tombstone_ms)
-
-    def is_cut_off(self, record_heard_ms: int) -> bool:
-        """Whether neither the record nor some other member of the set was heard for so long that that one may lead.
-
-        Nothing can be acknowledged then, and clients that reach this broker would wait here instead of going to that one,
-        and commit offsets that it never hears of.
-
-        Args:
-            record_heard_ms: when the record answered last.
-        """
-        now_ms = self._clock.monotonic_ms()
-        others = self.leadership.required - {self._member.me}
-        heard_ms = [self._heard_ms.get(one, self._began_ms) for one in others]
-        if not others or now_ms - max(record_heard_ms, min(heard_ms)) <= ALONE_LAG_MS_MAX:
-            self._cut_off_since_ms = None
-            return False
-        if self._cut_off_since_ms is None:
-            self._cut_off_since_ms = now_ms
-        if now_ms - self._cut_off_since_ms < CUT_OFF_MS_MIN:
-            return False
-        _log.error(
-            "this leader reaches neither the group's record nor each replica: another one may lead, so it serves no"
-            " longer; look at its network", epoch=self.epoch,
-        )  # fmt: skip
-        return True
-
-    def lagging(self) -> list[Identity]:
-        """Returns the members of the set that have not caught up for longer than they may; see `ALONE_LAG_MS_MAX`."""
-        now_ms = self._clock.monotonic_ms()
-        lag_ms = {
-            member: now_ms - self._caught_up_ms.get(member, 0)
-            for member in self.leadership.confirmed
-            if member != self._member.me
-        }
-        alone = all(each > 2 * FOLLOW_WAIT_MS_MAX for each in lag_ms.values())
-        lag_ms_max = ALONE_LAG_MS_MAX if alone else REPLICA_LAG_MS_MAX
-        return sorted(member for member, each in lag_ms.items() if each > lag_ms_max)

@@ -27,7 +27,8 @@ from headrace_mq.broker.replicas.bodies import (
 )
 from headrace_mq.broker.replicas.compacted_copy import CompactedCopy
 from headrace_mq.broker.replicas.documents import ARCHIVE_DOCUMENT, remove_shortcuts, store_document
-from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX, FOLLOW_WAIT_MS_MAX
+from headrace_mq.broker.replicas.followers import FOLLOW_BYTES_MAX
+from headrace_mq.broker.replicas.progress.progress import FOLLOW_WAIT_MS_MAX
 from headrace_mq.broker.replicas.repairs.repairs import RANGES_MAX
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch

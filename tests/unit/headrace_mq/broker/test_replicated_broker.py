@@ -14,7 +14,7 @@ from headrace.cli import _command_line
 from headrace_mq._net.login import credentials_of, read_password
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.metadata import group_file, users_file
-from headrace_mq.broker.replicas import followers
+from headrace_mq.broker.replicas.progress import progress
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.users.user_book import UserBook
@@ -225,8 +225,8 @@ async def test_a_leader_that_reaches_no_other_serves_no_longer_and_leads_again_w
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than a replica waits for something new.
-    monkeypatch.setattr(followers, "ALONE_LAG_MS_MAX", 1_000)
-    monkeypatch.setattr(followers, "CUT_OFF_MS_MIN", 100)
+    monkeypatch.setattr(progress, "ALONE_LAG_MS_MAX", 1_000)
+    monkeypatch.setattr(progress, "CUT_OFF_MS_MIN", 100)
     first = await group.add("a")
     await group.leader()
     second = await group.add("b")

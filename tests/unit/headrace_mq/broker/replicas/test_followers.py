@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from headrace_mq.broker.replicas.bodies import FollowAnswer
-from headrace_mq.broker.replicas.followers import (
+from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.progress.progress import (
     ALONE_LAG_MS_MAX,
     CUT_OFF_MS_MIN,
     JOIN_MS_MAX,
     REPLICA_LAG_MS_MAX,
-    Followers,
 )
 from headrace_mq.cluster.election import LEASE_MS, SPREAD_MS_MAX
 from headrace_mq.cluster.record import Identity
@@ -126,7 +126,7 @@ async def test_a_busy_replica_counts_as_caught_up_by_the_moment_that_it_reached(
         a.append(turn)
         await a.until(lambda end=end: a.logs.ends()["forever"] > end)  # type: ignore[misc]  # only what is used of it
         await b.step(followers)
-        assert followers.lagging() == []
+        assert followers.progress.lagging() == []
 
 
 async def test_the_next_leader_is_asked_to_lead_once_it_has_everything(
@@ -267,7 +267,7 @@ async def test_a_later_epoch_ends_the_term(places: list[Any], record: Any) -> No
     assert not followers.leads
     assert a.changes > changes
     followers.commit()
-    assert followers.lagging() == []
+    assert followers.progress.lagging() == []
 
 
 async def test_a_parked_question_hears_that_the_term_ended(places: list[Any], record: Any) -> None:
@@ -304,25 +304,25 @@ async def test_a_silent_replica_lags_after_the_time_that_it_has(
     clock = MovedClock()
     followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
     clock.ms = ALONE_LAG_MS_MAX
-    assert followers.lagging() == []
+    assert followers.progress.lagging() == []
     b.ask(followers)
     # No other replica is in the set: perhaps this broker is the one that is cut off.
     clock.ms += ALONE_LAG_MS_MAX
-    assert followers.lagging() == []
+    assert followers.progress.lagging() == []
     clock.ms += 1
-    assert followers.lagging() == [b.me]
+    assert followers.progress.lagging() == [b.me]
     # With another one that is there, it is not.
     other = Identity("c", "disk-c")
     followers.leadership.confirmed |= {other}
-    followers._caught_up_ms |= {other: clock.ms, b.me: clock.ms - REPLICA_LAG_MS_MAX}
-    assert followers.lagging() == []
+    followers.progress._caught_up_ms |= {other: clock.ms, b.me: clock.ms - REPLICA_LAG_MS_MAX}
+    assert followers.progress.lagging() == []
     clock.ms += 1
-    assert followers.lagging() == [b.me]
+    assert followers.progress.lagging() == [b.me]
     # Two that were heard last at different moments are both silent.
-    followers._caught_up_ms |= {other: clock.ms - 2_800, b.me: clock.ms - 3_100}
-    assert followers.lagging() == []
+    followers.progress._caught_up_ms |= {other: clock.ms - 2_800, b.me: clock.ms - 3_100}
+    assert followers.progress.lagging() == []
     clock.ms += ALONE_LAG_MS_MAX - 3_100 + 1
-    assert followers.lagging() == [b.me]
+    assert followers.progress.lagging() == [b.me]
 
 
 async def test_a_leader_is_cut_off_when_neither_the_record_nor_a_replica_was_heard(
@@ -333,28 +333,28 @@ async def test_a_leader_is_cut_off_when_neither_the_record_nor_a_replica_was_hea
     followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
     clock.ms = 2 * ALONE_LAG_MS_MAX
     # Either is enough, and what came meanwhile is read first.
-    assert not followers.is_cut_off(clock.ms - ALONE_LAG_MS_MAX)
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(clock.ms - ALONE_LAG_MS_MAX)
+    assert not followers.progress.is_cut_off(0)
     clock.ms += CUT_OFF_MS_MIN - 1
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
     b.ask(followers)
     clock.ms += ALONE_LAG_MS_MAX
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
     clock.ms += 1
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
     clock.ms += CUT_OFF_MS_MIN
-    assert followers.is_cut_off(0)
+    assert followers.progress.is_cut_off(0)
     # One of two replicas is not enough: with the record, the other one may lead.
     b.ask(followers)
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
     followers.leadership.confirmed |= {Identity("c", "disk-c")}
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
     clock.ms += CUT_OFF_MS_MIN
     b.ask(followers)
-    assert followers.is_cut_off(0)
+    assert followers.progress.is_cut_off(0)
     # One that leads alone misses none.
     followers.leadership.confirmed = frozenset({a.me})
-    assert not followers.is_cut_off(0)
+    assert not followers.progress.is_cut_off(0)
 
 
 async def test_commits_wait_for_a_replica_that_is_about_to_enter(
@@ -363,18 +363,18 @@ async def test_commits_wait_for_a_replica_that_is_about_to_enter(
     _, a, b = await pair(places, record, together=False)
     clock = MovedClock()
     followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
-    assert followers.next_to_join() is None
+    assert followers.progress.next_to_join() is None
     b.ask(followers)
-    assert followers.next_to_join() == b.me
+    assert followers.progress.next_to_join() == b.me
     clock.ms = JOIN_MS_MAX
-    assert followers.next_to_join() == b.me
+    assert followers.progress.next_to_join() == b.me
     # It did not enter in its time, so commits go on without it for a lease.
     clock.ms += 1
     b.ask(followers)
-    assert followers.next_to_join() is None
+    assert followers.progress.next_to_join() is None
     clock.ms += JOIN_MS_MAX + REPLICA_LAG_MS_MAX
     b.ask(followers)
-    assert followers.next_to_join() == b.me
+    assert followers.progress.next_to_join() == b.me
 
 
 async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
@@ -384,11 +384,11 @@ async def test_a_replica_that_is_gone_does_not_enter_however_much_it_has(
     clock = MovedClock()
     followers = Followers(a.member, a.logs, a.documents, clock, lambda: None)  # type: ignore[arg-type]  # only what is used of it
     b.ask(followers)
-    assert followers.entrants() == [b.me]
+    assert followers.progress.entrants() == [b.me]
     clock.ms = JOIN_MS_MAX + 1
     assert followers.leadership.entrants() == [b.me]
-    assert followers.entrants() == []
-    assert followers.next_to_join() is None
+    assert followers.progress.entrants() == []
+    assert followers.progress.next_to_join() is None
 
 
 async def test_a_replica_of_another_group_is_refused(places: list[Any], record: Any) -> None:

@@ -212,7 +212,7 @@ async def test_an_empty_replica_copies_compacted_segments_and_follows_behind_the
     assert b.state() == a.state()
     assert b.logs.store.raw.compacted(COMPACT) == a.logs.store.raw.compacted(COMPACT)
     assert b.logs.by_name[COMPACT].history == a.logs.by_name[COMPACT].history
-    assert followers.entrants() == [b.me]
+    assert followers.progress.entrants() == [b.me]
     # So it stands after a start, too.
     await b.replica.aclose()
     b.replica.open()
