@@ -13,8 +13,19 @@ from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
     from headrace_mq.cluster.record import GroupRecord, RecordKeeper, Registration
+    from headrace_mq.protocol.limits import LeaderDescription
 
-__all__ = ["SWITCH_S_MAX", "RecordPlace", "group_shown", "kept", "later", "look", "replica_shown"]
+__all__ = [
+    "LOSS_MS",
+    "SWITCH_S_MAX",
+    "RecordPlace",
+    "failover_loss",
+    "group_shown",
+    "kept",
+    "later",
+    "look",
+    "replica_shown",
+]
 
 # How long another broker may take to lead, in seconds: a second or so, and longer on a busy machine. The leader itself goes on
 # after two.
@@ -23,6 +34,8 @@ SWITCH_S_MAX: Final = 15
 # second that a leader has for it.
 RECORD_MS: Final = 5_000
 _LOOK_S: Final = 0.02
+# From a second on, replicas do not keep up with a leader that acknowledges alone; see the alarm HeadraceFailoverMayLose.
+LOSS_MS: Final = 1_000
 
 
 class RecordPlace(NamedTuple):
@@ -101,3 +114,10 @@ def replica_shown(
         "bytes": sum(log.end for log in one.logs),
         "lacks_bytes": lacked_bytes(record, known, one),
     }
+
+
+def failover_loss(leads: "LeaderDescription") -> str:
+    """Returns what a failover may lose now by the leader's status, in words."""
+    if not leads.loss_bytes:
+        return "no message"
+    return f"{leads.loss_bytes:,} bytes of acknowledged messages, the oldest of {leads.loss_ms / 1_000:,.1f} s ago"

@@ -32,7 +32,7 @@ from headrace_mq.broker.files.kept_group import (
     refuse_another_group,
     seen_of,
 )
-from headrace_mq.broker.journal.damage import until_sound
+from headrace_mq.broker.journal.damage import KeptPlaces, starts_of, until_sound
 from headrace_mq.broker.metadata import (
     broker_file,
     group_file,
@@ -70,7 +70,7 @@ from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.effective_settings import NO_SOURCES, Sources
-from headrace_mq.errors import DataCorrupt, InvalidArgument, MessageQueueError
+from headrace_mq.errors import InvalidArgument, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.scheduled import SCHEDULE_QUEUE
 from headrace_mq.protocol.transactions import TRANSACTION_QUEUE
@@ -217,7 +217,7 @@ class ReplicatedBroker:
             self._group.cluster, self._group.name, member.me.name, self.state is not None,
             "" if seen is None else seen.leader, member.epoch, names, self._group.min_in_sync,
             self._watch.went_back, self._clock.monotonic_ms() - self._watch.heard_ms,
-            () if term is None else term.figures(self._reports.names),
+            () if term is None else term.figures(),
             0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
             repairs.repaired, repairs.hopeless, count_lost(SystemFiles(), self._directory),
             *(NO_LOSS if term is None else term.may_lose()),
@@ -349,8 +349,9 @@ class ReplicatedBroker:
         self._logs.repairs.renew()
         self._member.lead()
         term = self._term = Followers(
-            self._member, self._logs, self._documents, self._clock, self._changed.set
-        )
+            self._member, self._logs, self._documents, self._clock, self._changed.set,
+            lambda: self._reports.names,
+        )  # fmt: skip
         _log.warning("this broker leads its group", epoch=term.epoch)
         duties = asyncio.create_task(self._guarded(self._keep_set(term)), name="keep the set")
         try:
@@ -384,21 +385,13 @@ class ReplicatedBroker:
                 late_ms = sys.maxsize
                 _log.error("this broker leads its group, and does not serve yet", reason=why)
         # Now the replicas have what is damaged here.
+        journals: dict[QueueRef, KeptPlaces] = {
+            SCHEDULE_QUEUE: schedule_file(self._directory),
+            TRANSACTION_QUEUE: transactions_file(self._directory),
+        }
         await until_sound(
-            self._replica.store, self._journal_starts(), lambda: term.leads and not self._stopping
+            self._replica.store, starts_of(journals), lambda: term.leads and not self._stopping
         )
-
-    def _journal_starts(self) -> dict[QueueRef, int]:
-        """Returns where the next start begins to read each journal; 0: from its beginning."""
-        starts = {SCHEDULE_QUEUE: 0, TRANSACTION_QUEUE: 0}
-        for queue, file in (
-            (SCHEDULE_QUEUE, schedule_file(self._directory)),
-            (TRANSACTION_QUEUE, transactions_file(self._directory)),
-        ):
-            with suppress(DataCorrupt):  # the start tells of it
-                kept = file.read()
-                starts[queue] = 0 if kept is None else kept.read_to
-        return starts
 
     def _hindrance(self) -> str:
         """Returns why this broker must neither start nor follow; see `open_door` and `unnamed_archive`."""

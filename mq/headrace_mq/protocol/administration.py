@@ -13,7 +13,7 @@ import msgspec
 
 from headrace_mq.errors import MalformedRequest
 from headrace_mq.protocol.bodies import Body, decode, encode
-from headrace_mq.protocol.limits import THEIR_OWN, GroupRules
+from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, LeaderDescription
 
 __all__ = [
     "NO_TRAFFIC",
@@ -399,14 +399,13 @@ class ProcessDescription(Body, frozen=True):
 class BrokerStatus(Body, frozen=True):
     """The answer to BROKER_STATUS; `refuses` says why no message is taken, or is empty.
 
-    `throttled` counts the requests that were held up since the start, `held` those that wait now;
-    `alarms` names the groups whose backlog is near its limit, or above it.
-    `archive` has one entry where the broker has an archive. `clock_alarm` says that the machine's clock
-    was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged since
-    the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an
-    operator paused, `paused_groups` names the first 100 of them. `process` has one entry; a broker of a version
-    before that sends none. In a group, `repaired` counts the damaged places that got sound bytes from another broker since
-    the start, `unrepaired` those for which no other broker had them; `shortage` says why nothing is acknowledged, or is empty.
+    `throttled` counts the requests that were held up since the start, `held` those that wait now; `alarms` names the groups
+    whose backlog is near its limit, or above it. `archive` has one entry where the broker has an archive. `clock_alarm` says
+    that the machine's clock was set, for a day, or is empty. `damaged` counts the places of the logs that were found damaged
+    since the start, `damage` tells the last 100 of them, one sentence each. `paused` counts the groups that an operator
+    paused, `paused_groups` names the first 100. `process` has one entry; none from an earlier version. In a group, `repaired`
+    counts the damaged places that got sound bytes from another broker since the start, `unrepaired` those for which none had
+    them; `shortage` says why nothing is acknowledged, or is empty; `leads` has one entry.
     """
 
     now_ms: int
@@ -432,6 +431,7 @@ class BrokerStatus(Body, frozen=True):
     repaired: int = 0
     unrepaired: int = 0
     shortage: str = ""
+    leads: list[LeaderDescription] = msgspec.field(default_factory=list)
 
 
 class FindMessages(Body, frozen=True):

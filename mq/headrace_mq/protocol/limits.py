@@ -1,5 +1,5 @@
 """
-The bodies of limits: of clients, of topics, of groups' backlogs; and what an operator sets for groups of either kind.
+The bodies of limits: of clients, of topics, of groups' backlogs; and what an operator sets and sees of groups of either kind.
 
 The rules of `bodies` hold here too: a struct only grows at its end, with defaults.
 
@@ -18,10 +18,12 @@ __all__ = [
     "BacklogsAnswer",
     "GroupRules",
     "HandOverTo",
+    "LeaderDescription",
     "NoteChange",
     "Quota",
     "QuotasAnswer",
     "Rates",
+    "ReplicaDescription",
     "SetBacklogLimit",
     "SetGroup",
     "SetQuota",
@@ -40,6 +42,32 @@ class HandOverTo(Body, frozen=True):
     """Asks a group's leader to let a replica lead, empty: any one in sync; the answer has the one that will."""
 
     to: str = ""
+
+
+class ReplicaDescription(Body, frozen=True):
+    """A replica, as its leader knows it: bytes of the logs that its disk lacks, and how long ago it had all; of these what was acknowledged."""
+
+    name: str
+    in_sync: bool
+    lag_bytes: int
+    lag_ms: int
+    loss_bytes: int
+    loss_ms: int
+
+
+class LeaderDescription(Body, frozen=True):
+    """What the leader of a group of brokers knows of it.
+
+    `ack` says who must have a message before it is acknowledged: `in_sync`, `to_in_sync` or `leader`. A failover may lose
+    `loss_bytes` of acknowledged messages now; some replica in sync has lacked some of them for `loss_ms`. `lost` counts the
+    messages that this broker cut from its own logs though they may have been acknowledged.
+    """
+
+    ack: str
+    loss_bytes: int
+    loss_ms: int
+    lost: int
+    replicas: list[ReplicaDescription]
 
 
 class Rates(Body, frozen=True):

@@ -97,7 +97,7 @@ async def test_every_metric_of_the_table_comes_from_some_broker(
     assert all(
         name.removeprefix("headrace_broker_").startswith(
             ("archive", "certificate", "group_", "lead", "in_sync", "min_in", "record", "replica",
-             "unclean", "dead_letters", "repaired", "unrepaired", "lost", "disk_days")
+             "unclean", "failover", "dead_letters", "repaired", "unrepaired", "lost", "disk_days")
         )
         for name in silent
     ), silent  # fmt: skip

@@ -208,6 +208,12 @@ CLUSTER_RULES: Final = (
         "{{ $labels.instance }} of group {{ $labels.group }} had to cut {{ $value }} messages that its new leader lacks",
     ),
     AlarmRule(
+        "HeadraceFailoverMayLose", "warning", "1m",
+        "headrace_broker_failover_loss_seconds > 1",
+        "a failover of group {{ $labels.group }} may lose what was acknowledged in the last {{ $value | humanizeDuration }}",
+        _ONE_LEADS,
+    ),
+    AlarmRule(
         "HeadraceRecordSilent", "warning", "0s",
         "headrace_broker_record_silent_seconds > 30",
         "{{ $labels.instance }} has not reached the record of group {{ $labels.group }} for {{ $value }} s",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from headrace.cli.doctor.findings import Finding, failed, of_sentence, ok, warning
+from headrace.figures.cluster import LOSS_MS, failover_loss
 
 __all__ = [
     "CLOCK_MS",
@@ -220,6 +221,8 @@ def health(facts: BrokerFacts) -> Iterator[Finding]:
             "damage", f"no other broker has sound bytes for {status.unrepaired:,} damaged places",
             "docs/alarms.md says what to do, at HeadraceDamageNotRepaired",
         )  # fmt: skip
+    for leads in status.leads:
+        yield from _leads(leads)
     if status.compaction.trouble:
         yield of_sentence(
             "warning", "compaction", status.compaction.trouble, "see the broker's log"
@@ -232,6 +235,23 @@ def health(facts: BrokerFacts) -> Iterator[Finding]:
             )
         else:
             yield ok("archive", f"{archive.waiting_bytes:,} bytes wait for it")
+
+
+def _leads(leads: Any) -> Iterator[Finding]:
+    """Says what a failover of a group of brokers would lose, and what one has."""
+    if leads.loss_ms > LOSS_MS:
+        yield warning(
+            "failover", f"it may lose {failover_loss(leads)}",
+            "docs/alarms.md says what to do, at HeadraceFailoverMayLose",
+        )  # fmt: skip
+    else:
+        yield ok("failover", f"it may lose {failover_loss(leads)}")
+    if leads.lost:
+        yield warning(
+            "lost messages",
+            f"this broker cut {leads.lost:,} messages from its log, because another one led without them",
+            "`headrace store lost DIR` shows them; send again what you need, and move the files away",
+        )  # fmt: skip
 
 
 def groups(facts: BrokerFacts, *, messages_max: int, ms_max: int) -> Iterator[Finding]:

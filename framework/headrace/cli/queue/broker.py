@@ -25,6 +25,7 @@ from headrace.cli.settings import ConfigFile, SetPairs, gather
 from headrace.cli.sources import layers_of, source_in
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
+from headrace.figures.cluster import failover_loss
 from headrace.figures.words import per_second, when
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
@@ -325,7 +326,7 @@ def show(*, as_json: AsJson = False, broker: BrokerAddress = "127.0.0.1:9876") -
         more = status.paused - len(status.paused_groups)
         named = [*status.paused_groups, *([f"and {more:,} more"] if more > 0 else [])]
         rows.append(("groups paused by an operator", " ".join(named)))
-    rows += _damage_rows(status)
+    rows += _damage_rows(status) + _leader_rows(status)
     no = status.refuses or status.shortage
     rows.append(("takes messages", f"no: {no}" if no else "yes"))
     print_table(("", ""), ((name, f"{v:,}" if isinstance(v, int) else v) for name, v in rows))
@@ -340,6 +341,22 @@ def _damage_rows(status: Any) -> list[tuple[str, object]]:
         rows.append(("damaged places, repaired", status.repaired))
     if status.unrepaired:
         rows.append(("damaged places, not repaired", status.unrepaired))
+    return rows
+
+
+def _leader_rows(status: Any) -> list[tuple[str, object]]:
+    """What a leader tells of its group of brokers."""
+    rows: list[tuple[str, object]] = []
+    for leads in status.leads:
+        for one in leads.replicas:
+            place = "in sync" if one.in_sync else "not in sync"
+            said = f"{place}, {one.lag_bytes:,} bytes behind, had everything {one.lag_ms:,} ms ago"
+            rows.append((f"replica {one.name}", said))
+        rows.append(("a failover may lose", failover_loss(leads)))
+        if leads.lost:
+            rows.append(
+                ("cut from its own log", f"{leads.lost:,} messages; see `headrace store lost`")
+            )
     return rows
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headrace.console.verbs.topic import PAGE_ROWS, paged
 from headrace.console.verbs.verb import Given, Verb, VerbField
+from headrace.figures.cluster import LOSS_MS, failover_loss
 from headrace.figures.rates import TopRates, rates
 from headrace.figures.sample import TopSample, take_sample
 from headrace.figures.settings import chosen, settings_shown
@@ -93,6 +94,9 @@ def troubles(sample: TopSample) -> list[str]:
         )
     if status.unrepaired:
         told.append(f"No other broker has sound bytes for {status.unrepaired:,} damaged places")
+    told += [
+        f"A failover may lose {failover_loss(one)}" for one in status.leads if one.loss_ms > LOSS_MS
+    ]
     if status.paused:
         told.append(
             f"An operator paused {status.paused:,} groups: {', '.join(status.paused_groups[:10])}"

@@ -47,7 +47,7 @@ class ClusterVerbs:
         }
 
     async def _status(self, admin: AdminClient, _: Given) -> dict[str, Any]:
-        await admin.status()  # refused to those who may not read the cluster
+        status = await admin.status()  # refused to those who may not read the cluster
         try:
             found, known = await look(self._place)
         except HeadraceError as error:
@@ -65,7 +65,15 @@ class ClusterVerbs:
             }
             for name in sorted(silent)
         ]
-        return {"cluster": self._place.cluster, "group": self._place.group, **shown}
+        leads = next(iter(status.leads), None)
+        losses = {} if leads is None else {one.name: one.loss_bytes for one in leads.replicas}
+        for one in shown["replicas"]:
+            one["loss_bytes"] = losses.get(one["name"])
+        loss = {
+            "loss_bytes": None if leads is None else leads.loss_bytes,
+            "loss_ms": None if leads is None else leads.loss_ms,
+        }
+        return {"cluster": self._place.cluster, "group": self._place.group, **shown, **loss}
 
     async def _switchover(self, admin: AdminClient, given: Given) -> dict[str, Any]:
         try:

@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import islice
 
+from msgspec.structs import replace
+
 from headrace_mq._net.link import software
 from headrace_mq._net.server import Connection
+from headrace_mq._runtime.files import SystemFiles
 from headrace_mq._runtime.usage import usage
 from headrace_mq.broker.groups.members import Member
 from headrace_mq.broker.handlers.sessions import check_name
@@ -40,8 +43,17 @@ from headrace_mq.protocol.administration import (
 )
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.frame import Frame
-from headrace_mq.protocol.limits import AS_IT_IS, THEIR_OWN, GroupRules, NoteChange, SetGroup
+from headrace_mq.protocol.limits import (
+    AS_IT_IS,
+    THEIR_OWN,
+    GroupRules,
+    LeaderDescription,
+    NoteChange,
+    ReplicaDescription,
+    SetGroup,
+)
 from headrace_mq.store.message_store import RETENTIONS
+from headrace_mq.store.replication.lost_messages import count_lost
 
 __all__ = [
     "GROUPS_LISTED_MAX",
@@ -185,7 +197,6 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         size = sum(segment.bytes for segment in segments)
         first, end = (segments[0].base, segments[-1].end) if segments else (0, 0)
         logs.append(LogDescription(log, len(segments), size, first, end))
-    repairs = None if state.followers is None else state.followers.repairs
     status = BrokerStatus(
         now_ms=state.clock.now_ms(),
         topics=len(state.topics),
@@ -207,11 +218,29 @@ def broker_status(state: BrokerState, _connection: Connection, _frame: Frame) ->
         paused=len(state.limits.paused),
         paused_groups=nsmallest(PAUSED_TOLD_MAX, state.limits.paused),
         process=[_process(state)],
-        repaired=0 if repairs is None else repairs.repaired,
-        unrepaired=0 if repairs is None else repairs.hopeless,
-        shortage="" if state.followers is None else state.followers.leadership.shortage,
     )
-    return (encode(status),)
+    return (encode(_of_group(state, status)),)
+
+
+def _of_group(state: BrokerState, status: BrokerStatus) -> BrokerStatus:
+    """Returns a status with what a leader knows of its group of brokers."""
+    if state.followers is None:
+        return status
+    repairs, loss = state.followers.repairs, state.followers.may_lose()
+    leads = LeaderDescription(
+        state.followers.ack,
+        loss.bytes,
+        loss.ms,
+        count_lost(SystemFiles(), state.settings.store.directory),
+        [ReplicaDescription(*one) for one in state.followers.figures()],
+    )
+    return replace(
+        status,
+        repaired=repairs.repaired,
+        unrepaired=repairs.hopeless,
+        shortage=state.followers.leadership.shortage,
+        leads=[leads],
+    )
 
 
 def _process(state: BrokerState) -> ProcessDescription:

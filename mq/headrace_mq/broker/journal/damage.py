@@ -12,13 +12,22 @@ Used by `replicated_broker`; uses the store that is open while this broker serve
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from headrace_mq._runtime.log import get_logger
+from headrace_mq.errors import DataCorrupt
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import read_header
 
-__all__ = ["JOURNAL_WAIT_MS_MAX", "HeldJournals", "until_sound"]
+__all__ = [
+    "JOURNAL_WAIT_MS_MAX",
+    "HeldJournals",
+    "KeptPlace",
+    "KeptPlaces",
+    "starts_of",
+    "until_sound",
+]
 
 _log = get_logger(__name__)
 
@@ -41,6 +50,33 @@ class HeldJournals(Protocol):
     ) -> Sequence[bytes | memoryview] | None:
         """Returns whole batches; None while the first one comes from the disk, or is about to be mended."""
         ...
+
+
+class KeptPlace(Protocol):
+    """Where a journal was read to."""
+
+    @property
+    def read_to(self) -> int:
+        """The offset."""
+        ...
+
+
+class KeptPlaces(Protocol):
+    """The file that keeps it."""
+
+    def read(self) -> KeptPlace | None:
+        """Returns what it holds; None: there is none. Raises DataCorrupt."""
+        ...
+
+
+def starts_of(files: Mapping[QueueRef, KeptPlaces]) -> dict[QueueRef, int]:
+    """Returns where the next start begins to read each journal; 0: from its beginning."""
+    starts = dict.fromkeys(files, 0)
+    for queue, file in files.items():
+        with suppress(DataCorrupt):  # the start tells of it
+            kept = file.read()
+            starts[queue] = 0 if kept is None else kept.read_to
+    return starts
 
 
 async def until_sound(

@@ -92,7 +92,7 @@ def _archive(state: BrokerState) -> Iterator[Sample]:
 
 
 def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
-    """Yields who leads, who is in sync, what was repaired, and how far the replicas lag behind."""
+    """Yields who leads, who is in sync, what was repaired, how far the replicas lag behind, and what a failover may lose."""
     where = (figures.cluster, figures.group)
     yield table.LEADS.sample(figures.leads, *where)
     yield table.LEADER_INFO.sample(1, *where, figures.me, figures.leader)
@@ -105,7 +105,12 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.REPAIRED.sample(figures.repaired, *where)
     yield table.UNREPAIRED.sample(figures.unrepaired, *where)
     yield table.LOST.sample(figures.lost, *where)
+    if figures.leads:
+        yield table.FAILOVER_LOSS_BYTES.sample(figures.loss_bytes, *where)
+        yield table.FAILOVER_LOSS.sample(figures.loss_ms / 1_000, *where)
     for one in figures.replicas:
         yield table.REPLICA_IN_SYNC.sample(one.in_sync, *where, one.name)
         yield table.REPLICA_BYTES.sample(one.lag_bytes, *where, one.name)
         yield table.REPLICA_LAG.sample(one.lag_ms / 1_000, *where, one.name)
+        yield table.REPLICA_LOSS_BYTES.sample(one.loss_bytes, *where, one.name)
+        yield table.REPLICA_LOSS.sample(one.loss_ms / 1_000, *where, one.name)

@@ -377,6 +377,35 @@ REPLICA_LAG: Final = Metric(
     "How long ago the replica had everything; up to half a second is normal; only on the leader.",
     ("cluster", "group", "replica"),
 )
+REPLICA_LOSS_BYTES: Final = Metric(
+    "headrace_broker_replica_loss_bytes",
+    "gauge",
+    "bytes",
+    "Bytes of messages that were acknowledged and that the replica does not have on its disk: what is lost if it leads now; only on the leader.",
+    ("cluster", "group", "replica"),
+)
+REPLICA_LOSS: Final = Metric(
+    "headrace_broker_replica_loss_seconds",
+    "gauge",
+    "seconds",
+    "For how long the replica has lacked some of them; 0: it lacks none; only on the leader.",
+    ("cluster", "group", "replica"),
+)
+FAILOVER_LOSS_BYTES: Final = Metric(
+    "headrace_broker_failover_loss_bytes",
+    "gauge",
+    "bytes",
+    "Bytes of messages that were acknowledged and that a failover may lose now: the most that a replica in sync lacks; 0 as long as"
+    " all in sync acknowledge; only on the leader.",
+    ("cluster", "group"),
+)
+FAILOVER_LOSS: Final = Metric(
+    "headrace_broker_failover_loss_seconds",
+    "gauge",
+    "seconds",
+    "For how long some replica in sync has lacked some of them; only on the leader.",
+    ("cluster", "group"),
+)
 
 BROKER_METRICS: Final = (
     *(found for found in tuple(globals().values()) if isinstance(found, Metric)),

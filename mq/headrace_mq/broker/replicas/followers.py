@@ -34,7 +34,7 @@ from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import DurableEnd, Follow, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.record import Identity
+from headrace_mq.cluster.record import ACK_IN_SYNC, Identity
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -79,6 +79,7 @@ class Followers:
         documents: of the broker.
         clock: for the time that a replica may lag behind.
         on_change: called when the member may serve clients, and when it stopped to lead.
+        names: returns those of the brokers that have reported; see `without_removed`.
 
     Attributes:
         gate: of the store that is open.
@@ -94,6 +95,7 @@ class Followers:
         documents: Documents,
         clock: Clock,
         on_change: Callable[[], None],
+        names: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
         assert member.leadership is not None
         self.leadership: Leadership = member.leadership
@@ -104,6 +106,7 @@ class Followers:
         self._logs = logs
         self._clock = clock
         self._on_change = on_change
+        self._names = names
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._parked: dict[Identity, _Parked] = {}
@@ -125,6 +128,11 @@ class Followers:
     def last_loss(self) -> int:
         """The epoch in which the group last lost messages; 0: it never did."""
         return self._member.last_loss
+
+    @property
+    def ack(self) -> str:
+        """Who must have a message on its disk before it is acknowledged, by the record."""
+        return ACK_IN_SYNC if self._member.seen is None else self._member.seen.ack
 
     @property
     def leads(self) -> bool:
@@ -380,16 +388,12 @@ class Followers:
         """The logs of the store."""
         return self._logs
 
-    def figures(self, names: Collection[str] | None = None) -> tuple[ReplicaFigures, ...]:
-        """Returns how far each replica is that has asked, or is in the set.
-
-        Args:
-            names: of the brokers that have reported; see `without_removed`.
-        """
+    def figures(self) -> tuple[ReplicaFigures, ...]:
+        """Returns how far each replica is that has asked, or is in the set."""
         ends, confirmed = self._logs.ends(), self.leadership.confirmed
         durable = self.leadership.durable
         known = {*self.progress.known(), *confirmed, *durable} - {self._member.me}
-        known = without_removed(known, confirmed | self.progress.alive(), names)
+        known = without_removed(known, confirmed | self.progress.alive(), self._names())
         return tuple(
             ReplicaFigures(
                 member.name,

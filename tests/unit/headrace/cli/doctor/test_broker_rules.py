@@ -31,6 +31,7 @@ from headrace_mq.protocol.administration import (
     QueueDescription,
 )
 from headrace_mq.protocol.bodies import TopicDescription
+from headrace_mq.protocol.limits import LeaderDescription
 
 DAY_MS = 86_400_000
 
@@ -147,6 +148,8 @@ def test_messages_kept_for_ever_grow_by_their_size_over_their_age(
         ({"damaged": 3}, [("messages", "ok"), ("damage", "warning")]),
         ({"repaired": 3}, [("messages", "ok")]),
         ({"unrepaired": 1}, [("messages", "ok"), ("damage", "warning")]),
+        ({"leads": [LeaderDescription("leader", 9, 1_000, 0, [])]}, [("messages", "ok"), ("failover", "ok")]),
+        ({"leads": [LeaderDescription("leader", 9, 1_001, 3, [])]}, [("messages", "ok"), ("failover", "warning"), ("lost messages", "warning")]),
         ({"compaction": CompactionDescription(trouble="no memory")}, [("messages", "ok"), ("compaction", "warning")]),
         ({"archive": [ArchiveDescription("d", 0, 5, 0, "", "", 0)]}, [("messages", "ok"), ("archive", "ok")]),
         ({"archive": [ArchiveDescription("d", 0, 5, 9, "it lags", "", 0)]}, [("messages", "ok"), ("archive", "warning")]),

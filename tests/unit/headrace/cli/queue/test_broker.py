@@ -21,6 +21,7 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.protocol.administration import NO_TRAFFIC, BrokerStatus
+from headrace_mq.protocol.limits import LeaderDescription, ReplicaDescription
 
 MESSAGES = 200
 
@@ -252,6 +253,33 @@ def test_a_broker_shows_why_it_takes_or_acknowledges_nothing(
     monkeypatch.setattr(subject, "ask", lambda *_: (described, status))
     shown = CliRunner().invoke(_command_line(), ["broker", "show"])
     assert "takes messages no: 1 of 2 is there" in " ".join(shown.output.split())
+
+
+def test_a_leader_shows_its_replicas_and_what_a_failover_may_lose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replicas = [
+        ReplicaDescription("b:2", True, 1_500, 40, 1_200, 300),
+        ReplicaDescription("b:3", False, 7, 90, 0, 0),
+    ]
+
+    def lines_of(*leads: LeaderDescription) -> list[str]:
+        described = SimpleNamespace(broker="b:1", started_at_ms=0, epoch=1)
+        status = BrokerStatus(0, 1, 1, 0, 1, "", NO_TRAFFIC, NO_TRAFFIC, [], leads=list(leads))
+        monkeypatch.setattr(subject, "ask", lambda *_: (described, status))
+        shown = CliRunner().invoke(_command_line(), ["broker", "show"])
+        assert shown.exit_code == 0, shown.output
+        lines = [" ".join(line.split()) for line in shown.output.splitlines()]
+        return [line for line in lines if line.startswith(("replica", "a failover", "cut from"))]
+
+    assert lines_of() == []
+    assert lines_of(LeaderDescription("leader", 1_200, 300, 12, replicas)) == [
+        "replica b:2 in sync, 1,500 bytes behind, had everything 40 ms ago",
+        "replica b:3 not in sync, 7 bytes behind, had everything 90 ms ago",
+        "a failover may lose 1,200 bytes of acknowledged messages, the oldest of 0.3 s ago",
+        "cut from its own log 12 messages; see `headrace store lost`",
+    ]
+    assert lines_of(LeaderDescription("in_sync", 0, 0, 0, [])) == ["a failover may lose no message"]
 
 
 def test_a_broker_knows_what_gave_its_settings(

@@ -8,6 +8,7 @@ from headrace.figures.rates import rates
 from headrace.figures.sample import TopSample
 from headrace_mq import Message, Producer
 from headrace_mq.errors import InvalidArgument
+from headrace_mq.protocol.limits import LeaderDescription
 
 
 async def test_the_overview_has_the_figures_of_the_broker(run, admin) -> None:
@@ -43,6 +44,22 @@ async def test_a_leader_with_too_few_brokers_in_sync_is_a_trouble(admin) -> None
     status = msgspec.structs.replace(sample.status, shortage="1 of 2 is there")
     assert troubles(sample._replace(status=status)) == [
         "The broker acknowledges nothing: 1 of 2 is there"
+    ]
+
+
+async def test_a_failover_that_would_lose_seconds_of_messages_is_a_trouble(admin) -> None:
+    sample = await look(admin)
+    assert sample.status is not None
+
+    def told(loss_ms: int) -> list[str]:
+        leads = LeaderDescription("leader", 2_000, loss_ms, 0, [])
+        return troubles(
+            sample._replace(status=msgspec.structs.replace(sample.status, leads=[leads]))
+        )
+
+    assert told(1_000) == []
+    assert told(2_500) == [
+        "A failover may lose 2,000 bytes of acknowledged messages, the oldest of 2.5 s ago"
     ]
 
 

@@ -1,6 +1,7 @@
 """The group of brokers in the console: who leads, and letting another one lead."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,17 +14,19 @@ from headrace.figures.cluster import RecordPlace
 from headrace_mq.cluster.record import Identity, LogPlace, Proposal
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.errors import NotPermitted
+from headrace_mq.protocol.limits import LeaderDescription, ReplicaDescription
 
 
 class Administrator:
     """A connection to a leader that lets another one lead at once."""
 
-    def __init__(self, url: str, *, obeys: bool = True) -> None:
+    def __init__(self, url: str, *, obeys: bool = True, leads: Any = ()) -> None:
         self._url = url
+        self._leads = leads
         self._obeys = obeys
 
-    async def status(self) -> None:
-        """Permitted."""
+    async def status(self) -> Any:
+        return SimpleNamespace(leads=list(self._leads))
 
     async def hand_over(self, to: str) -> str:
         chosen = to or "h:2"
@@ -67,6 +70,16 @@ async def test_each_broker_of_the_group_is_shown(verbs, postgres_database: str) 
         ("h:1", 70, 0),
         ("h:2", None, None),
     ]
+
+
+async def test_what_a_failover_would_lose_is_shown(verbs, postgres_database: str) -> None:
+    silent = await ask(verbs, "cluster status", Administrator(postgres_database))
+    assert (silent["loss_bytes"], silent["loss_ms"]) == (None, None)
+    replicas = [ReplicaDescription("h:2", True, 20, 30, 9, 25)]
+    leads = [LeaderDescription("leader", 9, 25, 0, replicas)]
+    found = await ask(verbs, "cluster status", Administrator(postgres_database, leads=leads))
+    assert (found["loss_bytes"], found["loss_ms"]) == (9, 25)
+    assert [one["loss_bytes"] for one in found["replicas"]] == [None, 9]
 
 
 async def test_a_user_who_may_not_read_the_cluster_sees_no_broker(verbs) -> None:

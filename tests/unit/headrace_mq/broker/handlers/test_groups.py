@@ -3,6 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from headrace_mq.broker.handlers import groups as subject
+from headrace_mq.broker.replicas.figures import ReplicaFigures
+from headrace_mq.broker.replicas.progress.losses import PossibleLoss
 from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.errors import GroupNotFound, InvalidArgument, TopicNotFound
 from headrace_mq.message import QueueRef
@@ -41,7 +43,13 @@ from headrace_mq.protocol.bodies import (
     decode,
 )
 from headrace_mq.protocol.codes import RequestCode
-from headrace_mq.protocol.limits import GroupRules, NoteChange, SetGroup
+from headrace_mq.protocol.limits import (
+    GroupRules,
+    LeaderDescription,
+    NoteChange,
+    ReplicaDescription,
+    SetGroup,
+)
 
 
 async def commit(client, group, *offsets, topic="t") -> None:
@@ -292,13 +300,17 @@ async def test_the_status_has_what_the_process_takes_of_its_machine(client) -> N
     assert process.refuse_percent == 90
 
 
-async def test_the_status_of_a_leader_has_what_was_repaired_and_why_it_acknowledges_nothing(
+async def test_the_status_of_a_leader_has_what_it_knows_of_its_group(
     client, broker, monkeypatch
 ) -> None:
     status = decode(BrokerStatus, await client.ask(RequestCode.BROKER_STATUS))
-    assert (status.repaired, status.unrepaired, status.shortage) == (0, 0, "")
+    assert (status.repaired, status.unrepaired, status.shortage, status.leads) == (0, 0, "", [])
+    replica = ReplicaFigures("b:1", in_sync=True, lag_bytes=9, lag_ms=80, loss_bytes=7, loss_ms=60)
     followers = SimpleNamespace(
         repairs=RepairFigures(repaired=5, waiting=3, hopeless=2),
+        may_lose=lambda: PossibleLoss(7, 60),
+        figures=lambda: (replica,),
+        ack="leader",
         leadership=SimpleNamespace(shortage="1 of 2 is there"),
     )
     with monkeypatch.context() as leading:
@@ -306,6 +318,8 @@ async def test_the_status_of_a_leader_has_what_was_repaired_and_why_it_acknowled
         (body,) = subject.broker_status(broker._state, None, None)
     status = decode(BrokerStatus, body)
     assert (status.repaired, status.unrepaired, status.shortage) == (5, 2, "1 of 2 is there")
+    (leads,) = status.leads
+    assert leads == LeaderDescription("leader", 7, 60, 0, [ReplicaDescription(*replica)])
 
 
 async def set_group(client, group, **values) -> GroupRules:

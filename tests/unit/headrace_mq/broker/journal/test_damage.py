@@ -1,13 +1,15 @@
 """A leader reads its journals before it serves, so that what a replica has of them is not left out."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace_mq.broker.journal import damage
-from headrace_mq.broker.journal.damage import until_sound
+from headrace_mq.broker.journal.damage import starts_of, until_sound
 from headrace_mq.cluster.records.memory import MemoryRecord
+from headrace_mq.errors import DataCorrupt
 from tests.unit.headrace_mq.broker.replicas.conftest import places, record
 from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import (
     QUEUE,
@@ -67,3 +69,14 @@ async def test_a_leader_waits_only_so_long(
     flip(a, entries(a)[0].position + 700)
     await until_sound(a.logs.store, {QUEUE: 0}, lambda: True)
     assert a.logs.repairs.figures.waiting == 1
+
+
+def test_a_journal_is_read_from_where_its_file_says_or_from_its_beginning() -> None:
+    def unusable() -> None:
+        raise DataCorrupt("damaged")
+
+    kept = SimpleNamespace(read=lambda: SimpleNamespace(read_to=7))
+    for file, start in (
+        (kept, 7), (SimpleNamespace(read=lambda: None), 0), (SimpleNamespace(read=unusable), 0)
+    ):  # fmt: skip
+        assert starts_of({QUEUE: file}) == {QUEUE: start}  # type: ignore[dict-item]  # only what is used of it

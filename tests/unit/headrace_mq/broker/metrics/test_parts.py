@@ -83,10 +83,12 @@ async def test_a_certificate_has_an_end(start, tmp_path, authority, read) -> Non
 
 
 def test_a_group_of_brokers_has_figures(read) -> None:
-    replicas = (ReplicaFigures("b:1", in_sync=True, lag_bytes=5, lag_ms=250),)
+    replicas = (
+        ReplicaFigures("b:1", in_sync=True, lag_bytes=5, lag_ms=250, loss_bytes=4, loss_ms=200),
+    )
     figures = GroupFigures(
         "c", "g1", "a:1", True, "a:1", 7, ("a:1", "b:1"), 2, False, 1_500, replicas, 6,
-        repaired=3, unrepaired=2, lost=4,
+        repaired=3, unrepaired=2, lost=4, loss_bytes=9, loss_ms=300,
     )  # fmt: skip
     found = read(replica_samples(figures))
     assert found["leads", "c", "g1"] == 1
@@ -104,3 +106,9 @@ def test_a_group_of_brokers_has_figures(read) -> None:
     assert found["replica_in_sync", "c", "g1", "b:1"] == 1
     assert found["replica_lag_bytes", "c", "g1", "b:1"] == 5
     assert found["replica_lag_seconds", "c", "g1", "b:1"] == 0.25
+    assert found["replica_loss_bytes", "c", "g1", "b:1"] == 4
+    assert found["replica_loss_seconds", "c", "g1", "b:1"] == 0.2
+    assert found["failover_loss_bytes", "c", "g1"] == 9
+    assert found["failover_loss_seconds", "c", "g1"] == 0.3
+    follows = read(replica_samples(figures._replace(leads=False, replicas=())))
+    assert ("failover_loss_bytes", "c", "g1") not in follows
