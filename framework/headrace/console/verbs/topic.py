@@ -136,19 +136,38 @@ async def _before_freeze(admin: AdminClient, given: Given) -> Consequence:
     )  # fmt: skip
 
 
-async def _thaw(admin: AdminClient, given: Given) -> Any:
+def _thawed_sides(given: Given) -> tuple[bool, bool]:
+    """Whether queues are thawed for writing and for reading: for both unless one is named."""
     both = not (given["writing"] or given["reading"])
-    return await admin.thaw(
-        given["topic"],
-        given["queue"],
-        writing=given["writing"] or both,
-        reading=given["reading"] or both,
-    )
+    return given["writing"] or both, given["reading"] or both
+
+
+async def _thaw(admin: AdminClient, given: Given) -> Any:
+    writing, reading = _thawed_sides(given)
+    return await admin.thaw(given["topic"], given["queue"], writing=writing, reading=reading)
 
 
 async def _before_thaw(admin: AdminClient, given: Given) -> Consequence:
     topic = await admin.topic(given["topic"])
-    return Consequence((f"Frozen queues of topic {topic.topic} are open again.",))
+    told, stay = [], []
+    for side, thaws, frozen in zip(
+        ("writing", "reading"),
+        _thawed_sides(given),
+        (topic.unwritable, topic.unreadable),
+        strict=True,
+    ):
+        opened = [one for one in frozen if thaws and one in (given["queue"] or frozen)]
+        left = [one for one in frozen if one not in opened]
+        told += [f"Queues that are open again for {side}: {_listed(opened)}."] if opened else []
+        stay += [f"Queues that stay frozen for {side}: {_listed(left)}."] if left else []
+    return Consequence(
+        (f"Topic {topic.topic} has {topic.queues} queues.", *told, *stay),
+        hindered="" if told else "none of these queues is frozen for that",
+    )
+
+
+def _listed(queues: Sequence[int]) -> str:
+    return ", ".join(map(str, queues))
 
 
 async def _delete(admin: AdminClient, given: Given) -> Any:

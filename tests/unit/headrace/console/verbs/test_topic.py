@@ -20,7 +20,11 @@ async def test_a_topic_lives_from_its_creation_to_its_end(run, ahead) -> None:
     assert "all 3" in told.sentences[0]
     frozen = await run("topic freeze", topic="orders", writing=True, reading=True)
     assert frozen.unwritable == [0, 1, 2]
-    assert "open again" in (await ahead("topic thaw", topic="orders")).sentences[0]
+    told = (await ahead("topic thaw", topic="orders")).sentences
+    assert told[1:] == (
+        "Queues that are open again for writing: 0, 1, 2.",
+        "Queues that are open again for reading: 0, 1, 2.",
+    )
     assert (await run("topic thaw", topic="orders", queue="0")).unreadable == [1, 2]
     await run("topic freeze", topic="orders", writing=True, reading=True)
     looked = await ahead("topic delete", topic="orders")
@@ -28,6 +32,21 @@ async def test_a_topic_lives_from_its_creation_to_its_end(run, ahead) -> None:
     await run("topic delete", topic="orders")
     with pytest.raises(TopicNotFound):
         await run("topic show", topic="orders")
+
+
+async def test_a_thaw_says_what_is_open_again_and_what_stays_frozen(run, ahead) -> None:
+    await run("topic create", topic="orders", queues=3)
+    await run("topic freeze", topic="orders", queue="0,2", writing=True, reading=True)
+    told = (await ahead("topic thaw", topic="orders", queue="0,1", writing=True)).sentences
+    assert told[1:] == (
+        "Queues that are open again for writing: 0.",
+        "Queues that stay frozen for writing: 2.",
+        "Queues that stay frozen for reading: 0, 2.",
+    )
+    thawed = await run("topic thaw", topic="orders", queue="0,1", writing=True)
+    assert (thawed.unwritable, thawed.unreadable) == ([2], [0, 2])
+    looked = await ahead("topic thaw", topic="orders", queue="1")
+    assert looked.hindered == "none of these queues is frozen for that"
 
 
 async def test_a_page_of_topics_hides_those_of_the_system(run, admin) -> None:
