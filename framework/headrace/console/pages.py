@@ -28,6 +28,7 @@ from headrace.console.sessions import Session, Sessions
 from headrace.console.settings import ConsoleSettings
 from headrace.console.verbs.catalogue import verb_at
 from headrace.console.verbs.command import DiagnosticsBundle
+from headrace.console.verbs.message import letters_kept
 from headrace.console.verbs.verb import Verb, VerbField, values_of
 from headrace.console.words import language_of
 from headrace.gateway.problems import Problem
@@ -122,7 +123,9 @@ class ConsolePages:
     async def letters(self, request: Request) -> Response:
         """Answers with the groups that have dead letters."""
         asked = {"search": DEAD_LETTER_PREFIX, "system": "1"}
-        return await self._answer(request, "letters.html", "topic list", "letters", asked)
+        return await self._answer(
+            request, "letters.html", "topic list", "letters", asked, with_letters=True
+        )
 
     async def messages(self, request: Request) -> Response:
         """Answers with the form of the search, and with what was found."""
@@ -284,7 +287,14 @@ class ConsolePages:
         return self.render(request, session, "error.html", "", context, status=problem.status)
 
     async def _answer(
-        self, request: Request, template: str, verb: str, tab: str, asked: Mapping[str, str]
+        self,
+        request: Request,
+        template: str,
+        verb: str,
+        tab: str,
+        asked: Mapping[str, str],
+        *,
+        with_letters: bool = False,
     ) -> Response:
         session = await self._session(request)
         if session is None:
@@ -296,6 +306,8 @@ class ConsolePages:
             given = values_of(self._verbs[verb], query | dict(asked))
             async with self._sessions.asking(session):
                 answer = await self._verbs[verb].run(session.admin, given)
+                if with_letters:
+                    answer |= await letters_kept(session.admin, answer["topics"])
         message = answer["message"] if verb == "message show" else None
         if message is not None and not message["hidden"]:
             message["shown"] = pretty(message["body"], base64.b64decode(message["body_base64"]))

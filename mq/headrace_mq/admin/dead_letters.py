@@ -68,6 +68,7 @@ __all__ = [
     "LETTERS_MAX",
     "DeadLetter",
     "DeadLetterAdministration",
+    "LetterCount",
     "ResendRate",
     "ResendSettings",
     "Resent",
@@ -131,6 +132,13 @@ class DeadLetter(NamedTuple):
     resent_at_ms: int | None = None
 
 
+class LetterCount(NamedTuple):
+    """How many dead letters a group has on its list, and how many of them were never sent again."""
+
+    listed: int
+    unsent: int
+
+
 class Resent(NamedTuple):
     """The result of sending one letter again: the new place, or why it was not sent."""
 
@@ -170,6 +178,19 @@ class DeadLetterAdministration(AdminConnection):
         return [
             DeadLetter(one.offset, origin_of(one), one, times.get(one.offset)) for one in records
         ]
+
+    async def count_letters(self, group: str) -> LetterCount:
+        """How many dead letters of a group are on its list, without purged ones.
+
+        Args:
+            group: the group; one that has no dead letters has 0.
+        """
+        first, end = await self._range(QueueRef(dead_letter_topic(group), 0))
+        if first == end:
+            return LetterCount(0, 0)
+        marks = await self._marks(group)
+        listed = Runs([(first, end)]).without(marks.purged)
+        return LetterCount(len(listed), len(listed.without(marks.resent)))
 
     async def resend(
         self, group: str, ids: Sequence[int], *, body: bytes | None = None

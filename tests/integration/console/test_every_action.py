@@ -146,7 +146,7 @@ async def check(people: Any, world: World, action: Action) -> None:
     assert await action.look(world) == action.becomes, (action.verb, main)
 
 
-async def test_what_only_shows_something_is_shown_and_refused_in_a_sentence(
+async def test_pages_show_their_answer_and_a_user_without_rights_gets_a_sentence(
     people: Any, world: World
 ) -> None:
     found = {}
@@ -163,7 +163,7 @@ NOUNS = tuple(dict.fromkeys(one.verb.split(" ")[0] for one in ACTIONS))
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-async def test_each_button_asks_and_does_it_for_those_who_may(
+async def test_a_button_asks_before_it_acts_and_refuses_other_users(
     people: Any, world: World, noun: str
 ) -> None:
     for action in ACTIONS:
@@ -171,7 +171,7 @@ async def test_each_button_asks_and_does_it_for_those_who_may(
             await check(people, world, action)
 
 
-async def test_what_is_gone_when_the_question_is_answered_is_a_sentence(
+async def test_a_thing_that_is_gone_when_the_question_is_answered_is_a_sentence(
     people: Any, world: World
 ) -> None:
     admin = world.admin

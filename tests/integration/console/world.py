@@ -90,10 +90,23 @@ class World:
 
     async def scalar(self, database: str, statement: str) -> Any:
         """The one value that a statement finds in a database, past all code of the console."""
+        return next((each for each, *_ in await self.rows(database, statement)), None)
+
+    async def rows(self, database: str, statement: str) -> list[Any]:
+        """All rows that a statement finds in a database."""
         engine = create_engine(self.urls[database])
         try:
             async with engine.connect() as connection:
-                return (await connection.execute(text(statement))).scalar()
+                return list((await connection.execute(text(statement))).all())
+        finally:
+            await engine.dispose()
+
+    async def change(self, database: str, statement: str) -> None:
+        """Changes a database past all code of the application."""
+        engine = create_engine(self.urls[database])
+        try:
+            async with engine.begin() as connection:
+                await connection.execute(text(statement))
         finally:
             await engine.dispose()
 

@@ -5,7 +5,7 @@ Used by `catalogue`; asks the broker as `headrace message` does.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.console.problems import Mistake
@@ -17,10 +17,11 @@ from headrace.figures.words import when
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.dead_letters import LETTERS_MAX, DeadLetter, ResendSettings, Resent
 from headrace_mq.client.producer.producer import Producer
+from headrace_mq.client.retry_headers import DEAD_LETTER_PREFIX
 from headrace_mq.message import Message, Record
 from headrace_mq.message_id import MessageId
 
-__all__ = ["MESSAGES", "SHOWN_MAX", "row_of"]
+__all__ = ["MESSAGES", "SHOWN_MAX", "letters_kept", "row_of"]
 
 # Messages of one answer: bodies may be large, and a page has no more than 150 KB.
 SHOWN_MAX: Final = 100
@@ -136,6 +137,20 @@ async def _dead(admin: AdminClient, given: Given) -> Any:
         "causes": [{"cause": cause, "letters": count} for cause, count in reasons.most_common()],
         "next": letters[-1].id + 1 if len(letters) >= _at_most(given) else None,
     }
+
+
+async def letters_kept(admin: AdminClient, topics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the groups that have dead letters on their lists, with how many.
+
+    Args:
+        admin: asks the broker.
+        topics: of dead letters, rows of `topic list`.
+    """
+    rows = []
+    for one in topics:
+        group = one["topic"].removeprefix(DEAD_LETTER_PREFIX)
+        rows.append({"group": group, **(await admin.count_letters(group))._asdict()})
+    return {"groups": rows}
 
 
 def _reason(letter: DeadLetter) -> str:

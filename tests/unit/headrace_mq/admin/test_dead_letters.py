@@ -212,6 +212,17 @@ async def test_purged_letters_are_off_the_list_for_good(broker: Broker, admin: A
     assert [one.id for one in await admin.dead_letters("g")] == [3, 4, 6]
 
 
+async def test_letters_are_counted_without_those_off_the_list(
+    broker: Broker, admin: AdminClient
+) -> None:
+    assert await admin.count_letters("g") == (0, 0)
+    await bury(broker, *(b"%d" % n for n in range(6)))
+    await admin.resend("g", [0, 1, 5])
+    assert await admin.count_letters("g") == (6, 3)
+    await admin.purge("g", ids=[2, 5])
+    assert await admin.count_letters("g") == (4, 2)
+
+
 async def test_letters_are_purged_by_when_they_were_given_up(
     broker: Broker, admin: AdminClient
 ) -> None:
