@@ -17,6 +17,7 @@ from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.consumer.retrying_consumer import RetryingConsumer
 from headrace_mq.client.fetch.damage import Damaged
 from headrace_mq.client.fetch.record_columns import RecordColumns
+from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.client.requester import Requester
 from headrace_mq.client.sync.producer import BlockingProducer
@@ -58,6 +59,7 @@ __all__ = [
     "Decision",
     "Expiry",
     "GiveUp",
+    "KeptOffset",
     "Message",
     "Priorities",
     "Producer",

@@ -8,7 +8,7 @@ broken connections and deleted offsets. It never sees options or plans.
 import gc
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -148,11 +148,14 @@ def fetch_ranges(
     address: str,
     topics: Sequence[str],
     *,
+    known: Mapping[QueueRef, int] | None = None,
     patient: bool = False,
     settings: ReadSettings | None = None,
     connect: Connect = connect,
 ) -> list[QueueRange]:
     """Asks the broker for the ranges of all queues of the topics, sorted; `patient` as in `ask`.
+
+    Of queues with a `known` epoch it asks as well where messages have changed since.
 
     Raises:
         TopicNotFound: one of them does not exist.
@@ -160,7 +163,7 @@ def fetch_ranges(
     """
     ranges = ask(
         address,
-        lambda reader: reader.ranges(topics),
+        lambda reader: reader.ranges(topics, known) if known else reader.ranges(topics),
         patient=patient,
         settings=settings,
         connect=connect,

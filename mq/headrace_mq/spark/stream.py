@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.errors import OffsetOutOfRange
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import split_slices
 from headrace_mq.spark.options import SourceOptions
@@ -29,6 +31,8 @@ from headrace_mq.spark.progress import (
     advance,
     begin,
     between,
+    epochs_after,
+    epochs_of,
     from_json,
     missing,
     to_json,
@@ -70,7 +74,9 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
         """Returns the start of a query without a checkpoint; Spark asks once and keeps the answer."""
-        return to_json(starts_of(self._options, self._held()))
+        held = self._held()
+        starts = starts_of(self._options, held)
+        return to_json(starts, epochs_after(held, {}, starts, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's spelling
         """Returns the limit of the option `maxRecordsPerBatch`."""
@@ -90,12 +96,13 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRange: a queue does not hold its next record, and data loss is an error.
             ConnectionLost: the broker could not be reached for as long as the settings allow.
         """
-        held = self._seen = self._held() if self._target is None else self._target
-        at = from_json(start)
+        at, epochs = from_json(start), epochs_of(start)
+        held = self._seen = self._now(epochs)
         _, losses = begin(held, at)
         self._tell(losses)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(advance(held, at, most))
+        goals = advance(held, at, most)
+        return to_json(goals, epochs_after(held, at, goals, epochs))
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - PySpark's
         """Returns the ends of the topics at the last call of `latestOffset`."""
@@ -107,9 +114,12 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetOutOfRange: the broker does not hold all of it, and data loss is an error.
         """
-        held, first, last = self._held(), from_json(start), from_json(end)
-        self._tell(missing(held, first, last))
-        pieces = split_slices(between(held, first, last), self._options.split_records)
+        first, last = from_json(start), from_json(end)
+        held = ends = self._held(epochs_of(start))
+        if epochs_of(start) != epochs_of(end):
+            ends = self._held(epochs_of(end))
+        self._tell(missing(held, first, last, ends))
+        pieces = split_slices(between(held, first, last, ends), self._options.split_records)
         return [SlicePartition(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -118,11 +128,28 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.broker, partition.value, self._choice, connect=self.connect
         )
 
-    def _held(self) -> list[QueueRange]:
+    def _held(self, epochs: Mapping[QueueRef, int] | None = None) -> list[QueueRange]:
         # A stream outlives a restart of the broker.
         return fetch_ranges(
-            self._options.broker, self._options.topics, patient=True, connect=self.connect
+            self._options.broker,
+            self._options.topics,
+            known=epochs,
+            patient=True,
+            connect=self.connect,
         )
+
+    def _now(self, epochs: Mapping[QueueRef, int]) -> list[QueueRange]:
+        """Returns what a micro-batch may read; an available-now query reads no more than there was at its start."""
+        if self._target is None:
+            return self._held(epochs)
+        changed = {
+            (one.topic, one.queue_id): one.changed_from
+            for one in (self._held(epochs) if epochs else ())
+        }
+        return [
+            replace(one, changed_from=changed.get((one.topic, one.queue_id), -1))
+            for one in self._target
+        ]
 
     def _tell(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.fail_on_data_loss:
@@ -132,7 +159,9 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         for loss in losses:
             _log.warning(
-                "records were deleted before the stream read them",
+                "records were deleted before the stream read them"
+                if loss.changed_from < 0
+                else "brokers lost records that the stream had read; it reads those in their place",
                 topic=loss.queue.topic, queue_id=loss.queue.queue_id,
-                next=loss.at, first=loss.first, end=loss.end,
+                next=loss.at, first=loss.first, end=loss.end, changed_from=loss.changed_from,
             )  # fmt: skip

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicas.progress import progress
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.operations import promotion
 from headrace_mq.cluster.record import GroupRecord, Identity, OutcomeUnknown, Registration
 from headrace_mq.cluster.records.memory import MemoryRecord
-from headrace_mq.errors import MessageQueueError, SequenceGap
+from headrace_mq.errors import MessageQueueError, OffsetOutOfRange, SequenceGap
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
+from headrace_mq.spark.source import SCHEMA, HeadraceDataSource
 
 QUEUE = QueueRef("t", 0)
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
@@ -192,6 +195,57 @@ async def test_a_consumer_leaves_out_no_message_of_a_broker_that_was_promoted_wi
     assert [body for body in dict.fromkeys(read[before:]) if body in new] == new
     again = await group.add("a")
     await until(lambda: again.figures().lost == 10)
+
+
+async def pulled(consumer: PullConsumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < count:
+        found += [one.body for one in await consumer.fetch(100, timeout_ms=5_000)]
+    return found
+
+
+async def test_readers_that_keep_offsets_find_the_messages_that_stand_in_the_place_of_lost_ones(
+    group: Group,
+) -> None:
+    first = await group.add("a")
+    await group.add("b")
+    await until(lambda: len(first.figures().in_sync) == 2)
+    address = group.address
+    stream = HeadraceDataSource({"broker": address, "topic": "t"}).streamReader(SCHEMA)
+    async with Producer(address, settings=PATIENT) as producer, PullConsumer(address) as consumer:
+        await producer.create_topic("t", 1)
+        await producer.send(Message(topic="t", key="k", body=b"both have it"))
+        await group.stop("b")
+        await until(lambda: len(first.figures().in_sync) == 1)
+        await consumer.assign([QUEUE])
+        for number in range(10):
+            await producer.send(Message(topic="t", key="k", body=b"lost %d" % number))
+        assert len(await pulled(consumer, 11)) == 11
+        kept = KeptOffset(consumer.position(QUEUE), consumer.epochs[QUEUE])
+        start = await asyncio.to_thread(stream.initialOffset)
+        place = await asyncio.to_thread(stream.latestOffset, start, ReadAllAvailable())
+        assert place["t"] == {"0": 11}
+        await group.stop("a")
+        second = await group.add("b")
+        await until(lambda: second._member.seen is not None)
+        await group.promote(second)
+        await until(lambda: second.state is not None)
+        new = [b"new %d" % number for number in range(30)]
+        async with Producer(address, settings=PATIENT) as other:
+            for body in new:
+                await other.send(Message(topic="t", key="k", body=body))
+        assert await pulled(consumer, 30) == new
+    # A reader that was away meanwhile, and once more after the broker was.
+    for restart in (False, True):
+        if restart:
+            await group.stop("b")
+            await group.add("b")
+            await until(lambda: group.brokers["b"].state is not None)
+        async with PullConsumer(address) as consumer:
+            await consumer.assign([QUEUE], offsets={QUEUE: kept})
+            assert await pulled(consumer, 30) == new
+        with pytest.raises(OffsetOutOfRange, match="brokers lost its messages from 1 on"):
+            await asyncio.to_thread(stream.latestOffset, place, ReadAllAvailable())
 
 
 async def test_a_promoted_broker_that_is_too_few_says_how_to_go_on_and_serves_with_fewer(

@@ -7,7 +7,7 @@ Topics of a cluster read by offsets, as the built-in queue's reader does: in bat
 Implements `transports.topic_reader.TopicReader`, and raises the queue's errors.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -53,7 +53,11 @@ class KafkaTopicReader:
     def __exit__(self, *_of: object) -> None:
         """Closes nothing: each call has a connection of its own."""
 
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+    def ranges(
+        self,
+        topics: Sequence[str],
+        known: Mapping[QueueRef, int] | None = None,  # noqa: ARG002 - Kafka tells no epochs
+    ) -> list[QueueRange]:
         """Returns what every partition of the topics holds; see `TopicReader`."""
         found = []
         try:

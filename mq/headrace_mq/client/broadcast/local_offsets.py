@@ -5,10 +5,10 @@ The file is always replaced as a whole. A damaged file is an error: the consumer
 read from the beginning. A second process that opens the same file is refused. The file has two lines:
 
     headrace offsets 1 5f3c90aa
-    {"group":"g","topics":{"t":{"0":17}}}
+    {"group":"g","topics":{"t":{"0":17}},"epochs":{"t":{"0":3}}}
 
 the name and version of the format with the CRC-32C of the second line, in hex, and the next offset
-to read of each queue.
+to read of each queue, with the epoch of its brokers; versions before that have no epochs, and read over them.
 
 Used by `Consumer`; reads finished offsets from `fetch.assigned_queues`.
 """
@@ -23,6 +23,7 @@ import msgspec
 from headrace_mq._runtime.files import Files, SystemFiles, write_all
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.assigned_queues import AssignedQueues
+from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ConsumerSettings
@@ -34,11 +35,12 @@ _NAME, _VERSION = b"headrace offsets ", 1
 _log = get_logger(__name__)
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """The content of the file: topic -> queue number -> next offset to read."""
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of the file: topic -> queue number -> next offset to read, and the epoch; 0, or none: not known."""
 
     group: str
     topics: dict[str, dict[int, int]]
+    epochs: dict[str, dict[int, int]] = {}
 
 
 class LocalOffsets:
@@ -50,6 +52,7 @@ class LocalOffsets:
         group: whose offsets; the file says so too.
         settings: how often they are written.
         files: the file system.
+        epochs: by queue, that of its brokers since before the messages came that are finished now.
     """
 
     def __init__(
@@ -60,13 +63,15 @@ class LocalOffsets:
         group: str,
         settings: ConsumerSettings,
         files: Files | None = None,
+        epochs: Mapping[QueueRef, int] | None = None,
     ) -> None:
         self._path = path
         self._shares = shares
         self._group = group
         self._settings = settings
         self._files = files or SystemFiles()
-        self._offsets: dict[QueueRef, int] = {}
+        self._epochs: Mapping[QueueRef, int] = {} if epochs is None else epochs
+        self._offsets: dict[QueueRef, KeptOffset] = {}
         self._lock: int | None = None
         # One write at a time, so that an older one cannot end behind a newer one.
         self._turn = asyncio.Lock()
@@ -98,7 +103,7 @@ class LocalOffsets:
         if lock is not None:
             self._files.close(lock)
 
-    async def load(self, queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:
+    async def load(self, queues: Sequence[QueueRef]) -> Mapping[QueueRef, KeptOffset]:
         """Where these queues go on, as far as the file says."""
         return {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
 
@@ -121,11 +126,18 @@ class LocalOffsets:
             offsets = self._shares.to_commit()
             if not offsets:
                 return
-            after = self._offsets | offsets
+            # Of queues that have not moved, the messages are as old as before.
+            after = self._offsets | {
+                queue: KeptOffset(offset, self._epochs.get(queue, 0))
+                for queue, offset in offsets.items()
+            }
             topics: dict[str, dict[int, int]] = {}
-            for queue, offset in sorted(after.items()):
-                topics.setdefault(queue.topic, {})[queue.queue_id] = offset
-            content = msgspec.json.encode(_Kept(self._group, topics))
+            epochs: dict[str, dict[int, int]] = {}
+            for queue, kept in sorted(after.items()):
+                topics.setdefault(queue.topic, {})[queue.queue_id] = kept.offset
+                if kept.epoch:
+                    epochs.setdefault(queue.topic, {})[queue.queue_id] = kept.epoch
+            content = msgspec.json.encode(_Kept(self._group, topics, epochs))
             try:
                 await asyncio.to_thread(self._write, content)
             except OSError as error:
@@ -139,7 +151,7 @@ class LocalOffsets:
                 f"another consumer keeps its offsets in {self._path}; give each its own file"
             )
 
-    def _read(self) -> dict[QueueRef, int]:
+    def _read(self) -> dict[QueueRef, KeptOffset]:
         try:
             fd = self._files.open(self._path)
         except FileNotFoundError:
@@ -161,7 +173,7 @@ class LocalOffsets:
                 " give each its own file"
             )
         return {
-            QueueRef(topic, number): offset
+            QueueRef(topic, number): KeptOffset(offset, kept.epochs.get(topic, {}).get(number, 0))
             for topic, queues in kept.topics.items()
             for number, offset in queues.items()
         }

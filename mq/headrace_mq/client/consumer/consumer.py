@@ -92,6 +92,7 @@ class Consumer(AsyncBlock):
     Attributes:
         contract: what all members must do alike; sent when the member joins.
         rules: the operator's settings of the group.
+        epochs: by queue, what a `KeptOffset` needs, so that a loss of messages is noticed after a restart, too.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Consumer(AsyncBlock):
         )
         self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
         self._identities = TopicIdentities(self._link, timeout_ms=self._settings.request_timeout_ms)
+        self.epochs: Mapping[QueueRef, int] = self._identities.epochs
         self._locks = QueueLocks(
             self._link, group=group, settings=self._settings, clock=self._clock
         )
@@ -173,7 +175,7 @@ class Consumer(AsyncBlock):
 
     def _listen_alone(self, file: Path) -> None:
         self._local = self._commits = LocalOffsets(
-            file, self._shares, group=self._group, settings=self._settings
+            file, self._shares, group=self._group, settings=self._settings, epochs=self.epochs
         )
         self._load_offsets = self._local.load
         self._membership = BroadcastQueues(
@@ -469,13 +471,10 @@ class Consumer(AsyncBlock):
             return
         self._shares.forget(await self._identities.ended(queues))
         starts = await find_starts(
-            self._link,
-            queues,
-            group=self._group,
-            settings=self._settings,
-            first_seen=self._membership.first_seen,
-            load_offsets=self._load_offsets,
-        )
+            self._link, queues, group=self._group, settings=self._settings,
+            first_seen=self._membership.first_seen, load_offsets=self._load_offsets,
+            changed=self._identities.changed,
+        )  # fmt: skip
         if generation != self._membership.generation:
             # Another member may have had the queue in between.
             self._load_wanted.set()
@@ -485,6 +484,7 @@ class Consumer(AsyncBlock):
                 self._shares.start(
                     queue, start.offset, known=start.known, committed=start.committed
                 )
+                self._identities.changed.pop(queue, None)
         self._delivering.wake()
         self._pull_soon()
 

@@ -3,6 +3,9 @@ Reads queues that you choose, from the offsets that you choose.
 
 For applications that do not want a group to divide the queues. With a group it begins at the offsets
 of the group and may commit; without a group it stores nothing on the broker.
+
+    connection lost ─▶ queues stand still ─▶ has the group of brokers lost messages meanwhile?
+                                             no: they go on · yes: from where other messages stand now
 """
 
 import asyncio
@@ -11,17 +14,23 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace_mq._net.link import LinkSettings
 from headrace_mq._runtime.async_block import AsyncBlock
 from headrace_mq._runtime.clock import Clock, SystemClock
+from headrace_mq._runtime.log import get_logger
 from headrace_mq.client.fetch.assigned_queues import AssignedQueues, limits_of
 from headrace_mq.client.fetch.damage import DamageLog
 from headrace_mq.client.fetch.delivery import RecordDelivery
 from headrace_mq.client.fetch.fetcher import Fetcher, GroupFilters
 from headrace_mq.client.fetch.queue_priorities import urgency_of
 from headrace_mq.client.fetch.spread_fetcher import fetcher_for
-from headrace_mq.client.fetch.start_offsets import find_starts, offsets_at
+from headrace_mq.client.fetch.start_offsets import (
+    KeptOffset,
+    TopicIdentities,
+    find_starts,
+    offsets_at,
+)
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.names import client_id_of
 from headrace_mq.client.spread.spread_link import link_to
-from headrace_mq.errors import Closed
+from headrace_mq.errors import Closed, MessageQueueError
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
@@ -29,6 +38,11 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
 __all__ = ["PullConsumer"]
+
+# Pause before brokers that did not answer are asked again what they hold.
+LOOK_PAUSE_MS = 1_000
+
+_log = get_logger(__name__)
 
 
 class PullConsumer(AsyncBlock):
@@ -41,6 +55,9 @@ class PullConsumer(AsyncBlock):
         settings: limits and times.
         filters: a condition for each topic, as in the mapping that `Consumer` takes.
         clock: the time.
+
+    Attributes:
+        epochs: by queue, that of its brokers, if you keep positions yourself; see `assign`.
     """
 
     def __init__(
@@ -61,8 +78,14 @@ class PullConsumer(AsyncBlock):
             client_id=client_id_of(self._settings.name),
             settings=LinkSettings.of(self._settings),
             on_ready=self._pull_soon,
+            on_down=self._doubt,
             patient=True,
         )
+        self._identities = TopicIdentities(self._link, timeout_ms=self._settings.request_timeout_ms)
+        self.epochs: Mapping[QueueRef, int] = self._identities.epochs
+        self._looking: asyncio.Task[None] | None = None
+        # How often a connection was lost.
+        self._doubts = 0
         self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
         # No group divides these queues, so there is nothing to lock.
         locks = QueueLocks(self._link, group=group, settings=self._settings, clock=self._clock)
@@ -90,6 +113,10 @@ class PullConsumer(AsyncBlock):
         self._delivering.close()
         if self._fetcher is not None:
             self._fetcher.stop()
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
         await self._link.aclose()
 
     @property
@@ -102,8 +129,18 @@ class PullConsumer(AsyncBlock):
         """Messages that could not be read and were left out; `damage.listen` reports them at once."""
         return self._shares.damage
 
-    async def assign(self, queues: Collection[QueueRef]) -> None:
+    async def assign(
+        self,
+        queues: Collection[QueueRef],
+        *,
+        offsets: Mapping[QueueRef, int | KeptOffset] | None = None,
+    ) -> None:
         """Reads these queues from now on; queues that it read before go on where they are.
+
+        Args:
+            queues: all that it shall read.
+            offsets: where new ones begin, if you keep positions yourself; others begin as the settings say. Where brokers
+                have lost messages since a `KeptOffset` was kept, the queue begins where other messages stand now.
 
         Raises:
             TopicNotFound, QueueNotFound: one does not exist; the old assignment stays.
@@ -114,14 +151,20 @@ class PullConsumer(AsyncBlock):
         self._check_open()
         new = sorted(set(queues) - self._shares.assigned)
         starts = {}
+
+        async def own(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int | KeptOffset]:
+            return {queue: offset for queue, offset in (offsets or {}).items() if queue in new}
+
         if new:
+            # Their messages will be of this epoch, or of a later one.
+            await self._identities.ended(new)
             starts = await find_starts(
                 self._link,
                 new,
                 group=self._group,
                 settings=self._settings,
                 first_seen=frozenset(new),
-                load_offsets=None if self._group else _nothing,
+                load_offsets=own if offsets is not None or not self._group else None,
             )
         self._shares.part_with(self._shares.assign(frozenset(queues)))
         for queue, start in starts.items():
@@ -230,6 +273,44 @@ class PullConsumer(AsyncBlock):
         if self._fetcher is not None:
             self._fetcher.pull_soon()
 
+    def _doubt(self) -> None:
+        """Lets all queues stand still until it is known what their brokers hold now."""
+        self._shares.suspend()
+        self._doubts += 1
+        if self._looking is None and self._fetcher is not None and self._delivering.is_open:
+            self._looking = asyncio.create_task(self._look(), name="pull consumer: look")
 
-async def _nothing(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int]:
-    return {}
+    async def _look(self) -> None:
+        while queues := self._shares.to_start():
+            doubts, told = self._doubts, 0
+            try:
+                await self._identities.ended(queues)
+            except Closed:
+                return
+            except MessageQueueError as error:
+                _log.warning("queues stand still until brokers answer", reason=str(error))
+            else:
+                # Of a connection that is lost again, the answer is an old one.
+                if doubts != self._doubts:
+                    continue
+                told = sum(map(self._go_on, self._identities.told.intersection(queues)))
+            if told < len(queues):
+                await asyncio.sleep(LOOK_PAUSE_MS / 1_000)
+            self._delivering.wake()
+            self._pull_soon()
+        self._looking = None
+
+    def _go_on(self, queue: QueueRef) -> bool:
+        """Resumes a queue that stands still."""
+        share, changed = self._shares.get(queue), self._identities.changed.pop(queue, None)
+        if share is None or not share.suspended:
+            return False
+        at = share.window.lowest_unfinished
+        if changed is not None and not share.sought and share.window.end > changed:
+            _log.error(
+                "brokers lost messages, and others have their offsets; the queue is read again from there",
+                topic=queue.topic, queue_id=queue.queue_id, position=at, offset=min(at, changed),
+            )  # fmt: skip
+            self._shares.seek(queue, min(at, changed))
+        self._shares.start(queue, at, known=False, committed=share.committed)
+        return True

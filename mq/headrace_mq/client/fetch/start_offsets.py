@@ -3,7 +3,8 @@ Finds where newly assigned queues begin.
 
 The group's committed offsets decide, or those the application keeps itself (`load_offsets`); a
 queue without one begins where the settings say, except that queues which appeared after the
-consumer looked first always begin at their first offset: all they hold is new.
+consumer looked first always begin at their first offset: all they hold is new. If brokers have lost messages,
+an offset that the application keeps is moved back to where other messages stand now.
 
 Used by `Consumer` and `PullConsumer`; sends GET_OFFSETS, QUEUE_RANGES and OFFSETS_AT.
 """
@@ -20,7 +21,9 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import OffsetsAt
 from headrace_mq.protocol.bodies import (
     GetOffsets,
+    KnownEpoch,
     OffsetsAnswer,
+    QueueRange,
     QueueRanges,
     QueueRangesAnswer,
     decode,
@@ -30,12 +33,27 @@ from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.keys import topics_in_parts
 from headrace_mq.settings import ConsumerSettings
 
-__all__ = ["OffsetLoader", "Start", "TopicIdentities", "find_starts", "offsets_at"]
+__all__ = ["KeptOffset", "OffsetLoader", "Start", "TopicIdentities", "find_starts", "offsets_at"]
 
 T = TypeVar("T")
 
+_log = get_logger(__name__)
+
+
+class KeptOffset(NamedTuple):
+    """An offset that an application keeps, with the epoch in which it read the messages before it.
+
+    Attributes:
+        offset: the next one to read.
+        epoch: what `Consumer.epochs` said of the queue when these messages came; 0: not known.
+    """
+
+    offset: int
+    epoch: int = 0
+
+
 # Given queues, returns the offset to begin with for each; queues may be left out.
-OffsetLoader = Callable[[Sequence[QueueRef]], Awaitable[Mapping[QueueRef, int]]]
+OffsetLoader = Callable[[Sequence[QueueRef]], Awaitable[Mapping[QueueRef, int | KeptOffset]]]
 
 
 class Start(NamedTuple):
@@ -54,6 +72,7 @@ async def find_starts(
     settings: ConsumerSettings,
     first_seen: frozenset[QueueRef],
     load_offsets: OffsetLoader | None,
+    changed: Mapping[QueueRef, int] | None = None,
 ) -> dict[QueueRef, Start]:
     """Looks up where queues begin.
 
@@ -64,6 +83,7 @@ async def find_starts(
         settings: say where a queue without an offset begins.
         first_seen: the queues that were there when the consumer first looked.
         load_offsets: the application's own offsets instead of the broker's.
+        changed: by queue, the offset from which on messages have changed since the consumer began to read it.
 
     Raises:
         BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
@@ -74,7 +94,7 @@ async def find_starts(
         # One that nothing is said of has no offset -1: the group that has it is away.
         kept: Mapping[QueueRef, int] = {queue: _known(link, told, queue) for queue in queues}
     else:
-        kept = await load_offsets(queues)
+        kept = await _unchanged(link, await load_offsets(queues), changed or {}, settings)
     starts = {
         queue: Start(kept[queue], known=True, committed=kept[queue])
         for queue in queues
@@ -84,7 +104,8 @@ async def find_starts(
     if missing:
         ranges = await _ranges(link, missing, settings)
         for queue in missing:
-            first, end = _known(link, ranges, queue)
+            held = _known(link, ranges, queue)
+            first, end = held.first, held.end
             late = queue not in first_seen
             # What stands in a retry topic was accepted once, whenever the group began.
             ours = queue.topic.startswith(RETRY_PREFIX)
@@ -160,20 +181,45 @@ def _offsets(answer: memoryview) -> dict[QueueRef, int]:
 
 
 async def _ranges(
-    link: Link, queues: Sequence[QueueRef], settings: ConsumerSettings
-) -> dict[QueueRef, tuple[int, int]]:
-    found: dict[QueueRef, tuple[int, int]] = {}
+    link: Link,
+    queues: Collection[QueueRef],
+    settings: ConsumerSettings,
+    epochs: Mapping[QueueRef, int] | None = None,
+) -> dict[QueueRef, QueueRange]:
+    found: dict[QueueRef, QueueRange] = {}
     for topics in topics_in_parts(_topics(queues)):
-        body = encode(QueueRanges(topics=topics))
+        known = [KnownEpoch(*q, epoch) for q, epoch in (epochs or {}).items() if q.topic in topics]
+        body = encode(QueueRanges(topics=topics, known=known))
         answer = await link.request(
             RequestCode.QUEUE_RANGES, body, timeout_ms=settings.request_timeout_ms
         )
         for item in decode(QueueRangesAnswer, answer).ranges:
-            found[QueueRef(item.topic, item.queue_id)] = (item.first, item.end)
+            found[QueueRef(item.topic, item.queue_id)] = item
     return found
 
 
-_log = get_logger(__name__)
+async def _unchanged(
+    link: Link,
+    loaded: Mapping[QueueRef, int | KeptOffset],
+    changed: Mapping[QueueRef, int],
+    settings: ConsumerSettings,
+) -> dict[QueueRef, int]:
+    """Returns an application's own offsets; those in front of which messages have changed are moved back to there."""
+    kept = {
+        queue: KeptOffset(one) if isinstance(one, int) else one for queue, one in loaded.items()
+    }
+    epochs = {queue: one.epoch for queue, one in kept.items() if one.epoch > 0}
+    held = await _ranges(link, epochs, settings, epochs) if epochs else {}
+    found: dict[QueueRef, int] = {}
+    for queue, (offset, _) in kept.items():
+        place = min(offset, changed.get(queue, offset))
+        found[queue] = held[queue].kept(place) if queue in held else place
+        if found[queue] < offset:
+            _log.error(
+                "brokers lost messages, and others have their offsets; the queue is read again from there",
+                topic=queue.topic, queue_id=queue.queue_id, kept=offset, offset=found[queue],
+            )  # fmt: skip
+    return found
 
 
 class TopicIdentities:
@@ -186,6 +232,12 @@ class TopicIdentities:
     Args:
         link: the connection.
         timeout_ms: of one request.
+
+    Attributes:
+        epochs: by queue, that of its brokers when it was asked for last; keep it next to offsets of your own.
+        changed: by queue, the lowest offset at which another message stands than the consumer knows; what moves the
+            queue back takes it out.
+        told: the queues that the last answer has; those of a broker group that is away are not among them.
     """
 
     def __init__(self, link: Link, *, timeout_ms: int) -> None:
@@ -193,6 +245,9 @@ class TopicIdentities:
         self._timeout_ms = timeout_ms
         self._known: dict[str, str] = {}
         self._epochs: dict[str, int] = {}
+        self.epochs: dict[QueueRef, int] = {}
+        self.changed: dict[QueueRef, int] = {}
+        self.told: frozenset[QueueRef] = frozenset()
 
     async def ended(self, queues: Sequence[QueueRef]) -> frozenset[str]:
         """Returns the topics of queues whose messages may be others than when it was asked last.
@@ -201,12 +256,14 @@ class TopicIdentities:
             BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
         """
         topics = sorted({queue.topic for queue in queues})
+        known = [KnownEpoch(*queue, self.epochs[queue]) for queue in queues if queue in self.epochs]
         answer = await self._link.ask(
             QueueRangesAnswer,
             RequestCode.QUEUE_RANGES,
-            QueueRanges(topics=topics),
+            QueueRanges(topics=topics, known=known),
             timeout_ms=self._timeout_ms,
         )
+        self._hear(answer.ranges, frozenset(queues))
         now = {each.topic: each.identity for each in answer.identities}
         ended = {
             topic for topic, identity in now.items() if self._known.get(topic, identity) != identity
@@ -220,11 +277,22 @@ class TopicIdentities:
         lost = [topic for topic in topics if 0 < self._epochs.get(topic, 0) < answer.lossy]
         if lost:
             _log.error(
-                "the group of brokers lost messages; its queues are read from the committed offsets on, and an offset that the"
-                " application keeps itself may be behind other messages now", epoch=answer.lossy, topics=lost,
+                "the group of brokers lost messages; its queues are read from the committed offsets on, and from where messages"
+                " have changed if the application keeps offsets itself", epoch=answer.lossy, topics=lost,
             )  # fmt: skip
             ended |= set(lost)
         for topic in topics:
             self._epochs[topic] = max(self._epochs.get(topic, 0), answer.epoch)
         self._known |= now
         return frozenset(ended)
+
+    def _hear(self, ranges: Sequence[QueueRange], queues: frozenset[QueueRef]) -> None:
+        self.told = frozenset(QueueRef(one.topic, one.queue_id) for one in ranges)
+        for one in ranges:
+            queue = QueueRef(one.topic, one.queue_id)
+            # What is known of the others is as old as before.
+            if queue not in queues or not one.epoch:
+                continue
+            if one.changed_from >= 0:
+                self.changed[queue] = one.kept(self.changed.get(queue, one.end))
+            self.epochs[queue] = one.epoch

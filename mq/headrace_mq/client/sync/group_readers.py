@@ -23,7 +23,7 @@ __all__ = ["GroupReaders", "OneGroup", "require_all"]
 class OneGroup(Protocol):
     """What reads in one broker group."""
 
-    def held(self, topic: str) -> QueueRangesAnswer:
+    def held(self, topic: str, known: Mapping[QueueRef, int] | None = None) -> QueueRangesAnswer:
         """What the group has of a topic. Raises TopicNotFound."""
         ...
 
@@ -75,9 +75,11 @@ class GroupReaders:
         for reader in self._readers.values():
             reader.close()
 
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+    def ranges(
+        self, topics: Sequence[str], known: Mapping[QueueRef, int] | None = None
+    ) -> list[QueueRange]:
         """As of `BlockingReader`, in the order of topics and queues."""
-        return [each for topic in dict.fromkeys(topics) for each in self._look(topic)[0]]
+        return [each for topic in dict.fromkeys(topics) for each in self._look(topic, known)[0]]
 
     def identity(self, topic: str) -> TopicIdentity:
         """What all groups say of a topic."""
@@ -126,13 +128,15 @@ class GroupReaders:
             raise QueueNotFound(f"topic {queue.topic!r} has no queue {queue.queue_id}")
         return holder
 
-    def _look(self, topic: str) -> tuple[list[QueueRange], TopicIdentity]:
+    def _look(
+        self, topic: str, known: Mapping[QueueRef, int] | None = None
+    ) -> tuple[list[QueueRange], TopicIdentity]:
         ranges: dict[int, QueueRange] = {}
         identities: list[TopicIdentity] = []
         holders: dict[int, str] = {}
         for group in TopicMap(list(self._addresses)).places([topic]):
             try:
-                held = self._reader(group).held(topic)
+                held = self._reader(group).held(topic, known)
             except TopicNotFound:
                 continue
             identities += held.identities

@@ -48,6 +48,7 @@ from headrace_mq.protocol.bodies import (
     Fetch,
     FetchFrom,
     GetOffsets,
+    KnownEpoch,
     OffsetsAnswer,
     QueueRange,
     QueueRanges,
@@ -80,8 +81,10 @@ Part = tuple[BatchHeader, Columns, int, int]
 class TopicReader(Protocol):
     """Reads topics by offsets; `BlockingReader` does, and an adapter for another queue may."""
 
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
-        """Returns what every queue of the topics holds.
+    def ranges(
+        self, topics: Sequence[str], known: Mapping[QueueRef, int] | None = None
+    ) -> list[QueueRange]:
+        """Returns what every queue of the topics holds; for queues with a known epoch also what has changed since.
 
         Raises:
             TopicNotFound: one of them does not exist.
@@ -180,25 +183,33 @@ class BlockingReader:
     ) -> None:
         self.close()
 
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+    def ranges(
+        self, topics: Sequence[str], known: Mapping[QueueRef, int] | None = None
+    ) -> list[QueueRange]:
         """The lowest offset held and the next readable one of every queue of the topics.
+
+        Args:
+            topics: their names.
+            known: by queue, the `epoch` of the range that you had before you read it; `changed_from` then says where other
+                messages stand since, if brokers have lost some.
 
         Raises:
             TopicNotFound: one of them does not exist.
         """
         if self._groups is not None:
-            return self._groups.ranges(topics)
+            return self._groups.ranges(topics, known or {})
         found: list[QueueRange] = []
         for names in topics_in_parts(topics):
-            asked = QueueRanges(topics=names)
+            asked = QueueRanges(topics=names, known=_known_of(names, known or {}))
             answer = self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
             require_all(answer.ranges, answer.identities)
             found += answer.ranges
         return found
 
-    def held(self, topic: str) -> QueueRangesAnswer:
+    def held(self, topic: str, known: Mapping[QueueRef, int] | None = None) -> QueueRangesAnswer:
         """What one broker group has of a topic, which may be a part of it. Raises TopicNotFound."""
-        return self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, QueueRanges([topic]))
+        asked = QueueRanges([topic], _known_of([topic], known or {}))
+        return self._leader.ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
 
     def is_settled(self, topic: str) -> bool:
         """Whether the broker knows that each key has had one queue since the topic was made.
@@ -423,6 +434,10 @@ def _batches(
             " to the end that `ranges` tells"
         )
     return found
+
+
+def _known_of(topics: Sequence[str], epochs: Mapping[QueueRef, int]) -> list[KnownEpoch]:
+    return [KnownEpoch(*queue, epoch) for queue, epoch in epochs.items() if queue.topic in topics]
 
 
 def _by_queue(answer: OffsetsAnswer) -> dict[QueueRef, int]:

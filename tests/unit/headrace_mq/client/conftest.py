@@ -131,8 +131,9 @@ class FakeBroker:
     """Topics, groups and offsets in memory; requests in `held` wait for the test in `next`."""
 
     def __init__(self, port: int) -> None:
-        # Of the broker, and in which its group last lost messages.
+        # Of the broker, and in which its group last lost messages; by queue, where these changed.
         self.epochs = (1, 0)
+        self.changed: dict[QueueRef, int] = {}
         self.frame_bytes_max = (4 << 20) + (64 << 10)
         self.creates_topics = True
         self.is_replica = False
@@ -410,9 +411,14 @@ class FakeBroker:
         return OffsetsAnswer(found)
 
     def _queue_ranges(self, request: Request) -> Body:
-        queues = self._all_queues(decode(QueueRanges, request.body).topics)
-        ranges = [QueueRange(*q, self.first[q], self.end(q)) for q in queues]
-        return QueueRangesAnswer(ranges, [], *self.epochs)
+        asked = decode(QueueRanges, request.body)
+        epoch, lossy = self.epochs
+        known = {QueueRef(each.topic, each.queue_id): each.epoch for each in asked.known}
+        ranges = []
+        for q in self._all_queues(asked.topics):
+            changed = self.changed.get(q, -1) if 0 < known.get(q, 0) < lossy else -1
+            ranges.append(QueueRange(*q, self.first[q], self.end(q), -1, epoch, changed))
+        return QueueRangesAnswer(ranges, [], epoch, lossy)
 
     def _reply(self, request: Request) -> bytes:
         asked = decode(Reply, request.body)

@@ -1,6 +1,6 @@
 """A broker made of lists: the same interface as `BlockingReader`, without a socket."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 import pytest
@@ -26,6 +26,9 @@ class FakeBroker:
         self.batches: dict[QueueRef, list[bytearray]] = {}
         self.first: dict[QueueRef, int] = {}
         self.end: dict[QueueRef, int] = {}
+        # Of the broker, and in which its group last lost messages; by queue, where these changed.
+        self.epochs = (0, 0)
+        self.changed: dict[QueueRef, int] = {}
         self.connections = 0
         self.open = 0
         # Batches after which a connection breaks, one entry per connection; empty: it lasts.
@@ -71,9 +74,22 @@ class FakeReader:
     ) -> None:
         self._broker.open -= 1
 
-    def ranges(self, topics: Sequence[str]) -> list[QueueRange]:
+    def ranges(
+        self, topics: Sequence[str], known: Mapping[QueueRef, int] | None = None
+    ) -> list[QueueRange]:
+        epoch, lossy = self._broker.epochs
         return [
-            QueueRange(queue.topic, queue.queue_id, self._broker.first[queue], end)
+            QueueRange(
+                queue.topic,
+                queue.queue_id,
+                self._broker.first[queue],
+                end,
+                -1,
+                epoch,
+                self._broker.changed.get(queue, -1)
+                if 0 < (known or {}).get(queue, 0) < lossy
+                else -1,
+            )
             for queue, end in self._broker.end.items()
             if queue.topic in topics
         ]

@@ -3,10 +3,20 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
-from headrace_mq.spark.progress import advance, begin, between, from_json, missing, to_json
+from headrace_mq.spark.progress import (
+    advance,
+    begin,
+    between,
+    epochs_after,
+    epochs_of,
+    from_json,
+    missing,
+    to_json,
+)
 
 A, B = QueueRef("orders", 0), QueueRef("orders", 1)
 
@@ -114,3 +124,64 @@ def test_deleted_queues_are_not_read() -> None:
     [piece] = between([held(5, 6)], {A: 3}, {A: 9})
     assert (piece.start, piece.end) == (5, 6)
     assert between([held(0, 6)], {A: 6}, {A: 6}) == []
+
+
+def test_epochs_stand_in_a_checkpoint_next_to_offsets_and_old_ones_have_none() -> None:
+    kept = to_json({A: 3, B: 1}, {A: 7})
+    assert kept == {"orders": {"0": 3, "1": 1}, "%epochs%orders": {"0": 7}}
+    assert (from_json(kept), epochs_of(kept)) == ({A: 3, B: 1}, {A: 7})
+    assert epochs_of({"orders": {"0": 3}}) == {}
+
+
+def test_a_queue_keeps_its_epoch_while_nothing_of_it_is_read() -> None:
+    now = [replace(held(0, 9), epoch=5), replace(held(0, 9, 1), epoch=5)]
+    assert epochs_after(now, {A: 3, B: 9}, {A: 9, B: 9}, {A: 2, B: 2}) == {A: 5, B: 2}
+    assert epochs_after([held(0, 9)], {A: 3}, {A: 9}, {A: 2}) == {A: 2}
+    # It ends where it ended before, and other messages stand there.
+    now = [replace(held(0, 9), epoch=5, changed_from=4)]
+    assert epochs_after(now, {A: 9}, {A: 9}, {A: 2}) == {A: 5}
+
+
+def test_a_loss_of_what_was_read_says_that_the_result_is_to_be_built_again() -> None:
+    now = [replace(held(0, 12), changed_from=4)]
+    places, [loss] = begin(now, {A: 9})
+    assert places == {A: 4}
+    assert "brokers lost its messages from 4 on" in loss.sentence
+    assert "build it again" in loss.sentence
+    assert begin(now, {A: 4}) == ({A: 4}, [])
+    assert missing(now, {A: 9}, {A: 12}) == [loss]
+
+
+@given(
+    at=st.integers(0, 20), grown=st.integers(0, 20), changed=st.integers(0, 20),
+    most=st.none() | st.integers(1, 9),
+)  # fmt: skip
+def test_after_a_loss_all_messages_from_the_changed_one_on_are_read(
+    at: int, grown: int, changed: int, most: int | None
+) -> None:
+    now = [replace(held(0, changed + grown), epoch=5, changed_from=changed)]
+    before, read = {A: at}, list(range(min(at, changed)))
+    start, epochs = dict(before), {A: 2}
+    for _ in range(50):
+        known = now if epochs[A] < 5 else [replace(now[0], changed_from=-1)]
+        goals = advance(known, start, most)
+        after = epochs_after(known, start, goals, epochs)
+        if (goals, after) == (start, epochs):
+            break
+        for piece in between(known, start, goals):
+            read += range(piece.start, piece.end)
+        start, epochs = goals, after
+    if at <= changed or grown:
+        assert read == list(range(changed + grown))
+
+
+def test_a_batch_that_was_planned_before_a_loss_reads_none_of_what_follows_it() -> None:
+    now = [replace(held(0, 30), changed_from=12)]
+    assert [one.at for one in missing(now, {A: 10}, {A: 20}, now)] == [20]
+    [piece] = between(now, {A: 10}, {A: 20}, now)
+    assert (piece.start, piece.end) == (10, 12)
+    assert between(now, {A: 15}, {A: 20}, now) == []
+    # The end was planned after the loss.
+    same = [replace(now[0], changed_from=-1)]
+    [piece] = between(now, {A: 20}, {A: 16}, same)
+    assert (piece.start, piece.end) == (12, 16)

@@ -115,3 +115,59 @@ def test_a_recreated_topic_is_an_error_or_read_from_its_start(queues: Any) -> No
     end = stream.latestOffset(start, ReadAllAvailable())
     assert end == {"orders": {"0": 10, "1": 30}}
     assert rows(stream, start, end) == [(0, n) for n in range(10)]
+
+
+def lose(connected: Any, plain_columns: Any, queues: Any) -> None:
+    """Another broker leads: it has half of the longer queue, and then got more than were lost."""
+    queue = queues[1]
+    connected.batches[queue].clear()
+    connected.end[queue] = 0
+    connected.append(queue, plain_columns(15))
+    connected.append(queue, plain_columns(25))
+    connected.epochs, connected.changed[queue] = (5, 4), 15
+
+
+def test_a_checkpoint_behind_other_messages_is_an_error_or_read_again_from_there(
+    queues: Any, connected: Any, plain_columns: Any
+) -> None:
+    connected.epochs = (3, 0)
+    stream = make()
+    at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert at == {"orders": {"0": 10, "1": 30}, "%epochs%orders": {"0": 3, "1": 3}}
+    assert stream.reportLatestOffset() == {"orders": {"0": 10, "1": 30}}
+    lose(connected, plain_columns, queues)
+    with pytest.raises(OffsetOutOfRange, match="orders/1 was read up to offset 30, but brokers lo"):
+        make().latestOffset(at, ReadAllAvailable())
+    for available_now in (False, True):
+        stream = make(failOnDataLoss="false")
+        if available_now:
+            stream.prepareForTriggerAvailableNow()
+        end = stream.latestOffset(at, ReadAllAvailable())
+        assert end == {"orders": {"0": 10, "1": 40}, "%epochs%orders": {"0": 3, "1": 5}}
+        assert rows(stream, at, end) == [(1, n) for n in range(15, 40)]
+        assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_planned_batch_of_lost_messages_is_an_error_or_cut(
+    queues: Any, connected: Any, plain_columns: Any
+) -> None:
+    connected.epochs = (3, 0)
+    stream = make()
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    lose(connected, plain_columns, queues)
+    with pytest.raises(OffsetOutOfRange, match="build it again"):
+        make().partitions(start, end)
+    stream = make(failOnDataLoss="false")
+    assert len(rows(stream, start, end)) == 10 + 15
+    after = stream.latestOffset(end, ReadAllAvailable())
+    assert rows(stream, end, after) == [(1, n) for n in range(15, 40)]
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(queues: Any, connected: Any) -> None:
+    connected.epochs = (5, 4)
+    old = {"orders": {"0": 10, "1": 7}}
+    stream = make()
+    end = stream.latestOffset(old, ReadAllAvailable())
+    assert end == {"orders": {"0": 10, "1": 30}, "%epochs%orders": {"1": 5}}
+    assert rows(stream, old, end) == [(1, n) for n in range(7, 30)]

@@ -8,6 +8,7 @@ from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.client.broadcast.local_offsets import LocalOffsets
 from headrace_mq.client.fetch.assigned_queues import AssignedQueues
 from headrace_mq.client.fetch.process_queue import WindowLimits
+from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.errors import DataCorrupt, FormatTooNew, MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.settings import ConsumerSettings
@@ -68,7 +69,10 @@ async def test_committed_offsets_are_there_after_a_restart(path: Path) -> None:
     kept.offsets.close()
     again = Kept(path)
     again.offsets.open()
-    assert await again.offsets.load([A, B, QueueRef("t", 1)]) == {A: 4, B: 5}
+    assert await again.offsets.load([A, B, QueueRef("t", 1)]) == {
+        A: KeptOffset(4),
+        B: KeptOffset(5),
+    }
     again.offsets.close()
 
 
@@ -84,7 +88,7 @@ async def test_a_failed_write_is_raised_leaves_the_old_file_and_is_repeated(path
     assert read(path) == before
     kept.files.full = False
     await kept.offsets.commit()
-    assert await kept.offsets.load([A]) == {A: 4}
+    assert await kept.offsets.load([A]) == {A: KeptOffset(4)}
     kept.offsets.close()
 
 
@@ -157,3 +161,21 @@ async def test_the_timer_writes_and_goes_on_after_failures(path: Path) -> None:
     task.cancel()
     await asyncio.wait([task])
     kept.offsets.close()
+
+
+async def test_an_offset_is_kept_with_the_epoch_in_which_it_was_read(path: Path) -> None:
+    kept, epochs = Kept(path), {A: 3, B: 3}
+    kept.offsets = LocalOffsets(
+        path, kept.shares, group="g", settings=ConsumerSettings(), epochs=epochs
+    )
+    kept.offsets.open()
+    await kept.offsets.commit()
+    # Of the queue that does not move, the messages are of the epoch before.
+    epochs[A] = epochs[B] = 4
+    kept.shares.seek(A, 6)
+    await kept.offsets.commit()
+    kept.offsets.close()
+    again = Kept(path)
+    again.offsets.open()
+    assert await again.offsets.load([A, B]) == {A: KeptOffset(6, 4), B: KeptOffset(5, 3)}
+    again.offsets.close()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
+from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.errors import Closed, ConnectionLost, QueueNotFound
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import CommitOffsets, decode
@@ -186,3 +187,71 @@ async def test_closing_ends_a_fetch_that_waits(reader: PullConsumer) -> None:
     await reader.aclose()
     with pytest.raises(Closed):
         await waiting
+
+
+def lose(broker: Any, queue: QueueRef, kept: int, bodies: list[bytes]) -> None:
+    """Another broker leads, which has the first batches of a queue and then got others."""
+    broker.drop()
+    del broker.batches[queue][kept:]
+    for body in bodies:
+        broker.append(queue, [body])
+    broker.epochs, broker.changed[queue] = (3, 2), kept
+
+
+async def test_after_a_loss_it_reads_the_messages_that_stand_below_its_position_now(
+    broker: Any, reader: PullConsumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await all_of(reader, 7)
+    assert reader.epochs == {A: 1, B: 1}
+    # The queue has grown past the position before the connection is there again.
+    lose(broker, A, 2, [b"new %d" % n for n in range(6)])
+    found: list[Record] = []
+    while len(found) < 6:
+        found += await reader.fetch(timeout_ms=LONG_MS)
+    assert [(one.offset, one.body) for one in found] == [(2 + n, b"new %d" % n) for n in range(6)]
+    assert "read again from there" in caplog.text
+    assert (reader.position(A), reader.position(B)) == (8, 2)
+    assert reader.epochs == {A: 3, B: 3}
+    # It is noticed once.
+    broker.drop()
+    broker.append(A, [b"8"])
+    assert await all_of(reader, 1) == [(0, 8)]
+
+
+async def test_after_a_loss_it_returns_no_lost_message_that_it_had_in_memory(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    await until(lambda: sum(len(share.ready) for share in reader._shares._shares.values()) == 7)
+    lose(broker, A, 1, [b"new"])
+    await until(lambda: reader._doubts)
+    found: list[Record] = []
+    while len(found) < 4:
+        found += await reader.fetch(timeout_ms=LONG_MS)
+    assert [one.body for one in found if one.queue == A] == [b"0", b"new"]
+
+
+async def test_a_position_that_was_chosen_during_the_look_is_kept(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    await all_of(reader, 7)
+    broker.held.add(RequestCode.QUEUE_RANGES)
+    lose(broker, A, 2, [b"new %d" % n for n in range(6)])
+    looked = await broker.next(RequestCode.QUEUE_RANGES)
+    reader.seek(A, 6)
+    broker.held.clear()
+    broker.take(looked)
+    assert await all_of(reader, 2) == [(0, 6), (0, 7)]
+
+
+async def test_positions_that_an_application_keeps_begin_where_messages_have_changed(
+    broker: Any, reader: PullConsumer
+) -> None:
+    lose(broker, A, 2, [b"new %d" % n for n in range(6)])
+    async with make(broker) as other:
+        kept = {A: KeptOffset(5, epoch=1), B: 1}
+        await other.assign([A, B], offsets=kept)
+        assert await all_of(other, 7) == [(0, 2 + n) for n in range(6)] + [(1, 1)]
+    async with make(broker) as other:
+        # Kept in the epoch of the loss, or later; and by who does not know the epoch.
+        await other.assign([A, B], offsets={A: KeptOffset(5, epoch=2), B: KeptOffset(1)})
+        assert await all_of(other, 4) == [(0, 5), (0, 6), (0, 7), (1, 1)]

@@ -11,6 +11,7 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.fetch.start_offsets import (
+    KeptOffset,
     Start,
     TopicIdentities,
     find_starts,
@@ -109,6 +110,47 @@ async def test_the_applications_own_offsets_are_asked_instead_of_the_brokers(
     }
     assert asked == [A, B]
     assert broker.count(RequestCode.GET_OFFSETS) == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "changed", "begins"),
+    [
+        (5, 2, None, 5),  # kept in the epoch of the loss
+        (5, 1, None, 4),
+        (4, 1, None, 4),  # just in front of what has changed
+        (5, 0, None, 5),  # of a version that kept no epochs
+        (5, 0, 3, 3),  # known by this consumer itself
+        (5, 1, 3, 3),
+        (5, 2, 6, 5),
+    ],
+)
+async def test_an_applications_own_offset_is_moved_back_to_where_messages_have_changed(
+    broker: Any, link: Link, offset: int, epoch: int, changed: int | None, begins: int
+) -> None:
+    broker.epochs, broker.changed[A] = (3, 2), 4
+
+    async def load(_queues: Sequence[QueueRef]) -> Mapping[QueueRef, int | KeptOffset]:
+        return {A: KeptOffset(offset, epoch), B: 1}
+
+    known = {} if changed is None else {A: changed}
+    starts = await find(link, load_offsets=load, changed=known)
+    assert (starts[A].offset, starts[B].offset) == (begins, 1)
+
+
+async def test_a_loss_is_known_for_each_queue_until_it_is_moved_back(
+    broker: Any, link: Link
+) -> None:
+    identities = TopicIdentities(link, timeout_ms=60_000)
+    await identities.ended([A])
+    assert identities.epochs == {A: 1}
+    broker.epochs, broker.changed = (3, 2), {A: 4, B: 1}
+    await identities.ended([A, B])
+    # The other one was not read before.
+    assert (identities.changed, identities.epochs) == ({A: 4}, {A: 3, B: 3})
+    broker.epochs, broker.changed = (6, 5), {A: 5, B: 1}
+    await identities.ended([A, B])
+    assert identities.changed == {A: 4, B: 1}
+    assert identities.told == {A, B}
 
 
 async def test_a_refusal_of_the_broker_is_raised(broker: Any, link: Link) -> None:

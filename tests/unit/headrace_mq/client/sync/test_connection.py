@@ -36,7 +36,7 @@ async def test_of_several_addresses_the_first_that_answers_is_read(
         places = f"127.0.0.1:{free_port()},{mute},{broker.address}"
         connection = await asyncio.to_thread(lambda: BlockingConnection(places, timeout_ms=3_000))
     answer = await asyncio.to_thread(ranges_of, connection)
-    assert answer.ranges == [QueueRange("t", 0, 0, 0)]
+    assert answer.ranges == [QueueRange("t", 0, 0, 0, epoch=1)]
     connection.close()
     with pytest.raises(Closed):
         ranges_of(connection)
@@ -90,6 +90,6 @@ async def test_a_broker_is_found_by_name_servers_and_remembered_while_they_are_a
         await link.start(60_000)
         here = Register("c", "g1", broker.address, LEADER, 1, [broker.address])
         await link.request(RequestCode.REGISTER, encode(here), timeout_ms=60_000)
-        assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]
+        assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0, epoch=1)]
         await link.aclose()
-    assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0)]
+    assert (await asyncio.to_thread(read)).ranges == [QueueRange("t", 0, 0, 0, epoch=1)]

@@ -23,11 +23,17 @@ class FakeReader:
         self.committed_by: dict[str, Mapping[QueueRef, int]] = {}
         self.closed = False
 
-    def held(self, topic: str) -> QueueRangesAnswer:
+    def held(self, topic: str, known: Mapping[QueueRef, int] | None = None) -> QueueRangesAnswer:
         if topic not in self.topics:
             raise TopicNotFound(topic)
         numbers, identity, count = self.topics[topic]
-        ranges = [QueueRange(topic, number, 0, 10 + number) for number in numbers]
+        ranges = [
+            QueueRange(
+                topic, number, 0, 10 + number,
+                changed_from=(known or {}).get(QueueRef(topic, number), -1),
+            )
+            for number in numbers
+        ]  # fmt: skip
         return QueueRangesAnswer(ranges, [TopicIdentity(topic, identity, True, count)])
 
     def offsets_at(self, topics: Sequence[str], time_ms: int) -> dict[QueueRef, int]:
@@ -60,6 +66,12 @@ def readers(one: Any = ONE, two: Any = TWO) -> tuple[GroupReaders, list[FakeRead
         return made[-1]
 
     return GroupReaders(ADDRESS, connect), made
+
+
+def test_the_group_that_has_a_queue_hears_of_its_known_epoch() -> None:
+    found, _ = readers()
+    ranges = found.ranges(["t"], {QueueRef("t", 0): 4, QueueRef("t", 1): 7})
+    assert [each.changed_from for each in ranges] == [4, 7]
 
 
 def test_a_topic_of_two_groups_is_read_as_one() -> None:

@@ -117,7 +117,7 @@ async def test_a_question_goes_to_the_next_leader(broker: Any, other: Any) -> No
         asked = asyncio.create_task(aside(lambda: reader.ranges(["t"])))
         await broker.next(RANGES)
         await elect(broker, other)
-        assert await asked == [QueueRange("t", 0, 0, 9), QueueRange("t", 1, 0, 9)]
+        assert await asked == [QueueRange("t", number, 0, 9, epoch=1) for number in range(2)]
         # Which it goes on to ask; a refusal is none of a leader that is gone.
         with pytest.raises(TopicNotFound):
             await aside(lambda: reader.ranges(["missing"]))

@@ -58,9 +58,12 @@ async def test_ranges_and_committed_offsets_are_read(broker: Any, reader: Blocki
     broker.append(A, [b"a", b"b"])
     broker.offsets["g", A] = 1
     assert await aside(lambda: reader.ranges(["t"])) == [
-        QueueRange("t", 0, 0, 2),
-        QueueRange("t", 1, 4, 4),
+        QueueRange("t", 0, 0, 2, epoch=1),
+        QueueRange("t", 1, 4, 4, epoch=1),
     ]
+    broker.epochs, broker.changed[A] = (3, 2), 1
+    known = await aside(lambda: reader.ranges(["t"], {A: 1, B: 1}))
+    assert [(one.epoch, one.changed_from) for one in known] == [(3, 1), (3, -1)]
     assert await aside(lambda: reader.committed("g", ["t"])) == {A: 1, B: -1}
     # This broker tells of no identities, as those of a version before.
     assert not await aside(lambda: reader.is_settled("t"))
