@@ -138,7 +138,7 @@ def _default(module: object, class_name: str, field: str) -> str:
             )
         )
         value = defaults.get(field)
-        if field not in defaults or not isinstance(value, str | int | bool | None):
+        if field not in defaults or not isinstance(value, str | int | float | bool | None):
             return "required"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"

@@ -480,8 +480,9 @@ def _transport(
     """Opens the transport of a service, which publishes what is due where the queue does not."""
     later = schedule_of(settings)
     return open_transport(
-        settings.broker, name=settings.name, schedule=later, dispatches=True, clock=clock
-    )
+        settings.broker, name=settings.name, schedule=later, dispatches=True,
+        trace_share=settings.trace_share, clock=clock,
+    )  # fmt: skip
 
 
 def load_app(path: str) -> App:

@@ -125,6 +125,11 @@ class Settings(BaseModel):
     # process takes over after this. Longer than a pause of the process or its database.
     fill_claim_ms: int = Field(default=30_000, ge=100)
 
+    # Share of the messages, 0 to 1, of which this process tells when it got them and was done: a command's
+    # journey shows it. Each of the two is a message more in the broker's topic %TRACE%, sent 200 ms later with others; at 0
+    # no message is looked at. 0.01 is cheap and finds what is slow; 1 shows every command, at a development's load.
+    trace_share: float = Field(default=0.0, ge=0, le=1)
+
     # HOST:PORT where `headrace run` answers `GET /metrics` with figures for Prometheus; None: nowhere. Without
     # `--insecure` only programs on this machine reach it.
     metrics: str | None = None

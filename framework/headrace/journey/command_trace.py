@@ -19,6 +19,7 @@ from headrace.journey.consequences import Consequences, add_kept
 from headrace.journey.groups import add_group, add_message
 from headrace.journey.hop import Journey, page_of
 from headrace.journey.readers import kept_commands
+from headrace.journey.told_times import add_delivered, told_times
 from headrace.journey.trace import Trace, TraceTarget, first_message, nothing_found, trace_message
 from headrace.parked import COMMANDS, Databases
 from headrace.settings import Settings
@@ -166,6 +167,10 @@ class _CommandTrace:
         """Adds what the command service did with it; returns the hop behind which the stream is, if there is one."""
         group = command_topic(self._app.name)
         page = page_of("/group", {"group": group})
+        if found.letter is not None or found.damage or found.stream is not None:
+            # Otherwise what its consumers told follows with where it stands.
+            times = await told_times(self._admin, found.messages[0] if found.messages else None)
+            queued = add_delivered(self._journey, queued, "handler", group, times)
         if found.letter is not None:
             self._parked(found.letter, queued)
             return None

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
-__all__ = ["CAUSES", "LANES", "STEPS", "Hop", "Journey", "page_of"]
+__all__ = ["CAUSES", "LANES", "STEPS", "Hop", "HopLane", "Journey", "page_of"]
 
 HopLane = Literal["sender", "queue", "handler", "store", "topic", "reader"]
 HopState = Literal["done", "waits", "stopped", "unknown"]

@@ -8,7 +8,7 @@ How far each reader of an application's events is with what one command did: app
 Used by `trace`; reads the database of read models and asks the broker. It changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, select
@@ -17,9 +17,9 @@ from headrace._runtime.ids import derived_id
 from headrace.app import App
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionNotFound
-from headrace.figures.records import id_of
-from headrace.journey.groups import NO_ANSWER, standing_of, steps_of, stopped, unanswered
+from headrace.journey.groups import NO_ANSWER, standing_of, stopped, unanswered
 from headrace.journey.hop import Journey, page_of
+from headrace.journey.told_times import NOT_TOLD, ToldTimes, add_delivered, told_times
 from headrace.processes.instances import WAITS, parked_instances
 from headrace.processes.process import Process
 from headrace.processes.progress import ProcessProgress
@@ -90,8 +90,7 @@ class ReaderHops:
         self._record = record
         self._after = after
         self._hidden = ""
-        # When consumers that trace were done, by group.
-        self._times: dict[str, int] = {}
+        self._times: Mapping[str, ToldTimes] = {}
 
     async def add(self, hidden: str = "") -> list[Reaction]:
         """Adds all of them; returns those that may have sent commands.
@@ -101,8 +100,7 @@ class ReaderHops:
         """
         self._hidden = hidden
         definition = self._app.definition
-        if self._record is not None:
-            self._times = await self._acknowledged(self._record)
+        self._times = await told_times(self._admin, self._record)
         if self._stream.version is not None:
             for projection in definition.projections:
                 await self._projection(projection)
@@ -113,18 +111,6 @@ class ReaderHops:
             reactions += await self._manager(manager.name, stateful=isinstance(manager, Process))
         return reactions
 
-    async def _acknowledged(self, record: Record) -> dict[str, int]:
-        """When consumers that trace were done, by group; nothing, if the broker does not say."""
-        try:
-            told = await steps_of(self._admin, id_of(record))
-        except NO_ANSWER:
-            return {}
-        times = {
-            group: [one.at_ms for one in steps if one.kind == "acknowledged"]
-            for group, steps in told.items()
-        }
-        return {group: done[-1] for group, done in times.items() if done}
-
     async def _projection(self, projection: Projection[Any]) -> None:
         name = projection.name
         page = page_of("/projection", {"name": name})
@@ -132,7 +118,7 @@ class ReaderHops:
             state = await self._models.state(name)
         except ProjectionNotFound as error:
             self._add(
-                "applied", name, page, state="stopped", cause="no consumer", detail=str(error)
+                "applied", name, page, "", state="stopped", cause="no consumer", detail=str(error)
             )
             return
         async with self._models.snapshot() as connection:
@@ -142,6 +128,7 @@ class ReaderHops:
             origins = await find_all(connection, name)
         obstacle = state.obstacle(projection, origins)
         group = projection_group(self._app.name, name, state.version)
+        told: dict[str, Any]
         if self._has(version):
             told = {"detail": f"its table has version {version} of {self._stream.aggregate_id}"}
         elif letter is not None:
@@ -167,6 +154,7 @@ class ReaderHops:
     async def _handlers(self, name: str) -> None:
         group = f"{self._app.name}.handlers.{name}"
         page = page_of("/group", {"group": group})
+        told: dict[str, Any]
         async with self._models.snapshot() as connection:
             version, letter = await connection.run_sync(
                 self._standing, ParkedStore(f"handlers:{name}"), 0
@@ -183,15 +171,17 @@ class ReaderHops:
     async def _manager(self, name: str, *, stateful: bool) -> list[Reaction]:
         found: list[Reaction] = []
         group = f"{self._app.name}.process.{name}"
+        told: dict[str, Any]
         if stateful:
             async with self._models.snapshot() as connection:
                 seen = await connection.run_sync(self._journal, name)
+            after = self._delivered(group) if seen else self._after
             for instance, outcome, letter in seen:
                 told = {"detail": outcome}
                 page = page_of("/process", {"name": name, "key": instance})
                 if outcome == WAITS and letter is not None:
                     told = _parked(letter)
-                hop = self._add("reacted", f"{name} {instance}", page, group, **told)
+                hop = self._add("reacted", f"{name} {instance}", page, group, after, **told)
                 found.append(Reaction(name, instance, hop))
             if found:
                 return found
@@ -223,10 +213,18 @@ class ReaderHops:
             told |= {"state": "waits", "cause": "waits its turn"}
         return told
 
-    def _add(self, step: str, name: str, page: str, group: str = "", **more: Any) -> int:
+    def _delivered(self, group: str) -> int:
+        """Adds when a group got the message, if it told; returns the hop that its next one follows."""
+        return add_delivered(self._journey, self._after, "reader", group, self._times)
+
+    def _add(
+        self, step: str, name: str, page: str, group: str, after: int | None = None, **more: Any
+    ) -> int:
+        """Adds a reader's hop; without `after` behind the delivery to its group."""
         if more.get("state", "done") == "done":
-            more["at_ms"] = self._times.get(group)
-        return self._journey.add(self._after, "reader", step, name, page=page, **more)
+            more["at_ms"] = self._times.get(group, NOT_TOLD).done_ms
+        after = self._delivered(group) if after is None else after
+        return self._journey.add(after, "reader", step, name, page=page, **more)
 
     def _has(self, version: int | None) -> bool:
         return version is not None and version >= (self._stream.version or 0)

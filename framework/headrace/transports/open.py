@@ -28,6 +28,7 @@ async def open_transport(
     within_ms: int | None = None,
     schedule: "Callable[[], Awaitable[Schedule]] | None" = None,
     dispatches: bool = False,
+    trace_share: float = 0.0,
     clock: MovedClock | None = None,
 ) -> AsyncIterator[Transport]:
     """Opens the transport over a broker, or one within this process; closed with the block.
@@ -38,6 +39,8 @@ async def open_transport(
         within_ms: how long to wait for the broker; None: as long as a message may wait for it.
         schedule: opens what keeps messages for later where the queue does not: at Kafka.
         dispatches: whether this process publishes what is due there.
+        trace_share: share of the messages, 0 to 1, of which the broker keeps when subscriptions got them and were done.
+            In this process nothing keeps that.
         clock: decides when messages within this process are due; None: the machine's.
 
     Raises:
@@ -53,11 +56,15 @@ async def open_transport(
             clock, call_later=None if clock is None else clock.call_later
         )
     elif is_kafka(broker):
+        if trace_share:
+            raise DefinitionError(
+                "a Kafka cluster keeps no trace of messages; leave trace_share at 0, or use Headrace's own broker"
+            )
         transport = await _at_kafka(broker, name, within_ms, schedule, dispatches=dispatches)
     else:
         from headrace.transports.queue import QueueTransport
 
-        queue = QueueTransport(broker, name=name)
+        queue = QueueTransport(broker, name=name, trace_share=trace_share)
         await queue.start(within_ms=within_ms)
         transport = queue
     try:

@@ -92,6 +92,7 @@ class QueueTransport:
         producer: settings of the one producer that publishes and replies.
         consumer: settings of every subscription.
         name: what this process is called at the broker, where no settings are given.
+        trace_share: share of the messages, 0 to 1, that subscriptions trace, where no settings are given.
     """
 
     def __init__(
@@ -101,13 +102,14 @@ class QueueTransport:
         producer: ProducerSettings | None = None,
         consumer: ConsumerSettings | None = None,
         name: str = "",
+        trace_share: float = 0.0,
     ) -> None:
         self._address = address
         # Opened by the first who asks for offsets; guarded, so that there is one.
         self._admin: AdminClient | None = None
         self._asking = asyncio.Lock()
         self._producer = Producer(address, producer or ProducerSettings(name=name))
-        self._consumer_settings = consumer or ConsumerSettings(name=name)
+        self._consumer_settings = consumer or ConsumerSettings(name=name, trace_share=trace_share)
         self._damaged: Counter[str] = Counter()
         self._groups: set[str] = set()
         # Topics whose readers hear of damage by a message.

@@ -49,6 +49,12 @@ async def test_an_address_of_kafka_opens_a_transport_over_it() -> None:
                 assert transport.reply_address.startswith("headrace.replies/")
 
 
+async def test_a_trace_that_kafka_cannot_keep_is_refused_before_anything_runs() -> None:
+    with pytest.raises(DefinitionError, match="leave trace_share at 0, or use Headrace's own"):
+        async with open_transport("kafka://127.0.0.1:1", trace_share=0.5):
+            pass
+
+
 class Kept(MemorySchedule):
     closed = False
 

@@ -15,6 +15,8 @@ from headrace.transports.queue import QueueTransport, _passed_by
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.server import Broker
 from headrace_mq.client.fetch.damage import DAMAGE_HEADER, FIRST_HEADER
+from headrace_mq.client.fetch.delivery import RecordDelivery
+from headrace_mq.client.trace.tracer import TracedDelivery
 from headrace_mq.errors import ConnectionLost, NotLeader
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.batch import Columns
@@ -266,6 +268,22 @@ async def test_a_process_with_a_name_has_it_in_every_group_and_as_a_producer(bro
         for subscription in subscriptions:
             await subscription.aclose()
         await transport.aclose()
+
+
+@pytest.mark.parametrize(("share", "traced"), [(0.0, False), (0.01, True)])
+async def test_a_subscription_looks_at_messages_for_a_trace_only_where_that_is_asked(
+    broker, share: float, traced: bool
+):
+    transport = QueueTransport(broker.address, trace_share=share)
+    await transport.start()
+    await transport.ensure_topic("t", queues=2, forever=True)
+    subscription = await transport.subscribe("g", ["t"])
+    consumer = subscription._consumer
+    assert (consumer._tracer is not None) is traced
+    # Without a trace no message passes any code of it.
+    assert type(consumer._delivering) is (TracedDelivery if traced else RecordDelivery)
+    await subscription.aclose()
+    await transport.aclose()
 
 
 async def test_what_is_not_held_at_the_end_is_left_out_when_it_is_read(transport):
