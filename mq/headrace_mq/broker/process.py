@@ -73,8 +73,12 @@ async def serve(
 def _metrics(settings: BrokerSettings, broker: Broker | ReplicatedBroker) -> MetricsListener | None:
     if settings.metrics is None:
         return None
-    group = broker.figures if isinstance(broker, ReplicatedBroker) else lambda: None
-    collected = BrokerMetrics(settings, lambda: broker.state, group)
+    if isinstance(broker, ReplicatedBroker):
+        collected = BrokerMetrics(
+            settings, lambda: broker.state, broker.figures, reads=lambda: broker.reads
+        )
+    else:
+        collected = BrokerMetrics(settings, lambda: broker.state, lambda: None)
     return MetricsListener(settings.metrics, collected.text)
 
 

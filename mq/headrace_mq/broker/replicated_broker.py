@@ -41,6 +41,7 @@ from headrace_mq.broker.metadata import (
     transactions_file,
     users_file,
 )
+from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.reads.replica_reads import ReplicaReads
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
@@ -57,11 +58,7 @@ from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.storage import unnamed_archive
-from headrace_mq.broker.users.open_door import (
-    group_without_users,
-    no_administrator,
-    open_door,
-)
+from headrace_mq.broker.users.open_door import group_without_users, no_administrator, open_door
 from headrace_mq.broker.users.replica_door import ReplicaDoor
 from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
@@ -104,6 +101,7 @@ class ReplicatedBroker:
 
     Attributes:
         address: where it listens; empty before `start`.
+        reads: what it serves readers as a replica; None before `start`.
         failure: ended with the reason where the broker cannot go on; its owner closes it then.
     """
 
@@ -146,6 +144,7 @@ class ReplicatedBroker:
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address = ""
+        self.reads: ReadCounts | None = None
         self.failure: asyncio.Future[None]
 
     async def start(self) -> None:
@@ -192,6 +191,7 @@ class ReplicatedBroker:
         reads = ReplicaReads(
             self._replica, self._member, self._settings, self._clock, self._sources
         )
+        self.reads = reads.counts
         self._standby = Standby(self._leader, self._settings.frame_bytes_max, reads)
         await self._serve_as_standby()
         self._tasks = [

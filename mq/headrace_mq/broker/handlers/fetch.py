@@ -377,7 +377,7 @@ def _charged(
     if room is None:
         return None
     charge_fetched(state, connection, queue.topic, taken.messages, taken.size)
-    return Room(room.messages - taken.messages, room.size - taken.size)
+    return room.without(taken.messages, taken.size)
 
 
 def _selected(

@@ -12,8 +12,9 @@ from headrace_mq._runtime.clock import Clock, SystemClock
 from headrace_mq._runtime.usage import UNKNOWN, usage
 from headrace_mq.broker.metrics import table
 from headrace_mq.broker.metrics.groups import group_samples
-from headrace_mq.broker.metrics.parts import part_samples, replica_samples
+from headrace_mq.broker.metrics.parts import part_samples, read_samples, replica_samples
 from headrace_mq.broker.metrics.topics import TopicFigures
+from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.broker.topics.disk import DiskForecast
@@ -32,6 +33,7 @@ class BrokerMetrics:
         state: returns the state of the broker that serves clients; None where none does.
         group: returns the figures of its group; None for a lone broker.
         clock: for the forecast of the disk.
+        reads: returns what this process has served as a replica; None: it is none.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class BrokerMetrics:
         state: Callable[[], BrokerState | None],
         group: Callable[[], GroupFigures | None],
         clock: Clock | None = None,
+        reads: Callable[[], ReadCounts | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._state = state
@@ -47,6 +50,7 @@ class BrokerMetrics:
         self._clock = clock or SystemClock()
         self._forecast = DiskForecast()
         self._topics = TopicFigures(settings.metrics_topics_max)
+        self._reads, self._read_topics = reads, TopicFigures(settings.metrics_topics_max)
 
     async def text(self) -> bytes:
         """Returns the metrics of this moment as Prometheus reads them."""
@@ -61,6 +65,10 @@ class BrokerMetrics:
             yield from replica_samples(figures)
         state = self._state()
         if state is None:
+            reads = self._reads()
+            if reads is not None:
+                yield from read_samples(reads)
+                yield from self._read_topics.reads(reads.fetched)
             return
         yield from part_samples(state)
         yield from self._topics.samples(state)

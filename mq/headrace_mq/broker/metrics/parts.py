@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace_mq.broker.metrics import table
+from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.state import BrokerState
 from headrace_mq.metrics.table import Sample
 from headrace_mq.store.message_store import RETENTIONS
 
-__all__ = ["part_samples", "replica_samples"]
+__all__ = ["part_samples", "read_samples", "replica_samples"]
 
 _ROLES = ("producer", "consumer", "reader")
 # Connections looked at before others have their turn.
@@ -37,6 +38,13 @@ def part_samples(state: BrokerState) -> Iterator[Sample | None]:
     yield table.CLOCK_ALARM.sample(bool(state.clock.alarm))
     yield table.CLOCK_AHEAD.sample(state.clock.ahead_ms / 1_000)
     yield from _archive(state)
+
+
+def read_samples(reads: ReadCounts) -> Iterator[Sample]:
+    """Yields what a replica does for readers as a whole."""
+    yield table.FETCH.sample(reads.fetch_times.read())
+    yield table.THROTTLED.sample(reads.throttle.requests)
+    yield table.HELD.sample(len(reads.throttle))
 
 
 def _store(state: BrokerState) -> Iterator[Sample]:

@@ -5,7 +5,7 @@ Used by `collector`; reads the meters of a running broker.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headrace_mq.broker.metrics.table import (
     BYTES_IN,
@@ -44,14 +44,21 @@ class TopicFigures:
     def samples(self, state: BrokerState) -> Iterator[Sample | None]:
         """Yields what went in and out by topic, and how many dead letters there are."""
         yield None
-        topics = list(state.topics.identities)
+        topics, known = list(state.topics.identities), state.topics.__contains__
         # Those of users first, should there be too many. Their traffic is read before others have their turn: a topic that is
         # made meanwhile would be one of the others first.
         self._names.keep(sorted(topics, key=lambda topic: (topic.startswith("%"), topic)))
-        yield from self._traffic(state, state.produced, MESSAGES_IN, BYTES_IN)
-        yield from self._traffic(state, state.fetched, MESSAGES_OUT, BYTES_OUT)
+        yield from self._traffic(known, state.produced, MESSAGES_IN, BYTES_IN)
+        yield from self._traffic(known, state.fetched, MESSAGES_OUT, BYTES_OUT)
         yield SUMMED.sample(sum(topic not in self._names for topic in topics), "topics")
         yield from self._dead_letters(state, topics)
+
+    def reads(self, fetched: Meters[QueueRef]) -> Iterator[Sample]:
+        """Yields what a replica gave readers, by topic; its leader has the rest."""
+        topics = sorted(fetched.by_name(), key=lambda topic: (topic.startswith("%"), topic))
+        self._names.keep(topics)
+        yield from self._traffic(topics.__contains__, fetched, MESSAGES_OUT, BYTES_OUT)
+        yield SUMMED.sample(sum(topic not in self._names for topic in topics), "topics")
 
     def _dead_letters(self, state: BrokerState, topics: list[str]) -> Iterator[Sample | None]:
         summed = {}
@@ -73,11 +80,15 @@ class TopicFigures:
         yield DEAD_LETTERS.sample(self._gone + sum(summed.values()), OTHER)
 
     def _traffic(
-        self, state: BrokerState, meters: Meters[QueueRef], messages: Metric, size: Metric
+        self,
+        is_known: Callable[[str], bool],
+        meters: Meters[QueueRef],
+        messages: Metric,
+        size: Metric,
     ) -> Iterator[Sample]:
         total, by_name = meters.total_since_start(), meters.by_name()
         for topic in self._names:
-            if topic in state.topics:
+            if is_known(topic):
                 had = by_name.get(topic)
                 yield messages.sample(had.messages if had else 0, topic)
                 yield size.sample(had.bytes if had else 0, topic)

@@ -18,7 +18,15 @@ from headrace_mq.broker.quotas.quotas import QuotaTarget
 from headrace_mq.errors import InvalidArgument, StoreFull
 from headrace_mq.protocol.limits import THEIR_OWN, GroupRules, Rates
 
-__all__ = ["LIMITS_MAX", "KeptBacklog", "KeptGroup", "KeptLimits", "KeptQuota", "Limits"]
+__all__ = [
+    "LIMITS_MAX",
+    "KeptBacklog",
+    "KeptGroup",
+    "KeptLimits",
+    "KeptQuota",
+    "Limits",
+    "quotas_in",
+]
 
 # People set them, for single clients, topics and groups; the file is written as a whole.
 LIMITS_MAX = 10_000
@@ -55,6 +63,15 @@ class KeptLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     quotas: dict[str, dict[str, KeptQuota]] = {}
     backlogs: dict[str, KeptBacklog] = {}
     groups: dict[str, KeptGroup] = {}
+
+
+def quotas_in(kept: KeptLimits | None) -> dict[QuotaTarget, Rates]:
+    """Returns the quotas in the file of limits; None: there is no file."""
+    return {
+        QuotaTarget(kind, name): Rates(*msgspec.structs.astuple(quota))
+        for kind, names in (kept.quotas.items() if kept is not None else ())
+        for name, quota in names.items()
+    }
 
 
 class Limits:
@@ -97,11 +114,7 @@ class Limits:
         """Reads the file. Raises DataCorrupt, FormatTooNew: it cannot be used."""
         kept = self._file.read()
         if kept is not None:
-            self._quotas = {
-                QuotaTarget(kind, name): Rates(*msgspec.structs.astuple(quota))
-                for kind, names in kept.quotas.items()
-                for name, quota in names.items()
-            }
+            self._quotas = quotas_in(kept)
             self._backlogs = {
                 group: Limit(backlog.messages_max, backlog.policy)
                 for group, backlog in kept.backlogs.items()

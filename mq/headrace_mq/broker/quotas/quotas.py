@@ -42,6 +42,10 @@ class Room(NamedTuple):
     messages: int
     size: int
 
+    def without(self, messages: int, size: int) -> "Room":
+        """Returns what is left once so much is read."""
+        return Room(self.messages - messages, self.size - size)
+
     def take(self, batches: list[Batch], counts: Iterable[int], *, one: bool) -> list[Batch]:
         """Returns the first batches that fit; with `one`, at least one of them."""
         messages = size = taken = 0

@@ -12,11 +12,14 @@ Used by `replicas.standby`, which has the connections; uses the store of `Replic
 
 import asyncio
 from contextlib import suppress
+from functools import partial
+from time import perf_counter
 
 from headrace_mq._net.server import Connection
 from headrace_mq._runtime.clock import Clock
 from headrace_mq._runtime.log import get_logger
 from headrace_mq.broker.metadata import topics_file, users_file
+from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.refusals import refuse
 from headrace_mq.broker.replicas.replica import Replica
 from headrace_mq.broker.topics import spread_topics
@@ -27,6 +30,7 @@ from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.effective_settings import NO_SOURCES, Sources, described
 from headrace_mq.errors import InvalidArgument, NotLeader, QueueElsewhere, ResponseCode
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.batch import record_count
 from headrace_mq.protocol.bodies import (
     Fetch,
     FetchAnswer,
@@ -69,6 +73,9 @@ class ReplicaReads:
         settings: of the broker, with those of its group.
         clock: the time.
         sources: what gave the settings that are no defaults.
+
+    Attributes:
+        counts: of what was read, for quotas and metrics.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class ReplicaReads:
         self._directory = settings.store.directory
         self._batch_bytes_max = settings.frame_bytes_max - settings.frame_bytes_max // _STATES_PART
         self._topics: KeptTopics | None = None
+        self.counts = ReadCounts(settings, clock)
         self._book: UserBook | None = None
         self._door: ReplicaDoor | None = None
         if settings.login:
@@ -165,6 +173,7 @@ class ReplicaReads:
             InvalidArgument: it is one for the leader, or a value is out of its range.
             LoginFailed, NotPermitted: the user may not read these topics.
             MalformedRequest: the body is none.
+            Throttled: a quota is used up, and too many reads wait for it already.
         """
         self.require_current()
         request = decode(Fetch, frame.body)
@@ -172,6 +181,23 @@ class ReplicaReads:
         if self._door is not None:
             self._load_users()
             self._door.check_read(connection, {one.topic for one in request.queues})
+        bare = frame._replace(body=_NO_BODY)
+        held = self.counts.hold(
+            connection, frame.correlation, self._known(request),
+            partial(self._serve_held, connection, bare, request), partial(refuse, connection, bare),
+        )  # fmt: skip
+        if not held:
+            self._serve(connection, bare, request)
+
+    def _serve_held(self, connection: Connection, frame: Frame, request: Fetch) -> None:
+        """Serves a read that has waited for a quota."""
+        try:
+            self.require_current()
+            self._serve(connection, frame, request)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an answer
+            refuse(connection, frame, error)
+
+    def _serve(self, connection: Connection, frame: Frame, request: Fetch) -> None:
         waiting = self._waiting.setdefault(connection, set())
         if len(waiting) >= READS_PER_CONNECTION_MAX:
             raise InvalidArgument(
@@ -182,9 +208,8 @@ class ReplicaReads:
             connection.answer(ResponseCode.OK, frame.correlation, *found)
             return
         wait_ms = DISK_WAIT_MS if coming else min(max(request.wait_ms, 0), READ_WAIT_MS_MAX)
-        bare = frame._replace(body=_NO_BODY)
         task = asyncio.create_task(
-            self._answer_later(connection, bare, request, self._news, wait_ms),
+            self._answer_later(connection, frame, request, self._news, wait_ms),
             name="a read of a replica",
         )
         waiting.add(task)
@@ -199,6 +224,7 @@ class ReplicaReads:
         """Forgets a closed connection, and its reads."""
         for task in self._waiting.pop(connection, ()):
             task.cancel()
+        self.counts.forget(connection)
         if self._door is not None:
             self._door.forget(connection)
 
@@ -229,9 +255,13 @@ class ReplicaReads:
         """Returns an answer, or None where nothing is there yet, and whether something comes from the disk."""
         if connection.congested:
             return None, False
+        since_s = perf_counter()
         store, coming = self._replica.store, False
+        room = self.counts.room(connection, self._known(request))
         answer, batches = FetchAnswer([], []), list[bytes | memoryview]()
         used, bytes_max = 0, min(request.bytes_max, READ_BYTES_MAX)
+        if room is not None:
+            bytes_max = min(bytes_max, max(1, room.size))
         for one in request.queues:
             queue = QueueRef(one.topic, one.queue_id)
             state = self._state_of(store, queue, one.offset)
@@ -241,6 +271,8 @@ class ReplicaReads:
                 found = store.read_now(queue, one.offset, bytes_max - used)
                 # The read itself may have met the damage.
                 _require_whole(store, self._log_of(queue.topic))
+                if found and room is not None:
+                    found = room.take(found, map(record_count, found), one=not used)
                 size = sum(map(len, found or ()))
                 coming |= found is None
                 # At least one batch came, which may be larger than what is left.
@@ -248,17 +280,21 @@ class ReplicaReads:
                     continue
                 batches += found
                 used += size
+                messages = sum(map(record_count, found))
+                self.counts.note(connection, queue, messages, size)
+                room = None if room is None else room.without(messages, size)
             answer.queues.append(state)
             if used >= bytes_max:
                 break
+        if batches:
+            self.counts.fetch_times.add(perf_counter() - since_s)
         return ((encode_fetch_answer(answer), *batches) if answer.queues else None), coming
 
     def _state_of(self, store: MessageStore, queue: QueueRef, offset: int) -> FetchedQueue | None:
         """Returns what there is to say of a queue; None: what is asked for may come."""
         name = f"queue {queue.topic}/{queue.queue_id}"
-        if self._topics is None:
-            self._topics = topics_file(self._directory).read() or KeptTopics({})
-        kept = self._topics.topics.get(queue.topic)
+        topics = self._kept_topics()
+        kept = topics.topics.get(queue.topic)
         if kept is None or not 0 <= queue.queue_id < kept.queues:
             sentence = f"this replica knows no {name}; ask the leader"
             return FetchedQueue(*queue, 0, 0, ResponseCode.QUEUE_NOT_FOUND, sentence)
@@ -270,7 +306,7 @@ class ReplicaReads:
         if queue.queue_id in kept.unreadable:
             sentence = f"{name} is frozen for reading; thaw it first"
             return FetchedQueue(*queue, first, end, ResponseCode.QUEUE_FROZEN, sentence)
-        grave = self._topics.graves.get(queue.topic)
+        grave = topics.graves.get(queue.topic)
         first = max(first, grave.ends.get(queue.queue_id, 0) if grave else 0)
         if offset < first:
             sentence = (
@@ -279,9 +315,19 @@ class ReplicaReads:
             return FetchedQueue(*queue, first, end, ResponseCode.OFFSET_OUT_OF_RANGE, sentence)
         return None if offset >= end else FetchedQueue(*queue, first, end)
 
+    def _kept_topics(self) -> KeptTopics:
+        if self._topics is None:
+            self._topics = topics_file(self._directory).read() or KeptTopics({})
+            self.counts.forget_topics(self._topics.topics.__contains__)
+        return self._topics
+
+    def _known(self, request: Fetch) -> list[str]:
+        """The topics of a read that are there: clients could invent any number."""
+        topics = self._kept_topics().topics
+        return [name for name in {one.topic for one in request.queues} if name in topics]
+
     def _log_of(self, topic: str) -> str:
-        assert self._topics is not None
-        return self._topics.topics[topic].retention
+        return self._kept_topics().topics[topic].retention
 
     def _load_users(self) -> None:
         if self._book is not None and not self._has_users:
@@ -292,6 +338,8 @@ class ReplicaReads:
         """Takes over that the leader has replaced a document."""
         if name == "topics.json":
             self._topics = None
+        elif name == "limits.json":
+            self.counts.changed()
         elif name == "users.json":
             self._has_users = False
 

@@ -6,8 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_mq.broker.metrics.collector import BrokerMetrics
 from headrace_mq.broker.metrics.table import BROKER_METRICS
+from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.topics.disk import FORECAST_MS_MIN
+from headrace_mq.message import QueueRef
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 FIGURES = GroupFigures("c", "g1", "a:1", False, "b:1", 7, ("a:1", "b:1"), 1, False, 0, ())
@@ -53,3 +55,19 @@ async def test_the_days_of_the_disk_are_said_once_they_are_known(
     assert ("disk_days_left",) not in read(metrics.samples())
     clock.monotonic += FORECAST_MS_MIN
     assert read(metrics.samples())["disk_days_left",] >= 0
+
+
+async def test_a_replica_has_what_it_gave_readers_until_it_leads(
+    broker, clock, tmp_path: Path, read
+) -> None:
+    settings = BrokerSettings(store=StoreSettings(directory=tmp_path))
+    counts, leads = ReadCounts(settings, clock), False
+    counts.fetched.add(QueueRef("t", 0), 0, 2, 50)
+    metrics = BrokerMetrics(
+        settings, lambda: broker.state if leads else None, lambda: FIGURES, reads=lambda: counts
+    )
+    found = read(metrics.samples())
+    assert found["messages_out_total", "t"] == 2
+    assert ("fetch_seconds",) in found
+    leads = True
+    assert ("messages_out_total", "t") not in read(metrics.samples())

@@ -1,6 +1,7 @@
 """The traffic of topics: of the first ones apart, of the others together."""
 
 from headrace_mq.broker.metrics.topics import TopicFigures
+from headrace_mq.broker.quotas.traffic import Meters
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.administration import NO_TRAFFIC, DeleteQueues, FreezeQueues
 from headrace_mq.protocol.codes import RequestCode
@@ -18,6 +19,17 @@ async def test_traffic_is_counted_by_topic(broker, client, batch, read) -> None:
     assert found["bytes_out_total", "a"] == 50
     assert found["messages_out_total", "b"] == found["messages_in_total", "other"] == 0
     assert found["metrics_summed", "topics"] == 0
+
+
+def test_a_replica_counts_what_it_gave_readers(read) -> None:
+    fetched: Meters[QueueRef] = Meters(name_of=lambda queue: queue.topic)
+    figures = TopicFigures(1)
+    for topic in ("a", "b"):
+        fetched.add(QueueRef(topic, 0), 0, 2, 50)
+    found = read(figures.reads(fetched))
+    assert (found["messages_out_total", "a"], found["bytes_out_total", "a"]) == (2, 50)
+    assert (found["messages_out_total", "other"], found["metrics_summed", "topics"]) == (2, 1)
+    assert not any(name == "messages_in_total" for name, *_ in found)
 
 
 async def test_topics_above_the_limit_are_added_up(broker, client, batch, read) -> None:

@@ -9,7 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from headrace_mq._net.login import credentials_of
-from headrace_mq.broker.metadata import topics_file, users_file
+from headrace_mq.broker.metadata import limits_file, topics_file, users_file
+from headrace_mq.broker.quotas.limits import KeptLimits, KeptQuota
 from headrace_mq.broker.reads.replica_reads import (
     READ_BYTES_MAX,
     READS_PER_CONNECTION_MAX,
@@ -40,7 +41,7 @@ from headrace_mq.protocol.bodies import (
 )
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import PROTOCOL_VERSION, Frame
-from headrace_mq.protocol.limits import SettingsAnswer
+from headrace_mq.protocol.limits import CLIENT, SettingsAnswer
 from headrace_mq.settings import BrokerSettings, GroupSettings
 from tests.unit.headrace_mq.broker.replicas.conftest import Place
 from tests.unit.headrace_mq.broker.replicas.repairs.test_repairs import entries, flip
@@ -357,6 +358,41 @@ async def test_reads_for_the_leader_and_too_many_reads_are_refused(served: Serve
     served.client = Client()
     served.ask(hello())
     assert served.answered(fetch())[1] == 1
+
+
+async def test_a_read_at_a_replica_counts_and_waits_for_the_quota_of_its_client(
+    served: Served,
+) -> None:
+    served.leader.append(1, 2, 3)
+    await served.leader.until(lambda: served.leader.end() == 3)
+    file = limits_file(served.leader.settings.directory)
+    file.write(KeptLimits({CLIENT: {"127.0.0.1": KeptQuota(fetch_messages=1)}}))
+    served.followers.on_renamed(file.path)
+    await served.copy()
+    served.ask(hello())
+    counts = served.reads.counts
+    assert served.answered(fetch())[1] == 1, "as many as the quota has room for, and one at least"
+    served.ask(fetch(1))
+    assert len(served.client.answers) == 2, "held"
+    served.clock.ms += 1_000
+    await served.copy(1)
+    counts.throttle.look()
+    assert served.last() == ([FetchedQueue(*QUEUE, 0, 3)], 1)
+    had = counts.fetched.by_name()["orders"]
+    assert had.messages == 2
+    assert had.bytes > 4_000
+    assert sum(counts.fetch_times.read()[0]) == 2
+    # One that is held meanwhile is answered like any other.
+    served.ask(fetch(2))
+    served.clock.ms += 1_000
+    counts.throttle.look()
+    code, body = served.client.answers[-1]
+    assert code == ResponseCode.NOT_LEADER
+    assert "has not heard" in decode(ErrorAnswer, body).sentence
+    file.write(KeptLimits())
+    served.followers.on_renamed(file.path)
+    await served.copy()
+    assert served.answered(fetch())[1] == 3
 
 
 async def test_with_a_login_a_reader_reads_what_its_user_may(
