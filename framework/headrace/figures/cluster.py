@@ -19,6 +19,7 @@ __all__ = [
     "LOSS_MS",
     "SWITCH_S_MAX",
     "RecordPlace",
+    "ack_shown",
     "failover_loss",
     "group_shown",
     "kept",
@@ -87,6 +88,17 @@ async def later(before: "GroupRecord", place: RecordPlace) -> "GroupRecord | Non
     return None
 
 
+def ack_shown(record: "GroupRecord") -> str:
+    """Returns in words who must have a message before it is acknowledged."""
+    from headrace_mq.cluster.record import ACK_IN_SYNC, ACK_LEADER
+
+    if record.ack == ACK_IN_SYNC:
+        return "all brokers in sync"
+    if record.ack == ACK_LEADER:
+        return "the leader alone, so a failover may lose messages"
+    return "all brokers in sync again, once they have what the leader acknowledged alone"
+
+
 def group_shown(found: "GroupRecord", known: "list[Registration]") -> dict[str, Any]:
     """Returns a group for programs."""
     return {
@@ -96,6 +108,8 @@ def group_shown(found: "GroupRecord", known: "list[Registration]") -> dict[str, 
         "group_id": found.group_id,
         "in_sync": sorted(one.name for one in found.in_sync),
         "unclean": found.unclean,
+        "lossy": found.lossy,
+        "ack": found.ack,
         "replicas": [replica_shown(found, known, one) for one in known],
     }
 

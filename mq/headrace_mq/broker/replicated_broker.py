@@ -64,7 +64,7 @@ from headrace_mq.broker.users.user_book import UserBook
 from headrace_mq.cluster.election import LEASE_MS, RENEW_MS
 from headrace_mq.cluster.frames import HandOver
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.record import RecordKeeper, RecordUnavailable
+from headrace_mq.cluster.record import ACK_IN_SYNC, RecordKeeper, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.effective_settings import NO_SOURCES, Sources
 from headrace_mq.errors import InvalidArgument, MessageQueueError
@@ -220,7 +220,7 @@ class ReplicatedBroker:
             () if term is None else term.figures(),
             0 if seen is None else seen.unclean, sum(self._logs.ends().values()),
             repairs.repaired, repairs.hopeless, count_lost(SystemFiles(), self._directory),
-            *(NO_LOSS if term is None else term.may_lose()),
+            *(NO_LOSS if term is None else term.may_lose()), ACK_IN_SYNC if seen is None else seen.ack,
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
@@ -352,7 +352,12 @@ class ReplicatedBroker:
             self._member, self._logs, self._documents, self._clock, self._changed.set,
             lambda: self._reports.names,
         )  # fmt: skip
-        _log.warning("this broker leads its group", epoch=term.epoch)
+        _log.warning("this broker leads its group", epoch=term.epoch, ack=term.ack)
+        if term.last_loss == term.epoch:
+            _log.error(
+                "messages may be lost: the leader before acknowledged alone, so this one may lack some; brokers that come back cut"
+                " what this one lacks, and keep it in files that `headrace store lost` shows", epoch=term.epoch,
+            )  # fmt: skip
         duties = asyncio.create_task(self._guarded(self._keep_set(term)), name="keep the set")
         try:
             door = self._standby.door = self._door()

@@ -170,11 +170,13 @@ def lacked_bytes(
     Args:
         record: as it is.
         known: what brokers of the group reported.
-        one: of these; a broker in sync lacks nothing that was acknowledged.
+        one: of these; where all in sync acknowledge, a broker in sync lacks nothing that was acknowledged.
 
-    Returns the bytes; None if no broker in sync has reported.
+    Returns the bytes; None if no broker in sync has reported. Where the leader acknowledges alone, one in sync may lack some as
+    well; reports are of different moments, so this is not exact then.
     """
-    if one.member in record.in_sync:
+    leads = one.member.name == record.leader
+    if one.member in record.in_sync and (leads or record.ack == ACK_IN_SYNC):
         return 0
     return max((each.lost_bytes for each in losses(record, known, one.member.name)), default=None)
 

@@ -96,7 +96,7 @@ async def test_every_metric_of_the_table_comes_from_some_broker(
     # With TLS, an archive, a group of consumers, a group of brokers, a topic of dead letters, or after ten minutes.
     assert all(
         name.removeprefix("headrace_broker_").startswith(
-            ("archive", "certificate", "group_", "lead", "in_sync", "min_in", "record", "replica",
+            ("acknowledges_alone", "archive", "certificate", "group_", "lead", "in_sync", "min_in", "record", "replica",
              "unclean", "failover", "dead_letters", "repaired", "unrepaired", "lost", "disk_days")
         )
         for name in silent

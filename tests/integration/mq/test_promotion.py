@@ -17,7 +17,14 @@ from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.cluster.operations import promotion
-from headrace_mq.cluster.record import GroupRecord, Identity, OutcomeUnknown, Registration
+from headrace_mq.cluster.record import (
+    ACK_LEADER,
+    GroupRecord,
+    Identity,
+    OutcomeUnknown,
+    Proposal,
+    Registration,
+)
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import MessageQueueError, OffsetOutOfRange, SequenceGap
 from headrace_mq.message import Message, QueueRef
@@ -264,3 +271,18 @@ async def test_a_promoted_broker_that_is_too_few_says_how_to_go_on_and_serves_wi
     await group.stop("a")
     again = await group.add("a", min_in_sync=1)
     await until(lambda: again.state is not None)
+
+
+async def test_a_leader_that_was_elected_without_all_that_was_acknowledged_says_so(
+    group: Group, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = Identity("127.0.0.1:1", "a disk that is lost")
+    before = await group.record.create(lost, [lost])
+    broker = await group.add("a")
+    members = frozenset({lost, broker._member.me})
+    await group.record.propose(
+        Proposal(before.version, before.epoch, lost.name, members, ack=ACK_LEADER)
+    )
+    await until(lambda: broker.state is not None)
+    assert "messages may be lost: the leader before acknowledged alone" in caplog.text
+    assert broker.figures().ack == ACK_LEADER

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from headrace.cli.doctor.broker_rules import PlaceFacts
 from headrace.cli.doctor.findings import Finding, failed, of_sentence, ok, warning
+from headrace.figures.cluster import ack_shown
 
 __all__ = ["ClusterFacts", "cluster"]
 
@@ -46,6 +47,14 @@ def cluster(facts: ClusterFacts) -> Iterator[Finding]:
             "find out what is lost: `headrace store lost DIR` shows what brokers that came back had to cut. Rebuild Spark tables that"
             " had read it; then `headrace cluster settle`",
         )  # fmt: skip
+    if facts.record.epoch == facts.record.lossy > facts.record.unclean:
+        yield warning(
+            "lost messages",
+            f"the leader before epoch {facts.record.epoch:,} acknowledged alone, so this one may lack messages",
+            "start the broker that led: its log says what it had to cut, and `headrace store lost DIR` shows it",
+        )  # fmt: skip
+    if facts.record.ack != "in_sync":
+        yield ok("acknowledged by", ack_shown(facts.record))
     yield _leader(facts)
     yield _in_sync(members, facts.min_in_sync)
     for name in members:

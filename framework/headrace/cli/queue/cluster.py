@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.figures.cluster import (
     SWITCH_S_MAX,
     RecordPlace,
+    ack_shown,
     group_shown,
     kept,
     later,
@@ -64,8 +65,11 @@ def status(
         ("epoch", f"{found.epoch:,}"),
         ("changes of the record", f"{found.version:,}"),
         ("in sync", " ".join(members)),
+        ("acknowledged by", ack_shown(found)),
         ("id of the group", found.group_id),
     ]
+    if found.epoch == found.lossy > found.unclean:
+        rows.append(("may have lost messages", f"in epoch {found.lossy:,}"))
     if found.unclean:
         rows.append(("promoted with loss", f"in epoch {found.unclean:,}"))
     print_table(("", ""), rows)

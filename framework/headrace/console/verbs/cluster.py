@@ -13,7 +13,14 @@ from typing import Any
 from headrace.console.problems import Mistake
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
 from headrace.errors import HeadraceError
-from headrace.figures.cluster import SWITCH_S_MAX, RecordPlace, group_shown, later, look
+from headrace.figures.cluster import (
+    SWITCH_S_MAX,
+    RecordPlace,
+    ack_shown,
+    group_shown,
+    later,
+    look,
+)
 from headrace_mq.admin.client import AdminClient
 
 __all__ = ["ClusterVerbs"]
@@ -73,7 +80,8 @@ class ClusterVerbs:
             "loss_bytes": None if leads is None else leads.loss_bytes,
             "loss_ms": None if leads is None else leads.loss_ms,
         }
-        return {"cluster": self._place.cluster, "group": self._place.group, **shown, **loss}
+        place = {"cluster": self._place.cluster, "group": self._place.group}
+        return {**place, **shown, **loss, "acknowledged_by": ack_shown(found)}
 
     async def _switchover(self, admin: AdminClient, given: Given) -> dict[str, Any]:
         try:

@@ -11,6 +11,7 @@ from headrace_mq.broker.metrics import table
 from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.state import BrokerState
+from headrace_mq.cluster.record import ACK_IN_SYNC
 from headrace_mq.metrics.table import Sample
 from headrace_mq.store.message_store import RETENTIONS
 
@@ -113,6 +114,7 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.REPAIRED.sample(figures.repaired, *where)
     yield table.UNREPAIRED.sample(figures.unrepaired, *where)
     yield table.LOST.sample(figures.lost, *where)
+    yield table.ACKNOWLEDGES_ALONE.sample(figures.ack != ACK_IN_SYNC, *where)
     if figures.leads:
         yield table.FAILOVER_LOSS_BYTES.sample(figures.loss_bytes, *where)
         yield table.FAILOVER_LOSS.sample(figures.loss_ms / 1_000, *where)

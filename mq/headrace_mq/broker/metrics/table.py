@@ -406,6 +406,13 @@ FAILOVER_LOSS: Final = Metric(
     "For how long some replica in sync has lacked some of them; only on the leader.",
     ("cluster", "group"),
 )
+ACKNOWLEDGES_ALONE: Final = Metric(
+    "headrace_broker_acknowledges_alone",
+    "gauge",
+    "1",
+    "1: the leader acknowledges alone, and a failover may lose messages; also on the way back, until all in sync have everything.",
+    ("cluster", "group"),
+)
 
 BROKER_METRICS: Final = (
     *(found for found in tuple(globals().values()) if isinstance(found, Metric)),

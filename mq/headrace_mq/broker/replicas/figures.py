@@ -6,6 +6,8 @@ Used by `replicated_broker` and `followers`, which know them, and by the metrics
 
 from typing import NamedTuple
 
+from headrace_mq.cluster.record import ACK_IN_SYNC
+
 __all__ = ["GroupFigures", "ReplicaFigures"]
 
 
@@ -51,6 +53,7 @@ class GroupFigures(NamedTuple):
         lost: messages that were cut from its logs though they may have been acknowledged; files of its folder have them.
         loss_bytes: of messages that were acknowledged, that a failover may lose now; only if it leads.
         loss_ms: for how long some broker in sync has lacked some of them.
+        ack: who must have a message before it is acknowledged, by the record.
     """
 
     cluster: str
@@ -71,3 +74,4 @@ class GroupFigures(NamedTuple):
     lost: int = 0
     loss_bytes: int = 0
     loss_ms: int = 0
+    ack: str = ACK_IN_SYNC

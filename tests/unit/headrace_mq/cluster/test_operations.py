@@ -123,6 +123,9 @@ def test_a_promotion_loses_what_those_in_sync_have_and_its_broker_lacks(
     assert losses(both, nothing, "c") == [Lack(a, 570, or_more=True), Lack(b, 450, or_more=True)]
     assert [lacked_bytes(both, known, one) for one in known] == [0, 0, 110]
     assert lacked_bytes(both, [known[2]], known[2]) is None
+    # Where the leader acknowledges alone, one in sync may lack some as well.
+    alone = both._replace(ack=ACK_LEADER)
+    assert [lacked_bytes(alone, known, one) for one in known] == [0, 120, 110]
 
 
 def test_the_mark_of_a_promotion_stays_until_it_is_settled(trio: Any, record: GroupRecord) -> None:

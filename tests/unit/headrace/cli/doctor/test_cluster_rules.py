@@ -49,6 +49,21 @@ def test_a_record_that_does_not_answer_is_a_failure() -> None:
     assert (found.state, found.advice) == ("failed", "start its database")
 
 
+def test_a_leader_that_may_lack_messages_is_shown_as_long_as_it_leads() -> None:
+    given = facts(*NAMES)
+
+    def told(**changed: int | str) -> list[tuple[str, str]]:
+        record = given.record._replace(**changed)
+        found = list(cluster(given._replace(record=record)))
+        return [(each.name, each.state) for each in found if "record of" not in each.name][:-2]
+
+    assert told(lossy=2) == []
+    assert told(lossy=3) == [("lost messages", "warning")]
+    assert told(ack="leader") == [("acknowledged by", "ok")]
+    # A promotion says so itself.
+    assert told(lossy=3, unclean=3) == [("lost messages", "warning")]
+
+
 def test_a_promotion_with_loss_is_shown_until_it_is_settled() -> None:
     given = facts(*NAMES)
     (told,) = [

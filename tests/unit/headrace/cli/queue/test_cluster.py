@@ -54,7 +54,8 @@ def test_the_leader_and_the_brokers_in_sync_are_shown(
     as_json = json.loads(status("--record", url, "--json").output)
     assert len(as_json.pop("group_id")) == 36
     assert as_json == {
-        "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "unclean": 0, "replicas": [],
+        "leader": "h:1", "epoch": 1, "version": 1, "in_sync": ["h:1", "h:2"], "unclean": 0, "lossy": 0,
+        "ack": "in_sync", "replicas": [],
     }  # fmt: skip
 
 

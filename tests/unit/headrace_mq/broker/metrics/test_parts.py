@@ -110,5 +110,7 @@ def test_a_group_of_brokers_has_figures(read) -> None:
     assert found["replica_loss_seconds", "c", "g1", "b:1"] == 0.2
     assert found["failover_loss_bytes", "c", "g1"] == 9
     assert found["failover_loss_seconds", "c", "g1"] == 0.3
-    follows = read(replica_samples(figures._replace(leads=False, replicas=())))
+    assert found["acknowledges_alone", "c", "g1"] == 0
+    follows = read(replica_samples(figures._replace(leads=False, replicas=(), ack="to_in_sync")))
+    assert follows["acknowledges_alone", "c", "g1"] == 1
     assert ("failover_loss_bytes", "c", "g1") not in follows
