@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from headrace_mq import Message
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from tests.integration.console.actions import ACTIONS, GONE, SHOWN, Action
+from tests.integration.console.shown import answer, ask, refusal
 from tests.integration.console.tea_shop import BROKEN, LAST, NONE, SPILLED, Brew, app, cups
 from tests.integration.console.world import PASSWORD, World, a_world, consoled, sign_in
 
@@ -27,10 +28,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
 ]
 ORIGIN = '{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"the till was shut","back_to":"orders"}'
-# Headings of the pages of a change.
-ASKED, DONE, REFUSED = (
-    f"h1:text-is('{text}')" for text in ("Before you do that", "Done", "That did not work")
-)
 
 
 async def fill(world: World) -> None:
@@ -87,56 +84,15 @@ async def people(world: World) -> AsyncIterator[Any]:
         await browser.close()
 
 
-async def refusal(page: Any) -> str:
-    """The sentence of a page that says no; empty: it does not."""
-    found = page.locator(f"main:has({REFUSED}) [role=alert], main:has({ASKED}) [role=alert]")
-    return str(await found.first.inner_text()) if await found.count() else ""
-
-
-async def ask(page: Any, world: World, action: Action) -> None:
-    """Opens the page of an action, fills in its form and presses its button: the question comes."""
-    await page.goto(world.home + action.page)
-    if await refusal(page):
-        return
-    path = action.verb.replace(" ", "/")
-    where = page.locator(action.within).first if action.within else page.locator("main")
-    button = where.locator(
-        f"form[action='/do/{path}'] button:not([formaction]){action.button}, button[formaction='/do/{path}']"
-    ).first
-    form = button.locator("xpath=ancestor::form")
-    for name, value in action.fill.items():
-        box = form.locator(f"[name='{name}']")
-        kind = await box.first.evaluate("one => one.type")
-        if kind == "checkbox":
-            await form.locator(f"[name='{name}'][value='{value}']").check()
-        elif kind == "select-one":
-            await box.select_option(value)
-        else:
-            await box.fill(value)
-    await button.click()
-    await page.locator(f"{ASKED}, {REFUSED}").wait_for()
-
-
-async def answer(page: Any) -> None:
-    """Presses "Do it", and waits for what comes of it."""
-    if await refusal(page):
-        return
-    secret = page.locator("input[type=password]")
-    if await secret.count():
-        await secret.fill(PASSWORD)
-    await page.locator("button[name=confirmed]").click()
-    await page.locator(f"{DONE}, {REFUSED}").wait_for()
-
-
 async def check(people: Any, world: World, action: Action) -> None:
     """A user who may only look is refused, and changes nothing; the administrator does it."""
     before = await action.look(world)
     assert before != action.becomes, action.verb
-    await ask(people.ann, world, action)
+    await ask(people.ann, world.home, action)
     await answer(people.ann)
     assert action.denied in await refusal(people.ann), action.verb
     assert await action.look(world) == before, action.verb
-    await ask(people.root, world, action)
+    await ask(people.root, world.home, action)
     main = await people.root.locator("main").inner_text()
     assert action.asked in main, (action.verb, main)
     assert await action.look(world) == before, action.verb
@@ -184,7 +140,7 @@ async def test_a_thing_that_is_gone_when_the_question_is_answered_is_a_sentence(
     )
     found = {}
     for action, meanwhile, _ in GONE:
-        await ask(people.root, world, action)
+        await ask(people.root, world.home, action)
         await meanwhile(world)
         await answer(people.root)
         found[action.verb] = await refusal(people.root)

@@ -61,11 +61,11 @@ OTHERS = (
 )  # fmt: skip
 BROKERS = {
     "cluster": "default", "group": "g1", "leader": "a:1", "epoch": 3, "version": 1, "group_id": "x", "in_sync": ["a:1", "b:2"],
-    "unclean": 2,
+    "unclean": 2, "loss_bytes": 7, "loss_ms": 1_500,
     "replicas": [
-        {"name": "a:1", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0},
-        {"name": "b:2", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0},
-        {"name": "c:3", "in_sync": False, "reported_ms": None, "epoch": None, "bytes": None, "lacks_bytes": None},
+        {"name": "a:1", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0, "loss_bytes": 7},
+        {"name": "b:2", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0, "loss_bytes": 7},
+        {"name": "c:3", "in_sync": False, "reported_ms": None, "epoch": None, "bytes": None, "lacks_bytes": None, "loss_bytes": None},
     ],
 }  # fmt: skip
 

@@ -238,7 +238,8 @@ async def test_settings_users_rules_the_audit_and_alarms_are_all_there(
 async def test_brokers_have_the_figures_of_their_record(world: World, shown: Shown) -> None:
     await shown.open("/cluster")
     assert (await shown.facts())["Epoch"] == str(BROKERS["epoch"])
-    assert await shown.rows(0, 0, 2, 3, 4, 5) == [
-        ("a:1", "5 s ago", "3", "7,919", "0"), ("b:2", "7 s ago", "3", "7,907", "12"),
+    assert (await shown.facts())["A failover may lose"] == "1,013 bytes, the oldest of 2.5 s ago"
+    assert await shown.rows(0, 0, 2, 3, 4, 5, 6) == [
+        ("a:1", "5 s ago", "3", "7,919", "0", ""), ("b:2", "7 s ago", "3", "7,907", "12", "1,013"),
     ]  # fmt: skip
     assert (await shown.json("cluster status"))["replicas"] == BROKERS["replicas"]

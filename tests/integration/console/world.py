@@ -39,10 +39,10 @@ ROOT = Path(__file__).parents[3]
 READER = ("read topic:*", "read group:*", "read cluster")
 BROKERS: Mapping[str, Any] = {
     "cluster": "default", "group": "g1", "leader": "a:1", "epoch": 3, "version": 1, "group_id": "x",
-    "in_sync": ["a:1", "b:2"], "unclean": 0,
+    "in_sync": ["a:1", "b:2"], "unclean": 0, "loss_bytes": 1_013, "loss_ms": 2_500,
     "replicas": [
-        {"name": "a:1", "in_sync": True, "reported_ms": 5_000, "epoch": 3, "bytes": 7_919, "lacks_bytes": 0},
-        {"name": "b:2", "in_sync": True, "reported_ms": 7_000, "epoch": 3, "bytes": 7_907, "lacks_bytes": 12},
+        {"name": "a:1", "in_sync": True, "reported_ms": 5_000, "epoch": 3, "bytes": 7_919, "lacks_bytes": 0, "loss_bytes": None},
+        {"name": "b:2", "in_sync": True, "reported_ms": 7_000, "epoch": 3, "bytes": 7_907, "lacks_bytes": 12, "loss_bytes": 1_013},
     ],
 }  # fmt: skip
 
