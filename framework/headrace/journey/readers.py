@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace._runtime.ids import derived_id
 from headrace.app import App
@@ -19,15 +20,17 @@ from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionNotFound
 from headrace.journey.groups import NO_ANSWER, standing_of, stopped, unanswered
 from headrace.journey.hop import Journey, page_of
+from headrace.journey.process_steps import seen_by
 from headrace.journey.told_times import NOT_TOLD, ToldTimes, add_delivered, told_times
 from headrace.processes.instances import WAITS, parked_instances
 from headrace.processes.process import Process
+from headrace.processes.process_manager import ProcessManager
 from headrace.processes.progress import ProcessProgress
 from headrace.projections.definition.projection import Projection, projection_group
 from headrace.projections.tables.generation_tables import find_all
 from headrace.projections.tables.read_models import ReadModels
 from headrace.stores.database.parked import Letter, ParkedStore
-from headrace.stores.database.tables import process_commands, process_journal, projection_versions
+from headrace.stores.database.tables import process_commands, projection_versions
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.message import Record
 
@@ -108,7 +111,7 @@ class ReaderHops:
                 await self._handlers(handlers.name)
         reactions: list[Reaction] = []
         for manager in definition.managers:
-            reactions += await self._manager(manager.name, stateful=isinstance(manager, Process))
+            reactions += await self._manager(manager)
         return reactions
 
     async def _projection(self, projection: Projection[Any]) -> None:
@@ -168,13 +171,14 @@ class ReaderHops:
             told = await self._waiting(group)
         self._add("handled", name, page, group, **told)
 
-    async def _manager(self, name: str, *, stateful: bool) -> list[Reaction]:
+    async def _manager(self, manager: Process[Any] | ProcessManager) -> list[Reaction]:
         found: list[Reaction] = []
+        name, keyless = manager.name, ""
         group = f"{self._app.name}.process.{name}"
         told: dict[str, Any]
-        if stateful:
+        if isinstance(manager, Process):
             async with self._models.snapshot() as connection:
-                seen = await connection.run_sync(self._journal, name)
+                seen, keyless = await connection.run_sync(self._journal, manager)
             after = self._delivered(group) if seen else self._after
             for instance, outcome, letter in seen:
                 told = {"detail": outcome}
@@ -195,8 +199,8 @@ class ReaderHops:
             told = _parked(letter)
         else:
             told = await self._waiting(group)
-        if told.get("state", "done") == "done" and stateful:
-            told["detail"] = "no instance reacts to it"
+        if told.get("state", "done") == "done" and isinstance(manager, Process):
+            told["detail"] = keyless or "no instance reacts to it"
         return [Reaction(name, "", self._add("reacted", name, page, group, **told))]
 
     async def _waiting(self, group: str) -> dict[str, Any]:
@@ -243,18 +247,17 @@ class ReaderHops:
         return version, parked.find(connection, aggregate_id)
 
     def _journal(
-        self, connection: Connection, process: str
-    ) -> Sequence[tuple[str, str, Letter | None]]:
-        columns = process_journal.c
-        rows = connection.execute(
-            select(columns.instance, columns.outcome).where(
-                columns.process == process,
-                columns.aggregate_id == self._stream.aggregate_id,
-                columns.command_id == self._stream.command_id,
-            )
-        ).all()
-        parked = parked_instances(process)
-        return [(key, outcome, parked.find(connection, key)) for key, outcome in rows]
+        self, connection: Connection, process: Process[Any]
+    ) -> tuple[Sequence[tuple[str, str, Letter | None]], str]:
+        """The instances that have seen the stream, and why they are not known, if so."""
+        try:
+            rows = seen_by(connection, process, self._stream)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what finds a key is code of the application
+            return [], f"its instances are not known: the function for keys raised {error!r}"
+        parked = parked_instances(process.name)
+        return [(key, outcome, parked.find(connection, key)) for key, outcome in rows], ""
 
 
 def kept_commands(connection: Connection, app: App, command_ids: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select
 
 from headrace._runtime.clock import Clock, SystemClock
 from headrace.errors import InstanceNotFound
@@ -43,6 +43,7 @@ __all__ = [
     "ProcessStep",
     "Processes",
     "Stuck",
+    "parked_behind_query",
 ]
 
 # How long after a command is due its effect may take: delivery, handling, and an event that comes back.
@@ -280,15 +281,19 @@ class Processes:
 
     async def parked_behind(self, process: str, aggregate_id: str, command_id: str) -> str | None:
         """Returns the key of a parked instance for which a command's stream waits; None: there is none."""
-        journal = process_journal.c
-        query = select(journal.instance).where(
-            journal.process == process,
-            journal.aggregate_id == aggregate_id,
-            journal.command_id == command_id,
-            journal.outcome == WAITS,
+        parked = parked_rows.c
+        names = select(parked.aggregate_id).where(
+            parked.name == f"{PARKED_NAME}{process}", parked.generation == 0
         )
         async with self._read_models.snapshot() as connection:
-            return await connection.scalar(query.limit(1))
+            keys = (await connection.scalars(names)).all()
+            for first in range(0, len(keys), _INSTANCES_MAX):
+                some = keys[first : first + _INSTANCES_MAX]
+                query = parked_behind_query(process, aggregate_id, command_id, some)
+                key: str | None = await connection.scalar(query)
+                if key is not None:
+                    return key
+        return None
 
     def _describe(
         self, connection: Connection, process: str, instance: Instance, now: datetime
@@ -343,3 +348,24 @@ class Processes:
                     )
                 )
         return reasons
+
+
+def parked_behind_query(
+    process: str, aggregate_id: str, command_id: str, keys: Sequence[str]
+) -> Select[Any]:
+    """Selects the key of one of some parked instances for which a command's stream waits.
+
+    It names the instances, so that the table's key serves it: the journal has no index of commands.
+    """
+    journal = process_journal.c
+    return (
+        select(journal.instance)
+        .where(
+            journal.process == process,
+            journal.instance.in_(keys),
+            journal.aggregate_id == aggregate_id,
+            journal.command_id == command_id,
+            journal.outcome == WAITS,
+        )
+        .limit(1)
+    )

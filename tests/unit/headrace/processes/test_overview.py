@@ -6,11 +6,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, insert
 
 from headrace.errors import InstanceNotFound
-from headrace.processes.instances import InstanceParking, take
+from headrace.processes import overview
+from headrace.processes.instances import WAITS, InstanceParking, parked_instances, take
 from headrace.processes.kept_commands import mark_sent
 from headrace.processes.overview import Processes
+from headrace.stores.database.tables import process_journal
 
 
 @pytest.fixture
@@ -116,3 +119,27 @@ async def test_instances_are_counted_by_process_and_their_steps_are_in_order(
     ]
     assert [one.number for one in await processes.steps("copies", "a", after=1, limit=5)] == [2]
     assert await processes.steps("copies", "nothing") == []
+
+
+async def test_a_stream_that_waits_is_found_behind_any_of_many_parked_instances(
+    read_models: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def park(connection: Connection) -> None:
+        for number, key in enumerate("xyz", start=1):
+            parked_instances("copies").add(
+                connection, key, ValueError("no"), now=clock.now(), place=None
+            )
+            connection.execute(
+                insert(process_journal).values(
+                    process="copies", instance=key, number=number, aggregate_id="a",
+                    command_id=f"c-{key}", outcome=WAITS,
+                )
+            )  # fmt: skip
+
+    await read_models.transact(park)
+    monkeypatch.setattr(overview, "_INSTANCES_MAX", 2)
+    found = Processes(read_models)
+    assert await found.parked_behind("copies", "a", "c-z") == "z"
+    assert await found.parked_behind("copies", "a", "c-x") == "x"
+    assert await found.parked_behind("copies", "b", "c-x") is None
+    assert await found.parked_behind("others", "a", "c-x") is None
