@@ -4,6 +4,8 @@ Checks that event store, event topic and readers of one application belong toget
     at start, and when a reader connects again    compare them
     another topic, or one that lost messages      publish from the store what the topic lacks; readers
                                                   begin at the topic's start
+    brokers lost messages, also while no service  publish from the store what the topic lacks; readers
+    ran: marks have the epochs of the brokers     go back to where messages have changed
     another event store, or an older one          refuse: readers stop, and the error says what to do.
                                                   A store is older if it lacks a stream that a reader
                                                   has seen, or that is among the topic's last ones
@@ -27,10 +29,18 @@ from headrace.domain.stream_body import origin_of
 from headrace.errors import HeadraceError, LineageError
 from headrace.events.publisher import HEARTBEAT, event_topic
 from headrace.handlers.progress import HandlerProgress
-from headrace.lineage.marked_transport import MarkedTransport, TopicReplaced
-from headrace.lineage.marks import Reader, read_kept, reset_readers, write_marks
+from headrace.lineage.marked_transport import MarkedTransport, Seen, TopicReplaced
+from headrace.lineage.marks import Reader, read_kept, settle_readers, write_marks
 from headrace.lineage.topic_damage import TopicDamage
-from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal, why_trimmed
+from headrace.lineage.verdict import (
+    Kept,
+    Mark,
+    Verdict,
+    fresh_marks,
+    judge,
+    refusal,
+    why_trimmed,
+)
 from headrace.projections.definition.projection import projection_group
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
@@ -265,12 +275,11 @@ class LineageCheck:
         )
         if self._lineage is not None:
             kept = self._with_seen(kept)
+        changed = await self._changed(kept)
         missing = await self._missing(kept.values())
         found = await self._found(topic, kept.values())
-        verdicts = {
-            reader: judge(each, topic=topic, found=found, store=store, missing=missing)
-            for reader, each in kept.items()
-        }
+        decide = partial(judge, topic=topic, found=found, store=store, missing=missing)
+        verdicts = {one: decide(each, changed=changed[one]) for one, each in kept.items()}
         for verdict in (Verdict.OTHER_STORE, Verdict.OLDER_STORE):
             refused = [name for (name, _), each in verdicts.items() if each is verdict]
             if refused:
@@ -282,25 +291,26 @@ class LineageCheck:
             return
         topic_kept = kept[own, 0]
         reset = [reader for reader, each in verdicts.items() if each is Verdict.FROM_START]
+        back = {one: changed[one] for one, each in verdicts.items() if each is Verdict.BACK}
         # What was lost may be behind the marks of all readers.
         lost = self._lineage is not None and topic.has_lost_since(self._lineage)
+        lost = lost or bool(changed[own, 0])
         last_position = await self._store.last_position()
         if _is_lacking(topic_kept, topic, last_position, reset=bool(reset) or lost):
             self._lacking = True
             self._wake.set()
         state = _FILLING if self._lacking else _FILLED
-        fresh: dict[Reader, dict[int, Mark]] = {
-            reader: {}
-            for reader, each in kept.items()
-            if each.topic != topic.identity or each.store != store or reader in reset
-        }
+        fresh = fresh_marks(kept, topic, store=store, changed=changed, reset=reset)
         if self._lacking or (own, 0) in fresh:
-            fresh[own, 0] = {0: state}
+            fresh[own, 0] = _state_marks(state, topic)
         if fresh:
-            await self._read_models.transact(
-                partial(
-                    _reset_and_mark, reset=reset, fresh=fresh, topic=topic.identity, store=store
-                )
+            work = partial(settle_readers, reset=reset, back=back, fresh=fresh, name=self._topic)
+            await self._read_models.transact(partial(work, topic=topic.identity, store=store))
+        if back:
+            log.warning(
+                "brokers of the event topic lost messages; readers go back to where they have changed",
+                topic=self._topic,
+                readers=sorted(name for name, _ in back if name != own),
             )
         if reset:
             log.warning(
@@ -348,13 +358,23 @@ class LineageCheck:
             (name, generation): Kept(
                 topic=self._lineage.identity,
                 store=each.store,
-                marks={**each.marks, **self.transport.seen[name].marks()},
+                marks={**each.marks, **self._marks_now(self.transport.seen[name])},
                 offsets=each.offsets,
             )
             if name in self.transport.seen
             else each
             for (name, generation), each in kept.items()
         }
+
+    async def _changed(self, kept: Mapping[Reader, Kept]) -> dict[Reader, Mapping[int, int]]:
+        """Returns for each reader, by queue, where messages have changed since the epochs of its marks."""
+        found: dict[tuple[tuple[int, int], ...], Mapping[int, int]] = {(): {}}
+        for each in kept.values():
+            known = tuple(sorted(each.epochs.items()))
+            if known not in found:
+                now = await self._plain.topic_lineage(self._topic, each.epochs)
+                found[known] = now.changed
+        return {reader: found[tuple(sorted(each.epochs.items()))] for reader, each in kept.items()}
 
     async def _missing(self, kept: Iterable[Kept]) -> set[tuple[str, str]]:
         """Returns the streams that readers have seen and the store does not have."""
@@ -388,8 +408,9 @@ class LineageCheck:
     async def _fill_topic(self) -> None:
         log.info("the event topic is made whole from the event store", topic=self._topic)
         done = await self._fill()
-        own = {(topic_reader(self._topic), 0): {0: _FILLED}}
-        await self._write(own)
+        assert self._lineage is not None, "compared before anything is filled"
+        marks = _state_marks(_FILLED, self._lineage)
+        await self._write({(topic_reader(self._topic), 0): marks})
         self._lacking = False
         log.info("the event topic is whole", topic=self._topic, done=str(done))
 
@@ -405,12 +426,20 @@ class LineageCheck:
             reader = (name, generations.get(name, 0))
             before = kept[reader].marks
             marks = {}
-            for number, mark in seen.marks().items():
+            for number, mark in self._marks_now(seen).items():
                 stream = mark.stream
                 if stream is None or not await self._is_stored(stream):
                     stream = before[number].stream if number in before else None
                 marks[number] = replace(mark, stream=stream)
             await self._write({reader: marks})
+
+    def _marks_now(self, seen: Seen) -> dict[int, Mark]:
+        """Returns what a reader has seen, with the epochs in which nothing of it was lost."""
+        epochs = {} if self._lineage is None else self._lineage.epochs
+        return {
+            number: replace(mark, epoch=epochs.get(number, 0))
+            for number, mark in seen.marks().items()
+        }
 
     async def _note_last(self) -> None:
         try:
@@ -442,18 +471,13 @@ def _is_lacking(kept: Kept, topic: TopicLineage, last_position: int, *, reset: b
     """Whether the topic may lack streams that the store has."""
     if not last_position:
         return False
-    if reset or _FILLING in kept.marks.values():
+    if reset or any(mark.message_id == _FILLING.message_id for mark in kept.marks.values()):
         return True
     return topic.is_empty if kept.topic is None else kept.topic != topic.identity
 
 
-def _reset_and_mark(
-    connection: Any,
-    *,
-    reset: list[Reader],
-    fresh: Mapping[Reader, Mapping[int, Mark]],
-    topic: str,
-    store: str,
-) -> None:
-    reset_readers(connection, reset)
-    write_marks(connection, fresh, topic=topic, store=store)
+def _state_marks(state: Mark, topic: TopicLineage) -> dict[int, Mark]:
+    """Returns the marks of the topic's own state: what was true of it, and in which epochs."""
+    bare = Mark(next_offset=0, message_id="")
+    marks = {number: replace(bare, epoch=epoch) for number, epoch in topic.epochs.items()}
+    return marks | {0: replace(state, epoch=topic.epochs.get(0, 0))}

@@ -15,7 +15,17 @@ from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.statements import upsert
 from headrace.stores.database.tables import projection_offsets, projections, reader_marks
 
-__all__ = ["WHOLE", "Reader", "forget", "move_marks", "read_kept", "reset_readers", "write_marks"]
+__all__ = [
+    "WHOLE",
+    "Reader",
+    "forget",
+    "move_back",
+    "move_marks",
+    "read_kept",
+    "reset_readers",
+    "settle_readers",
+    "write_marks",
+]
 
 # The queue number of the row that says which topic and store a reader belongs to.
 WHOLE: Final = -1
@@ -44,7 +54,10 @@ def read_kept(
         else:
             stream = (row.aggregate_id, row.command_id) if row.command_id else None
             marks[reader][row.queue_id] = Mark(
-                next_offset=row.next_offset, message_id=row.message_id, stream=stream
+                next_offset=row.next_offset,
+                message_id=row.message_id,
+                stream=stream,
+                epoch=row.epoch,
             )
     offsets: dict[Reader, dict[int, int]] = {reader: {} for reader in readers}
     o = projection_offsets.c
@@ -96,6 +109,7 @@ def write_marks(
                     "message_id": mark.message_id,
                     "aggregate_id": aggregate_id,
                     "command_id": command_id,
+                    "epoch": mark.epoch,
                 }
             )
     upsert(connection, reader_marks, rows)
@@ -109,6 +123,54 @@ def reset_readers(connection: Connection, readers: Sequence[Reader]) -> None:
     for name, _ in readers:
         for table in (projection_offsets, reader_marks):
             connection.execute(delete(table).where(table.c.name == name))
+
+
+def move_back(
+    connection: Connection, topic: str, readers: Mapping[Reader, Mapping[int, int]]
+) -> None:
+    """Moves the offsets of readers back to where messages of a topic have changed; versions stay, as of `reset_readers`.
+
+    Args:
+        connection: in a transaction that can write.
+        topic: its name.
+        readers: for each the lowest changed offset by queue; marks above them are deleted. Of a projection all generations.
+    """
+    marks, offsets = reader_marks.c, projection_offsets.c
+    for (name, _), changed in sorted(readers.items()):
+        for number, lowest in sorted(changed.items()):
+            theirs = offsets.name == name, offsets.topic == topic, offsets.queue_id == number
+            above = offsets.next_offset > lowest
+            connection.execute(
+                update(projection_offsets).where(*theirs, above).values(next_offset=lowest)
+            )
+            mine = marks.name == name, marks.queue_id == number
+            connection.execute(delete(reader_marks).where(*mine, marks.next_offset > lowest))
+
+
+def settle_readers(
+    connection: Connection,
+    *,
+    reset: Sequence[Reader],
+    back: Mapping[Reader, Mapping[int, int]],
+    fresh: Mapping[Reader, Mapping[int, Mark]],
+    name: str,
+    topic: str,
+    store: str,
+) -> None:
+    """Does what a comparison has found: resets readers, moves readers back, and stores marks.
+
+    Args:
+        connection: in a transaction that can write.
+        reset: begin at the topic's start; see `reset_readers`.
+        back: go back; see `move_back`.
+        fresh: the marks to store.
+        name: of the topic.
+        topic: its identity.
+        store: identity of the event store.
+    """
+    reset_readers(connection, reset)
+    move_back(connection, name, back)
+    write_marks(connection, fresh, topic=topic, store=store)
 
 
 def move_marks(
@@ -155,7 +217,10 @@ def move_marks(
             update(reader_marks).where(*mine).values(next_offset=marks.next_offset - shift)
         )
     connection.execute(
-        update(reader_marks).where(marks.topic_identity == source).values(topic_identity=target)
+        # The brokers of the copy count epochs of their own.
+        update(reader_marks)
+        .where(marks.topic_identity == source)
+        .values(topic_identity=target, epoch=0)
     )
     return names
 

@@ -5,18 +5,29 @@ Decides whether a reader of events, the event topic and the event store belong t
     the store lacks a stream the reader has seen     OLDER_STORE: refused; it is an older copy
     another topic, or a shorter one, or another      FROM_START: the version gate lets each event
     message at the place of the reader's mark        through once
+    brokers lost messages that the reader has seen   BACK to the first one that has changed; the
+                                                     version gate as before
     otherwise                                        GO_ON
 
 Used by `check`, which acts on it. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from headrace.transports.base import TopicLineage
 
-__all__ = ["Kept", "Mark", "Verdict", "judge", "refusal", "why_trimmed"]
+__all__ = [
+    "Kept",
+    "Mark",
+    "Verdict",
+    "fresh_marks",
+    "judge",
+    "refusal",
+    "renewed",
+    "why_trimmed",
+]
 
 _WHAT_TO_DO = (
     "stop the services, bring the right event store back, or make this one the truth:"
@@ -30,6 +41,7 @@ class Verdict(Enum):
 
     GO_ON = "go on"
     FROM_START = "from start"
+    BACK = "back"
     OTHER_STORE = "other store"
     OLDER_STORE = "older store"
 
@@ -47,11 +59,13 @@ class Mark:
         next_offset: the offset after the message.
         message_id: the message's command id.
         stream: aggregate and command of the last stream that it has seen; None: there is none yet.
+        epoch: of the queue's brokers, since before it has seen the message; 0: not known.
     """
 
     next_offset: int
     message_id: str
     stream: tuple[str, str] | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +84,11 @@ class Kept:
     marks: Mapping[int, Mark] = field(default_factory=dict)
     offsets: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def epochs(self) -> dict[int, int]:
+        """By queue, the epoch in which what it knows was true."""
+        return {number: mark.epoch for number, mark in self.marks.items() if mark.epoch}
+
 
 def judge(
     kept: Kept,
@@ -78,6 +97,7 @@ def judge(
     found: Mapping[tuple[int, int], str],
     store: str,
     missing: Collection[tuple[str, str]],
+    changed: Mapping[int, int] | None = None,
 ) -> Verdict:
     """Decides for one reader.
 
@@ -88,6 +108,7 @@ def judge(
             that are within the topic.
         store: identity of the event store now.
         missing: the streams that readers have seen and the store does not have.
+        changed: by queue, where messages have changed since the epochs of its marks.
     """
     if kept.store is not None and kept.store != store:
         return Verdict.OTHER_STORE
@@ -95,15 +116,68 @@ def judge(
         return Verdict.OLDER_STORE
     if kept.topic is not None and topic.identity and kept.topic != topic.identity:
         return Verdict.FROM_START
-    ends = {number: end for number, (_, end) in topic.ranges.items()}
-    if any(offset > ends.get(number, 0) for number, offset in kept.offsets.items()):
+    # What stands from there on is no proof of another topic: it is read again.
+    lost = dict(changed or {})
+    ends = {number: end for number, (_, end) in topic.ranges.items()} | lost
+    places = [*kept.offsets.items(), *((n, mark.next_offset) for n, mark in kept.marks.items())]
+    beyond = {number for number, offset in places if offset > ends.get(number, 0)}
+    if not beyond <= lost.keys():
         return Verdict.FROM_START
     for number, mark in kept.marks.items():
-        if mark.next_offset > ends.get(number, 0):
-            return Verdict.FROM_START
+        if number in lost and mark.next_offset > lost[number]:
+            continue
         if found.get((number, mark.next_offset), mark.message_id) != mark.message_id:
             return Verdict.FROM_START
-    return Verdict.GO_ON
+    return Verdict.BACK if beyond else Verdict.GO_ON
+
+
+def renewed(
+    kept: Kept, topic: TopicLineage, *, changed: Mapping[int, int], from_start: bool
+) -> dict[int, Mark]:
+    """Returns the marks of a reader that are to be stored, so that it is known of all of its queues that they are right now.
+
+    Args:
+        kept: what is stored about it.
+        topic: the topic now; without epochs there is nothing to store.
+        changed: by queue, where messages have changed since.
+        from_start: it begins at the topic's start, and its marks are deleted.
+    """
+    fresh = {}
+    for number, epoch in topic.epochs.items():
+        before = None if from_start else kept.marks.get(number)
+        mark = before or Mark(next_offset=0, message_id="")
+        if mark.next_offset > changed.get(number, mark.next_offset):
+            # The message is lost; that the store had its stream still counts.
+            mark = Mark(next_offset=0, message_id="", stream=mark.stream)
+        if (now := replace(mark, epoch=epoch)) != before:
+            fresh[number] = now
+    return fresh
+
+
+def fresh_marks(
+    kept: Mapping[tuple[str, int], Kept],
+    topic: TopicLineage,
+    *,
+    store: str,
+    changed: Mapping[tuple[str, int], Mapping[int, int]],
+    reset: Collection[tuple[str, int]],
+) -> dict[tuple[str, int], dict[int, Mark]]:
+    """Returns the marks to store, by reader; those of whom all is stored are left out.
+
+    Args:
+        kept: what is stored about readers, by name and generation.
+        topic: the topic now.
+        store: identity of the event store now.
+        changed: for each reader, by queue, where messages have changed.
+        reset: those that begin at the topic's start.
+    """
+    fresh = {}
+    for reader, each in kept.items():
+        whole = each.topic != topic.identity or each.store != store or reader in reset
+        marks = renewed(each, topic, changed=changed[reader], from_start=reader in reset)
+        if whole or marks:
+            fresh[reader] = marks
+    return fresh
 
 
 def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str) -> str:

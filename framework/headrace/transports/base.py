@@ -106,6 +106,9 @@ class TopicLineage:
             again under its name may go on with the offsets.
         epoch: grows each time that another broker leads, or the same one again; 0: the queue does not know.
         lossy: the epoch in which the brokers last lost messages; 0: they never did.
+        epochs: per queue that of its brokers, if the queue knows it.
+        changed: per queue the lowest offset at which another message stands than in an epoch that was named; queues in which
+            nothing was lost since are left out.
     """
 
     identity: str
@@ -113,6 +116,8 @@ class TopicLineage:
     starts: Mapping[int, int] = field(default_factory=dict)
     epoch: int = 0
     lossy: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)
+    changed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -227,8 +232,13 @@ class Transport(Protocol):
         """
         ...
 
-    async def topic_lineage(self, topic: str) -> TopicLineage:
-        """Returns which life of a topic there is now; raises an error of the adapter if there is none."""
+    async def topic_lineage(
+        self, topic: str, known: Mapping[int, int] | None = None
+    ) -> TopicLineage:
+        """Returns which life of a topic there is now; raises an error of the adapter if there is none.
+
+        `known` names epochs that queues had before; `changed` says what was lost since.
+        """
         ...
 
     def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:

@@ -196,7 +196,11 @@ class LocalTransport:
             found.append(Waiting(queue=(topic, number), end=queue.end, count=count, since=since))
         return found
 
-    async def topic_lineage(self, topic: str) -> TopicLineage:
+    async def topic_lineage(
+        self,
+        topic: str,
+        known: Mapping[int, int] | None = None,  # noqa: ARG002 - it has no epochs
+    ) -> TopicLineage:
         """Returns a topic's identity, which is another one in each process, and its ranges."""
         found = self._topic(topic)
         ranges = {number: (each.first, each.end) for number, each in enumerate(found.queues)}

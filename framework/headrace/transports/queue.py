@@ -254,18 +254,22 @@ class QueueTransport:
             for each in ranges
         ]
 
-    async def topic_lineage(self, topic: str) -> TopicLineage:
-        """Returns a topic's identity and ranges.
+    async def topic_lineage(
+        self, topic: str, known: Mapping[int, int] | None = None
+    ) -> TopicLineage:
+        """Returns a topic's identity and ranges, and what has changed since known epochs.
 
         Raises:
             MessageQueueError: the broker is away, or there is no such topic.
         """
         admin = await self._ask()
-        identity, ranges, epoch, lossy = await admin.life_of(topic)
+        identity, ranges, epoch, lossy = await admin.life_of(topic, known)
         return TopicLineage(
             identity=identity,
             epoch=epoch,
             lossy=lossy,
+            epochs={each.queue_id: each.epoch for each in ranges if each.epoch},
+            changed={each.queue_id: each.changed_from for each in ranges if each.changed_from >= 0},
             ranges={each.queue_id: (each.first, each.end) for each in ranges},
             # A broker that does not tell the start loses nothing.
             starts={each.queue_id: each.first if each.start < 0 else each.start for each in ranges},

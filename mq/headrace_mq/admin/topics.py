@@ -21,6 +21,7 @@ from headrace_mq.protocol.administration import (
 from headrace_mq.protocol.bodies import (
     CreateTopic,
     DescribeTopics,
+    KnownEpoch,
     QueueRange,
     QueueRanges,
     QueueRangesAnswer,
@@ -144,13 +145,19 @@ class TopicAdministration(AdminConnection):
         life = await self.life_of(topic)
         return life.identity, life.ranges
 
-    async def life_of(self, topic: str) -> TopicLife:
+    async def life_of(self, topic: str, known: Mapping[int, int] | None = None) -> TopicLife:
         """A topic's identity and ranges, and the epochs of its broker, all at one moment.
+
+        Args:
+            topic: its name.
+            known: by number of the queue, the `epoch` of a range that you had before; `changed_from` of the ranges then
+                says where messages have changed since.
 
         Raises:
             TopicNotFound: there is no such topic.
         """
-        asked = QueueRanges(topics=[topic])
+        epochs = [KnownEpoch(topic, number, epoch) for number, epoch in (known or {}).items()]
+        asked = QueueRanges(topics=[topic], known=epochs)
         answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
         identity = next((each.identity for each in answer.identities), "")
         return TopicLife(identity, answer.ranges, answer.epoch, answer.lossy)

@@ -247,6 +247,8 @@ reader_marks = Table(
     # A stream that it has seen and that was in the event store then.
     Column("aggregate_id", String(255), nullable=False),
     Column("command_id", String(255), nullable=False),
+    # Of the topic's brokers, since before it has seen the message; 0: not known.
+    Column("epoch", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("name", "generation", "queue_id"),
 )
 

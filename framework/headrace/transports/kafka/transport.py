@@ -221,7 +221,11 @@ class KafkaTransport:
             for number, held in sorted(ranges.items())
         ]
 
-    async def topic_lineage(self, topic: str) -> TopicLineage:
+    async def topic_lineage(
+        self,
+        topic: str,
+        known: Mapping[int, int] | None = None,  # noqa: ARG002 - Kafka tells no epochs
+    ) -> TopicLineage:
         """Returns a topic's identity, which Kafka gave it when it was made, and its ranges.
 
         Raises:

@@ -1,6 +1,6 @@
 """Compared at start: another topic is made whole and read from its begin, another store is refused."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import LineageError
 from headrace.lineage.check import LineageCheck, reader_names, topic_reader
+from headrace.lineage.marked_transport import TopicReplaced
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
@@ -158,6 +159,111 @@ async def test_readers_of_lost_messages_begin_again_though_others_have_their_off
     other.epochs = (6, 5)
     await check.look()
     assert await parts.models.offsets("totals", 1) == {}
+
+
+class Leaders(Brokers):
+    """Brokers that say as well from where on messages have changed."""
+
+    changed_from = 1
+
+    async def topic_lineage(
+        self, topic: str, known: Mapping[int, int] | None = None
+    ) -> TopicLineage:
+        found = await super().topic_lineage(topic)
+        epoch, lossy = self.epochs
+        lost = {n: self.changed_from for n, each in (known or {}).items() if 0 < each < lossy}
+        return replace(found, epochs=dict.fromkeys(found.ranges, epoch), changed=lost)
+
+    async def publish_others(self, count: int) -> None:
+        """What stands in the place of lost messages."""
+        for number in range(count):
+            headers = {"kind": "events", "command": f"other-{number}"}
+            await self.publish(Outgoing(TOPIC, "a", b"", "", headers))
+
+
+async def lossy(parts: Any, kept: int, others: int) -> Leaders:
+    """Returns brokers that have only the first messages of those before, and then got others."""
+    made = Leaders()
+    await made.ensure_topic(TOPIC, queues=1, forever=True)
+    async for messages in parts.transport.read((TOPIC, 0), 0, kept):
+        for each in messages:
+            await made.publish(Outgoing(TOPIC, each.key, each.body, each.tag, each.headers))
+    await made.publish_others(others)
+    made.epochs, made.changed_from = (6, 5), kept
+    return made
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+async def test_readers_go_back_at_the_start_after_a_loss_while_no_service_ran(
+    parts: Any, others: int
+) -> None:
+    parts.transport = Leaders()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    assert parts.fills == 1
+    parts.transport = await lossy(parts, 1, others)
+    again = await parts.check()
+    await again.begin()
+    # The topic has again what it lacked, and the reader meets what stands in the place of the second message.
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 1}
+    await parts.read(again, others + 2)
+    once_more = await parts.check()
+    await once_more.begin()
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 1 + others + 2}
+
+
+async def test_the_topic_is_filled_after_a_loss_of_messages_that_no_reader_has_seen(
+    parts: Any,
+) -> None:
+    parts.transport = Leaders()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    await parts.transport.publish_others(1)
+    parts.transport = await lossy(parts, 2, 0)
+    again = await parts.check()
+    await again.begin()
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
+
+
+async def test_a_reader_that_runs_goes_back_and_subscribes_again(parts: Any) -> None:
+    parts.transport = Leaders()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    check._plain = await lossy(parts, 1, 5)
+    with pytest.raises(TopicReplaced):
+        await check.transport.subscribe("shop.projection.totals", [TOPIC])
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 1}
+    assert check._lacking
+
+
+async def test_a_reader_of_an_earlier_version_goes_on_and_notices_the_next_loss(parts: Any) -> None:
+    parts.transport = Brokers()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+    before, parts.transport = parts.transport, Leaders()
+    await parts.transport.ensure_topic(TOPIC, queues=1, forever=True)
+    async for messages in before.read((TOPIC, 0), 0, 2):
+        for each in messages:
+            await parts.transport.publish(
+                Outgoing(TOPIC, each.key, each.body, each.tag, each.headers)
+            )
+    parts.transport.epochs = (6, 5)
+    again = await parts.check()
+    await again.begin()
+    assert parts.fills == 1
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 2}
+    parts.transport = await lossy(parts, 1, 5)
+    parts.transport.epochs = (9, 8)
+    await (await parts.check()).begin()
+    assert parts.fills == 2
+    assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 1}
 
 
 async def test_another_store_is_refused_and_nothing_is_changed(parts: Any) -> None:

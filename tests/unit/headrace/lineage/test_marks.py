@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from headrace.errors import LineageError
-from headrace.lineage.marks import forget, move_marks, read_kept, reset_readers, write_marks
+from headrace.lineage.marks import (
+    forget,
+    move_back,
+    move_marks,
+    read_kept,
+    reset_readers,
+    write_marks,
+)
 from headrace.lineage.verdict import Kept, Mark
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
 
-MARK = Mark(next_offset=5, message_id="m", stream=("a", "c"))
+MARK = Mark(next_offset=5, message_id="m", stream=("a", "c"), epoch=3)
 BARE = Mark(next_offset=0, message_id="")
 
 
@@ -86,6 +93,27 @@ async def test_marks_are_deleted_with_their_generation(models: ReadModels, total
     assert found == {("totals", again): Kept()}
 
 
+async def test_a_reader_of_lost_messages_goes_back_in_the_queues_that_lost_some(
+    models: ReadModels, totals: Any
+) -> None:
+    marks = {0: MARK, 1: replace(MARK, next_offset=4), 2: MARK}
+    await write(models, {("totals", 1): marks, ("handlers:x", 0): {0: MARK}})
+    async with models.begin() as connection:
+        offsets = {("shop.events", number): 7 for number in range(3)} | {("another", 0): 7}
+        await write_offsets(connection, models.target(totals, 1), offsets)
+        await write_offsets(connection, models.target(totals, 2), {("shop.events", 0): 3})
+    back = {("totals", 1): {0: 4, 1: 4}}
+    await models.transact(partial(move_back, topic="shop.events", readers=back))
+    found, _ = await kept(models, "totals", "handlers:x")
+    assert found["totals", 1].offsets == {0: 4, 1: 4, 2: 7}
+    assert found["totals", 1].marks == {1: marks[1], 2: MARK}
+    assert found["handlers:x", 0].marks == {0: MARK}
+    assert await models.offsets("totals", 1) == {
+        ("shop.events", 0): 4, ("shop.events", 1): 4, ("shop.events", 2): 7, ("another", 0): 7,
+    }  # fmt: skip
+    assert await models.offsets("totals", 2) == {("shop.events", 0): 3}
+
+
 async def move(models: ReadModels, shifts: dict[int, int]) -> list[str]:
     return await models.transact(
         partial(move_marks, topic="shop.events", source="t1", target="t2", shifts=shifts)
@@ -103,7 +131,11 @@ async def test_readers_go_on_at_a_copy_of_the_topic_once(models: ReadModels, tot
     moved = Kept(
         topic="t2",
         store="s1",
-        marks={0: replace(MARK, next_offset=2), 1: replace(MARK, next_offset=7)},
+        # The brokers of the copy count epochs of their own.
+        marks={
+            0: replace(MARK, next_offset=2, epoch=0),
+            1: replace(MARK, next_offset=7, epoch=0),
+        },
         offsets={0: 4, 1: 11},
     )
     assert found["totals", 1] == moved

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal, why_trimmed
+from headrace.lineage.verdict import Kept, Mark, Verdict, judge, refusal, renewed, why_trimmed
 from headrace.transports.base import TopicLineage
 
 ids = st.sampled_from(["", "one", "two"])
@@ -68,6 +68,61 @@ def test_each_verdict_has_its_reason(
     else:
         assert verdict is Verdict.GO_ON
     assert verdict.refused == (other_store or older_store)
+
+
+@given(kepts, topics, founds, st.dictionaries(st.integers(0, 2), st.integers(0, 9), max_size=3))
+def test_a_reader_of_lost_messages_goes_back_unless_something_else_is_wrong(
+    kept: Kept, topic: TopicLineage, found: dict[tuple[int, int], str], changed: dict[int, int]
+) -> None:
+    verdict = judge(kept, topic=topic, found=found, store="one", missing=[], changed=changed)
+    # The same without all that has changed.
+    rest = Kept(
+        topic=kept.topic,
+        store=kept.store,
+        marks={
+            number: mark
+            for number, mark in kept.marks.items()
+            if mark.next_offset <= changed.get(number, 9)
+        },
+        offsets={n: offset for n, offset in kept.offsets.items() if offset <= changed.get(n, 9)},
+    )
+    seen = {**topic.ranges, **{number: (0, end) for number, end in changed.items()}}
+    without = judge(
+        rest,
+        topic=TopicLineage(identity=topic.identity, ranges=seen),
+        found=found,
+        store="one",
+        missing=[],
+    )
+    if verdict is Verdict.BACK:
+        assert without is Verdict.GO_ON
+        assert (rest.marks, rest.offsets) != (kept.marks, kept.offsets)
+    else:
+        assert verdict is without
+    assert judge(kept, topic=topic, found=found, store="one", missing=[], changed={}) is judge(
+        kept, topic=topic, found=found, store="one", missing=[]
+    )
+
+
+@given(kepts, st.dictionaries(st.integers(0, 2), st.integers(1, 9)), st.booleans())
+def test_renewed_marks_are_those_that_hold_with_the_epochs_of_now(
+    kept: Kept, epochs: dict[int, int], from_start: bool
+) -> None:
+    changed = dict.fromkeys(epochs, 5)
+    topic = TopicLineage(identity="one", ranges={}, epochs=epochs)
+    fresh = renewed(kept, topic, changed=changed, from_start=from_start)
+    after = {**({} if from_start else kept.marks), **fresh}
+    for number, epoch in epochs.items():
+        mark, before = after[number], kept.marks.get(number)
+        assert mark.epoch == epoch
+        if before is None or from_start:
+            assert (mark.next_offset, mark.stream) == (0, None)
+        else:
+            assert mark.stream == before.stream
+            assert mark.next_offset == (before.next_offset if before.next_offset <= 5 else 0)
+    # Once they are stored there is nothing more to store.
+    again = Kept(topic=kept.topic, store=kept.store, marks=after, offsets=kept.offsets)
+    assert renewed(again, topic, changed={}, from_start=False) == {}
 
 
 @given(topics, st.sampled_from(["one", "two"]), missings)
