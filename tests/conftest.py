@@ -30,7 +30,7 @@ from xdist.workermanage import WorkerController
 
 from headrace.stores.database.schema import upgrade
 from tests.etcd_server import EtcdMissing, EtcdServer, etcd_program
-from tests.spark_classes import QUICK_JAVA, SparkClasses
+from tests.spark_classes import QUICK_JAVA, SPARK_PYTHON, SparkClasses
 
 # A busy machine says nothing about the code: no example has a deadline, and none is drawn too slowly.
 # Nor do others' changes: a test has the same examples each time. `--hypothesis-profile explore`
@@ -129,8 +129,8 @@ def pytest_configure(config: pytest.Config) -> None:
         classes.start()
         config.add_cleanup(classes.close)
         # What the workers inherit.
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {classes.options}")
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {SPARK_PYTHON} {classes.options}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUICK_JAVA} {SPARK_PYTHON}")
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
     if config.getoption("quick"):
         hypothesis_settings.load_profile("quick")

@@ -14,12 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["QUICK_JAVA", "SparkClasses"]
+__all__ = ["QUICK_JAVA", "SPARK_PYTHON", "SparkClasses"]
 
 # Spark's JVMs live for seconds here: the second compiler costs them more than half their start and
 # gains nothing. Those of documents, demos and drills are started by what they run, so it goes
 # through the environment.
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What the Pythons of Spark run first, those of drivers, executors and streams.
+SPARK_PYTHON: Final = f'"-Dspark.executorEnv.PYTHONPATH={Path(__file__).with_name("spark_python")}"'
 # A JVM says nothing of an archive that does not fit it: a test may read what it prints.
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
 # A session that does what most of them do.
@@ -55,7 +57,7 @@ class SparkClasses:
     def start(self) -> None:
         """Begins to make it; JVMs that start before it is there do without."""
         half = self._folder / "half.jsa"
-        options = f"{QUICK_JAVA} -XX:ArchiveClassesAtExit={half} {_QUIET}"
+        options = f"{QUICK_JAVA} {SPARK_PYTHON} -XX:ArchiveClassesAtExit={half} {_QUIET}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SESSION, half, self._archive],
             stdin=subprocess.DEVNULL,
