@@ -29,23 +29,11 @@ from headrace.transports.queue import QueueTransport
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.reader import fetch_ranges
+from tests.forked_broker import ForkedBroker
+from tests.spark_classes import QUICK_JAVA
 
 TOPIC = "ledger.events"
 NOW = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
-
-# A process that lives for seconds gains nothing from the second compiler.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-BROKER = """
-import sys
-from pathlib import Path
-import structlog
-from headrace_mq.broker.process import run
-from headrace_mq.settings import BrokerSettings, StoreSettings
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-store = StoreSettings(directory=Path(sys.argv[1]), flush="interval", segment_bytes=1 << 22)
-run(BrokerSettings(store=store, port=int(sys.argv[2])), ready=lambda address: print(address, flush=True))
-"""
 
 
 @pytest.fixture(scope="session")
@@ -60,28 +48,22 @@ def spark() -> Iterator[SparkSession]:
 
 
 class BrokerProcess:
-    """A broker that can be stopped, killed and started again on the same address."""
+    """A broker that can be stopped and started again on the same address."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self._directory = directory
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ForkedBroker | None = None
         self.address = f"127.0.0.1:{port}"
         self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", BROKER, str(self._directory), self.address.rpartition(":")[2]],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().strip()
-        assert self.address, "the broker did not start"
+        port = int(self.address.rpartition(":")[2])
+        self._process = ForkedBroker(self._directory, port, flush="interval", segment_bytes=1 << 22)
+        self.address = self._process.address
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
-            self._process.communicate(timeout=120)
+            self._process.stop()
             self._process = None
 
 
