@@ -7,6 +7,7 @@ Java's class data sharing (JEP 350). A JVM that finds no archive, or one of anot
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["QUICK_JAVA", "SPARK_PYTHON", "SparkClasses"]
+__all__ = ["QUICK_JAVA", "SPARK_PYTHON", "SparkClasses", "java_options"]
 
 # Spark's JVMs live for seconds here: the second compiler costs them more than half their start and
 # gains nothing. Those of documents, demos and drills are started by what they run, so it goes
@@ -39,6 +40,12 @@ gateway.proc.wait()
 # Only the whole file has the name that others look for.
 os.rename(sys.argv[1], sys.argv[2])
 """
+
+
+def java_options() -> str:
+    """What a JVM is given that `spark-submit` does not start, such as an executor's: options of Java alone."""
+    given = shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", QUICK_JAVA))
+    return " ".join(each for each in given if not each.startswith("-D"))
 
 
 class SparkClasses:

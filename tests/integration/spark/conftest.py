@@ -30,7 +30,7 @@ from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.reader import fetch_ranges
 from tests.forked_broker import ForkedBroker
-from tests.spark_classes import QUICK_JAVA
+from tests.spark_classes import QUICK_JAVA, java_options
 
 TOPIC = "ledger.events"
 NOW = datetime(2026, 1, 31, 23, 30, tzinfo=UTC)
@@ -143,7 +143,7 @@ class Cluster:
         "spark.driver.bindAddress=127.0.0.1",
         "spark.executor.cores=1",
         "spark.executor.memory=512m",
-        f"spark.executor.extraJavaOptions={QUICK_JAVA}",
+        f"spark.executor.extraJavaOptions={java_options()}",
     )
 
     def __init__(self, folder: Path) -> None:
@@ -178,7 +178,7 @@ class Cluster:
                 stdout=output, stderr=output, text=True,
                 env=os.environ | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
                                   "SPARK_DAEMON_MEMORY": "256m",
-                                  "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA},
+                                  "SPARK_DAEMON_JAVA_OPTS": java_options()},
             )  # fmt: skip
         self._processes.append(process)
         while not (found := re.search(ready, log.read_text(encoding="utf-8"))):
