@@ -15,6 +15,9 @@ from headrace.stores.database.schema import upgrade
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+# Each executor is a Java process that starts: one is enough where a job gets nowhere.
+ONE_EXECUTOR = "spark.cores.max=1"
+
 
 async def enter(gate: Path) -> int:
     """Returns when somebody waits at a gate; closing what is returned lets them pass."""
@@ -35,8 +38,8 @@ async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced
     live = await rows_of(read_models_url, ledger.accounts)
     os.mkfifo(gate)
 
-    def start() -> Awaitable[asyncio.subprocess.Process]:
-        settings = [f"--conf={each}" for each in cluster.settings]
+    def start(*more: str) -> Awaitable[asyncio.subprocess.Process]:
+        settings = [f"--conf={each}" for each in (*cluster.settings, *more)]
         return asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace", "projection", "rebuild", "accounts",
             "--engine", "spark", "--app", "ledger_app:app", "--broker", broker.address,
@@ -45,7 +48,7 @@ async def test_a_killed_driver_changes_nothing_and_a_killed_executor_is_replaced
             env=child_environment, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
 
-    driver = await start()
+    driver = await start(ONE_EXECUTOR)
     inside = await enter(gate)
     driver.kill()
     await driver.wait()
@@ -82,6 +85,7 @@ async def test_executors_without_python_are_one_sentence_and_exit_status_2(
     await publish(make_history(3, 2))
     settings = [
         *cluster.settings,
+        ONE_EXECUTOR,
         "spark.pyspark.python=/no/such/python",
         "spark.task.maxFailures=1",
     ]
