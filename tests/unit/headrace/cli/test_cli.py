@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import make_url
 from typer.testing import CliRunner, Result
 
+from headrace import __main__ as headrace_main
 from headrace.cli import _command_line
 
 ROOT = Path(__file__).parents[4]
@@ -65,6 +68,17 @@ def test_a_shell_completes_commands_and_options() -> None:
 
     assert {"freeze", "thaw"} <= set(completed("headrace topic ", 2))
     assert completed("headrace message find t k --li", 5) == ["--limit"]
+
+
+def test_a_command_looks_for_garbage_rarely_before_it_loads_its_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr("gc.set_threshold", lambda *thresholds: done.append(thresholds))
+    monkeypatch.setattr("headrace.cli.main", lambda: done.append("loaded"))
+    begin: Callable[[], None] = headrace_main.main  # this one returns
+    begin()
+    assert done == [headrace_main._GC_THRESHOLDS, "loaded"]
 
 
 def test_showing_the_help_loads_no_database_broker_or_spark() -> None:
