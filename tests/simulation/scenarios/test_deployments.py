@@ -28,7 +28,8 @@ from headrace_mq.protocol.keys import queue_for_key
 from headrace_mq.store.log.queues import Queues
 from headrace_mq.testing.simulated_disk import MountedFiles
 
-SEEDS = 200
+# `make test-sim` runs a thousand.
+SEEDS = 100
 # Tests of this many seeds each, so that several processes share them.
 SEEDS_PER_TEST = 10
 # A planted defect is found within so many seeds.
