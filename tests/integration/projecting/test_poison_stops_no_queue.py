@@ -29,7 +29,7 @@ from headrace_mq import Broker
 from headrace_mq.settings import BrokerSettings, StoreSettings
 
 # More than a consumer goes on ahead of its oldest unfinished message, which is 2,000.
-OTHERS = 6_000
+OTHERS = 3_000
 POISON = "poison"
 
 
