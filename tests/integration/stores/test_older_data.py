@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 from headrace import Settings
+from headrace._runtime.backoff import Backoff
 from headrace.running_app import RunningApp
 from headrace.stores.database.schema import upgrade
 from headrace_mq import Broker, BrokerSettings, StoreSettings
@@ -148,8 +149,10 @@ async def test_letters_of_an_earlier_version_are_handled_after_the_repair(old: O
         assert states == ["holding", "held"]
         first = (await running.letters.read())[0]
         assert await running.letters.retry(first.number) is None
+        looks, attempt = Backoff(ms_min=5, ms_max=50), 0
         expected = {"a1": 505, "a2": 19, "a3": 12, "a4": 12, "a5": 12}
         async with asyncio.timeout(SECONDS_MAX):
             while await _balances(running, ledger) != expected:
-                await asyncio.sleep(0)
+                attempt += 1
+                await looks.pause(attempt)
         assert await running.letters.read() == []

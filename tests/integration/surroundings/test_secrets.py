@@ -25,6 +25,10 @@ RULES = (
 )  # fmt: skip
 
 
+# Between two looks at the list of processes; a command takes some hundred.
+LOOK_MS = 50
+
+
 class ProcessList:
     """What other users of the machine see: the command lines of all processes, again and again."""
 
@@ -35,7 +39,7 @@ class ProcessList:
         self._thread.start()
 
     def _look(self) -> None:
-        while not self._stop.wait(0.002):
+        while not self._stop.wait(LOOK_MS / 1_000):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     self.seen.add(path.read_bytes())
