@@ -14,10 +14,10 @@ from headrace.alarms.settings import AlarmSettings
 from headrace.console.pages import PAGES
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs import cluster
 from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.cluster import ClusterVerbs
-from headrace.console.verbs.verb import Verb
 from headrace.figures.cluster import RecordPlace
 from headrace.settings import Settings
 from headrace.stores.database.engines import create_engine
@@ -27,6 +27,7 @@ from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.stopped_broker import add_user
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
+from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Registration
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount
@@ -59,26 +60,15 @@ OTHERS = (
     "/letters", "/messages", "/messages?topic=orders", "/messages?topic=orders&filter=_bytes+%3E+1", "/change?number=1", "/trace", "/trace?id=orders:0:1",
     "/trace?aggregate=ann&version=2",
 )  # fmt: skip
-BROKERS = {
-    "cluster": "default", "group": "g1", "leader": "a:1", "epoch": 3, "version": 1, "group_id": "x", "in_sync": ["a:1", "b:2"],
-    "unclean": 2, "loss_bytes": 7, "loss_ms": 1_500,
-    "replicas": [
-        {"name": "a:1", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0, "loss_bytes": 7},
-        {"name": "b:2", "in_sync": True, "reported_ms": 5, "epoch": 3, "bytes": 7, "lacks_bytes": 0, "loss_bytes": 7},
-        {"name": "c:3", "in_sync": False, "reported_ms": None, "epoch": None, "bytes": None, "lacks_bytes": None, "loss_bytes": None},
-    ],
-}  # fmt: skip
+FIRST, SECOND, THIRD = (Identity(name, name) for name in ("a:1", "b:2", "c:3"))
+# A group of brokers of which one is out of sync, and one was promoted with loss.
+RECORD = GroupRecord(1, 3, FIRST.name, frozenset({FIRST, SECOND}), 2, 2, "x")
+KNOWN = [Registration(one, (LogPlace("forever", 3, 7),), 5) for one in (FIRST, SECOND, THIRD)]
 
 
-class Brokers(ClusterVerbs):
-    """A group of brokers without a record: one of them is out of sync, and one was promoted with loss."""
-
-    @property
-    def verbs(self) -> Mapping[str, Verb]:
-        async def status(_admin: AdminClient, _given: object) -> Any:
-            return BROKERS
-
-        return {**super().verbs, "cluster status": Verb("cluster status", status)}
+async def look(_: RecordPlace) -> tuple[GroupRecord, list[Registration]]:
+    """In place of a read of the record, which stands in a database."""
+    return RECORD, KNOWN
 
 
 @pytest.fixture
@@ -122,14 +112,17 @@ async def application(tmp_path: Path) -> ApplicationVerbs:
 
 
 @pytest.fixture
-async def home(address: str, application: ApplicationVerbs, tmp_path: Path) -> AsyncIterator[str]:
+async def home(
+    address: str, application: ApplicationVerbs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[str]:
     """Where a console is that has every page."""
+    monkeypatch.setattr(cluster, "look", look)
     target = {"url": "http://127.0.0.1:1/metrics"}
     alarms = AlarmVerbs(
         AlarmSettings.model_validate({"folder": tmp_path / "alarms", "target": [target]})
     )
     settings = ConsoleSettings(port=0, timeout_ms=WAIT_MS)
-    group = Brokers(RecordPlace("postgresql://unused/record"))
+    group = ClusterVerbs(RecordPlace("postgresql://unused/record"))
     async with serving_console(address, settings, application, group, alarms) as served:
         yield f"http://{served.address}"
 

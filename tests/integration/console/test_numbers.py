@@ -12,7 +12,16 @@ import pytest_asyncio
 from headrace_mq import Decision, Message, QueueRef, TransactionalProducer, Undecided
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from tests.integration.console.shown import Shown
-from tests.integration.console.world import BROKERS, World, a_world, consoled, sign_in
+from tests.integration.console.world import (
+    KNOWN,
+    LOSS_BYTES,
+    LOSS_MS,
+    RECORD,
+    World,
+    a_world,
+    consoled,
+    sign_in,
+)
 
 CHROMIUM = shutil.which("chromium")
 playwright = pytest.importorskip(
@@ -237,9 +246,15 @@ async def test_settings_users_rules_the_audit_and_alarms_are_all_there(
 
 async def test_brokers_have_the_figures_of_their_record(world: World, shown: Shown) -> None:
     await shown.open("/cluster")
-    assert (await shown.facts())["Epoch"] == str(BROKERS["epoch"])
-    assert (await shown.facts())["A failover may lose"] == "1,013 bytes, the oldest of 2.5 s ago"
-    assert await shown.rows(0, 0, 2, 3, 4, 5, 6) == [
-        ("a:1", "5 s ago", "3", "7,919", "0", ""), ("b:2", "7 s ago", "3", "7,907", "12", "1,013"),
-    ]  # fmt: skip
-    assert (await shown.json("cluster status"))["replicas"] == BROKERS["replicas"]
+    facts = await shown.facts()
+    assert (facts["Epoch"], facts["A failover may lose"]) == (
+        str(RECORD.epoch), f"{LOSS_BYTES:,} bytes, the oldest of {LOSS_MS / 1_000} s ago",
+    )  # fmt: skip
+    expected = [
+        (one.member.name, f"{one.age_ms // 1_000} s ago", str(log.epoch), f"{log.end:,}")
+        for one in KNOWN
+        for log in one.logs
+    ]
+    assert await shown.rows(0, 0, 2, 3, 4) == expected
+    told = {one["name"]: one["bytes"] for one in (await shown.json("cluster status"))["replicas"]}
+    assert told == {one.member.name: log.end for one in KNOWN for log in one.logs}

@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -16,10 +17,11 @@ from headrace.alarms.settings import AlarmSettings
 from headrace.alarms.watcher import AlarmWatcher
 from headrace.console.server import serving_console
 from headrace.console.settings import ConsoleSettings
+from headrace.console.verbs import cluster
 from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.cluster import ClusterVerbs
-from headrace.console.verbs.verb import Verb
+from headrace.console.verbs.verb import Given
 from headrace.figures.cluster import RecordPlace
 from headrace.settings import Settings
 from headrace.stores.database.engines import create_engine
@@ -27,6 +29,7 @@ from headrace.stores.database.schema import upgrade
 from headrace_mq import AdminClient, Producer
 from headrace_mq.broker.server import Broker
 from headrace_mq.broker.stopped_broker import add_user
+from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Registration
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from tests.integration.console import tea_shop
 from tests.integration.console.tea_shop import MENDED, app
@@ -37,26 +40,27 @@ PASSWORD = "a long pencil"
 ROOT = Path(__file__).parents[3]
 # Who may see everything, and change nothing. A third user, zoe, may do nothing at all.
 READER = ("read topic:*", "read group:*", "read cluster")
-BROKERS: Mapping[str, Any] = {
-    "cluster": "default", "group": "g1", "leader": "a:1", "epoch": 3, "version": 1, "group_id": "x",
-    "in_sync": ["a:1", "b:2"], "unclean": 0, "loss_bytes": 1_013, "loss_ms": 2_500,
-    "replicas": [
-        {"name": "a:1", "in_sync": True, "reported_ms": 5_000, "epoch": 3, "bytes": 7_919, "lacks_bytes": 0, "loss_bytes": None},
-        {"name": "b:2", "in_sync": True, "reported_ms": 7_000, "epoch": 3, "bytes": 7_907, "lacks_bytes": 12, "loss_bytes": 1_013},
-    ],
-}  # fmt: skip
+FIRST, SECOND = Identity("a:1", "x"), Identity("b:2", "y")
+# What the record of a group of two brokers says, of which the first one leads, and what they reported.
+RECORD = GroupRecord(1, 3, FIRST.name, frozenset({FIRST, SECOND}), group_id="x")
+KNOWN = [
+    Registration(FIRST, (LogPlace("forever", 3, 7_919),), 5_000),
+    Registration(SECOND, (LogPlace("forever", 3, 7_907),), 7_000),
+]
+LOSS_BYTES, LOSS_MS = 1_013, 2_500
 
 
 class Brokers(ClusterVerbs):
-    """A group of brokers without a record."""
+    """A group of brokers; the leader of a real one tells what a failover may lose."""
 
-    @property
-    def verbs(self) -> Mapping[str, Verb]:
-        return {**super().verbs, "cluster status": Verb("cluster status", self._status)}
+    async def _status(self, admin: AdminClient, given: Given) -> dict[str, Any]:
+        told = await super()._status(admin, given)
+        return told | {"loss_bytes": LOSS_BYTES, "loss_ms": LOSS_MS}
 
-    async def _status(self, admin: AdminClient, _: object) -> dict[str, Any]:
-        await admin.status()
-        return {**BROKERS}
+
+async def look(_: RecordPlace) -> tuple[GroupRecord, list[Registration]]:
+    """In place of a read of the record, which stands in a database."""
+    return RECORD, KNOWN
 
 
 @dataclass
@@ -164,9 +168,12 @@ async def consoled(world: World, *, live_ms: int = 1_000) -> AsyncIterator[World
     settings = ConsoleSettings(port=0, timeout_ms=WAIT_MS, live_ms=live_ms)
     address = world.own.removeprefix("tcp://").partition("?")[0]
     group = Brokers(RecordPlace("postgresql://127.0.0.1:1/record"))
-    async with serving_console(address, settings, world.application, group, world.alarms) as served:
-        world.home = f"http://{served.address}"
-        yield world
+    with mock.patch.object(cluster, "look", look):
+        async with serving_console(
+            address, settings, world.application, group, world.alarms
+        ) as served:
+            world.home = f"http://{served.address}"
+            yield world
 
 
 async def sign_in(browser: Any, home: str, user: str) -> Any:
