@@ -12,6 +12,8 @@ Checks that event store, event topic and readers of one application belong toget
     a reader meets messages that it cannot read   publish from the store what the topic lacks; see
                                                   `topic_damage`
     every `lineage_check_ms`                      store what readers have seen
+    queues are away, with their group of brokers  check the others; what is away is as it was last known,
+                                                  and checked when it is back. To compare them needs all
 
 Used by `App`, which starts it before the readers; `verdict` decides. It knows no rows of projections.
 """
@@ -39,13 +41,14 @@ from headrace.lineage.verdict import (
     fresh_marks,
     judge,
     refusal,
+    state_marks,
     why_trimmed,
 )
 from headrace.projections.definition.projection import projection_group
 from headrace.projections.tables.read_models import ReadModels
 from headrace.settings import Settings
 from headrace.stores.base import EventStore
-from headrace.transports.base import Incoming, TopicLineage, Transport
+from headrace.transports.base import Incoming, PartlyThere, TopicLineage, Transport
 
 __all__ = ["LineageCheck", "reader_names", "topic_reader"]
 
@@ -192,7 +195,7 @@ class LineageCheck:
         """Checks the topic once, fills it if it lacks streams, and stores what readers have seen."""
         if self._refused is not None:
             return
-        if await self._is_replaced(await self._plain.topic_lineage(self._topic)):
+        if await self._is_replaced(await self._there()):
             await self._compare()
         if self._refused is not None:
             return
@@ -203,16 +206,28 @@ class LineageCheck:
 
     async def _enter(self) -> None:
         await self.check()
-        if await self._is_replaced(await self._plain.topic_lineage(self._topic)):
+        if await self._is_replaced(await self._there()):
             await self._compare()
             await self.check()
             raise TopicReplaced(f"{self._topic} is another topic now, or lost messages")
+
+    async def _there(self) -> TopicLineage:
+        """Returns the topic as far as it is there now; before the first comparison all of it."""
+        plain = self._plain
+        if self._lineage is not None and isinstance(plain, PartlyThere):
+            return await plain.lineage_there(self._topic)
+        return await plain.topic_lineage(self._topic)
 
     async def _require(
         self, reader: str, begins: Mapping[int, int], queues: Collection[int] | None
     ) -> None:
         assert self._lineage is not None, "compared before anything is read"
         numbers = self._lineage.ranges if queues is None else queues
+        if away := self._lineage.away.intersection(numbers):
+            # It may have lost messages; a reader asks again.
+            raise HeadraceError(
+                f"queue {min(away)} of {self._topic} is away, so it is not read yet"
+            )
         asked = {number: begins.get(number, 0) for number in numbers}
         sentence = why_trimmed(reader, asked, self._lineage)
         if sentence is not None:
@@ -254,10 +269,15 @@ class LineageCheck:
                 ends[number] = max(ends.get(number, 0), message.offset + 1)
         # Where messages were lost, others may have their offsets by now.
         lost = now.has_lost_since(known) or any(
-            now.ranges.get(number, (0, 0))[1] < end for number, end in ends.items()
+            now.ranges.get(number, (0, 0))[1] < end
+            for number, end in ends.items()
+            if number not in now.away
         )
         if not lost:
-            self._lineage = now
+            self._lineage = now.carrying(known)
+            if now.away != known.away:
+                what = "other queues of the event topic are away now; readers read those that are there"
+                log.warning(what, topic=self._topic, away=sorted(now.away))
         return lost
 
     async def _compare(self) -> None:
@@ -302,7 +322,7 @@ class LineageCheck:
         state = _FILLING if self._lacking else _FILLED
         fresh = fresh_marks(kept, topic, store=store, changed=changed, reset=reset)
         if self._lacking or (own, 0) in fresh:
-            fresh[own, 0] = _state_marks(state, topic)
+            fresh[own, 0] = state_marks(state, topic)
         if fresh:
             work = partial(settle_readers, reset=reset, back=back, fresh=fresh, name=self._topic)
             await self._read_models.transact(partial(work, topic=topic.identity, store=store))
@@ -409,7 +429,7 @@ class LineageCheck:
         log.info("the event topic is made whole from the event store", topic=self._topic)
         done = await self._fill()
         assert self._lineage is not None, "compared before anything is filled"
-        marks = _state_marks(_FILLED, self._lineage)
+        marks = state_marks(_FILLED, self._lineage)
         await self._write({(topic_reader(self._topic), 0): marks})
         self._lacking = False
         log.info("the event topic is whole", topic=self._topic, done=str(done))
@@ -474,10 +494,3 @@ def _is_lacking(kept: Kept, topic: TopicLineage, last_position: int, *, reset: b
     if reset or any(mark.message_id == _FILLING.message_id for mark in kept.marks.values()):
         return True
     return topic.is_empty if kept.topic is None else kept.topic != topic.identity
-
-
-def _state_marks(state: Mark, topic: TopicLineage) -> dict[int, Mark]:
-    """Returns the marks of the topic's own state: what was true of it, and in which epochs."""
-    bare = Mark(next_offset=0, message_id="")
-    marks = {number: replace(bare, epoch=epoch) for number, epoch in topic.epochs.items()}
-    return marks | {0: replace(state, epoch=topic.epochs.get(0, 0))}

@@ -26,6 +26,7 @@ __all__ = [
     "judge",
     "refusal",
     "renewed",
+    "state_marks",
     "why_trimmed",
 ]
 
@@ -178,6 +179,13 @@ def fresh_marks(
         if whole or marks:
             fresh[reader] = marks
     return fresh
+
+
+def state_marks(state: Mark, topic: TopicLineage) -> dict[int, Mark]:
+    """Returns the marks of the topic's own state: what was true of it, and in which epochs."""
+    bare = Mark(next_offset=0, message_id="")
+    marks = {number: replace(bare, epoch=epoch) for number, epoch in topic.epochs.items()}
+    return marks | {0: replace(state, epoch=topic.epochs.get(0, 0))}
 
 
 def refusal(verdict: Verdict, readers: Sequence[str], *, store: str, topic: str) -> str:

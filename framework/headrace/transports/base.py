@@ -6,16 +6,17 @@ process) and `queue` (the broker).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 __all__ = [
     "DAMAGED",
     "Incoming",
     "OffsetLoader",
     "Outgoing",
+    "PartlyThere",
     "Place",
     "QueueId",
     "Report",
@@ -28,6 +29,7 @@ __all__ = [
 # The header of a message without a body that stands for messages which cannot be read; its own offset
 # is that of the last of them, and its value the offset of the first.
 DAMAGED: Final = "headrace-damaged"
+T = TypeVar("T")
 # Topic and number of one queue.
 QueueId = tuple[str, int]
 
@@ -94,6 +96,10 @@ class Waiting:
     since: datetime | None
 
 
+def _of(queues: Collection[int], told: Mapping[int, T]) -> dict[int, T]:
+    return {number: told[number] for number in queues if number in told}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLineage:
     """Which life of a topic there is, and what it holds.
@@ -109,6 +115,8 @@ class TopicLineage:
         epochs: per queue that of its brokers, if the queue knows it.
         changed: per queue the lowest offset at which another message stands than in an epoch that was named; queues in which
             nothing was lost since are left out.
+        away: queues that do not answer now: what they hold is not known. `ranges`, `starts` and `epochs` lack them, or have what
+            was known of them before.
     """
 
     identity: str
@@ -118,6 +126,18 @@ class TopicLineage:
     lossy: int = 0
     epochs: Mapping[int, int] = field(default_factory=dict)
     changed: Mapping[int, int] = field(default_factory=dict)
+    away: frozenset[int] = frozenset()
+
+    def carrying(self, known: "TopicLineage") -> "TopicLineage":
+        """Returns this one, with what was known before of the queues that are away."""
+        if not self.away:
+            return self
+        return replace(
+            self,
+            ranges={**_of(self.away, known.ranges), **self.ranges},
+            starts={**_of(self.away, known.starts), **self.starts},
+            epochs={**_of(self.away, known.epochs), **self.epochs},
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -284,4 +304,13 @@ class Transport(Protocol):
 
         From then on `publish`, `schedule` and `subscribe` raise an error of the adapter.
         """
+        ...
+
+
+@runtime_checkable
+class PartlyThere(Protocol):
+    """A transport whose queues may be away one by one. Others need not have it."""
+
+    async def lineage_there(self, topic: str) -> TopicLineage:
+        """As `Transport.topic_lineage`, of the queues that answer; the others are in its `away`."""
         ...

@@ -39,6 +39,7 @@ from headrace.transports.base import (
     TopicLineage,
     Waiting,
 )
+from headrace.transports.queue_lineage import QueueLineage
 from headrace_mq._net.address import BrokerAddress
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.client.consumer.consumer import Consumer
@@ -108,6 +109,7 @@ class QueueTransport:
         # Opened by the first who asks for offsets; guarded, so that there is one.
         self._admin: AdminClient | None = None
         self._asking = asyncio.Lock()
+        self._lineage = QueueLineage(address, self._ask)
         self._producer = Producer(address, producer or ProducerSettings(name=name))
         self._consumer_settings = consumer or ConsumerSettings(name=name, trace_share=trace_share)
         self._damaged: Counter[str] = Counter()
@@ -257,23 +259,12 @@ class QueueTransport:
     async def topic_lineage(
         self, topic: str, known: Mapping[int, int] | None = None
     ) -> TopicLineage:
-        """Returns a topic's identity and ranges, and what has changed since known epochs.
+        """Returns a topic's identity and ranges, and what has changed since known epochs; see `QueueLineage.whole`."""
+        return await self._lineage.whole(topic, known)
 
-        Raises:
-            MessageQueueError: the broker is away, or there is no such topic.
-        """
-        admin = await self._ask()
-        identity, ranges, epoch, lossy = await admin.life_of(topic, known)
-        return TopicLineage(
-            identity=identity,
-            epoch=epoch,
-            lossy=lossy,
-            epochs={each.queue_id: each.epoch for each in ranges if each.epoch},
-            changed={each.queue_id: each.changed_from for each in ranges if each.changed_from >= 0},
-            ranges={each.queue_id: (each.first, each.end) for each in ranges},
-            # A broker that does not tell the start loses nothing.
-            starts={each.queue_id: each.first if each.start < 0 else each.start for each in ranges},
-        )
+    async def lineage_there(self, topic: str) -> TopicLineage:
+        """Returns the same of the queues whose broker groups are there; see `QueueLineage.there`."""
+        return await self._lineage.there(topic)
 
     async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
         """Yields the messages of a queue, a batch at a time, over a connection of its own.
@@ -343,6 +334,7 @@ class QueueTransport:
     async def aclose(self) -> None:
         """Flushes what was handed over and closes the connections, but not those of subscriptions."""
         self._closed = True
+        await self._lineage.aclose()
         if self._admin is not None:
             await self._admin.aclose()
         await self._producer.aclose()

@@ -36,6 +36,7 @@ class AdminClient(
         timeout_ms: limit for connecting and for each call.
         connect_ms: limit for connecting, if it differs.
         reads: whether a replica of a group may answer, too; it answers `settings` alone.
+        patient: whether questions about topics are answered without the broker groups of the address that are away.
     """
 
     async def scheduled(self) -> ScheduleDescription:

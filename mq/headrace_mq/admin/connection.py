@@ -32,6 +32,7 @@ class AdminConnection(AsyncBlock):
         timeout_ms: bound of connecting and of each call.
         connect_ms: bound of connecting, where it is another one.
         reads: whether a replica of a group may answer, too; it answers `settings` alone.
+        patient: whether questions about topics are answered without the broker groups of the address that are away.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class AdminConnection(AsyncBlock):
         timeout_ms: int = 10_000,
         connect_ms: int | None = None,
         reads: bool = False,
+        patient: bool = False,
     ) -> None:
         self._timeout_ms = timeout_ms
         self._connect_ms = timeout_ms if connect_ms is None else connect_ms
@@ -48,6 +50,7 @@ class AdminConnection(AsyncBlock):
             address,
             client_id=str(uuid.uuid4()),
             settings=LinkSettings(RECONNECT_MS, reads=reads),
+            patient=patient,
         )
 
     @property

@@ -26,6 +26,7 @@ from headrace_mq.protocol.bodies import (
     QueueRanges,
     QueueRangesAnswer,
     TopicDescription,
+    TopicIdentity,
     TopicsAnswer,
 )
 from headrace_mq.protocol.codes import RequestCode
@@ -45,12 +46,14 @@ class TopicLife(NamedTuple):
         lossy: the epoch in which the broker's group last lost messages; 0: it never did. If it is later than an epoch that you
             were served in, other messages may stand at the offsets that you know. If the address names several groups, both
             are this client's count of their losses; compare those of one client only.
+        queues: how many there are over all groups of brokers; a patient client may have ranges of fewer.
     """
 
     identity: str
     ranges: list[QueueRange]
     epoch: int
     lossy: int
+    queues: int
 
 
 class TopicAdministration(AdminConnection):
@@ -153,14 +156,17 @@ class TopicAdministration(AdminConnection):
             known: by number of the queue, the `epoch` of a range that you had before; `changed_from` of the ranges then
                 says where messages have changed since.
 
+        A patient client gets the ranges of those queues whose broker groups are there.
+
         Raises:
             TopicNotFound: there is no such topic.
         """
         epochs = [KnownEpoch(topic, number, epoch) for number, epoch in (known or {}).items()]
         asked = QueueRanges(topics=[topic], known=epochs)
         answer = await self._ask(QueueRangesAnswer, RequestCode.QUEUE_RANGES, asked)
-        identity = next((each.identity for each in answer.identities), "")
-        return TopicLife(identity, answer.ranges, answer.epoch, answer.lossy)
+        told, ranges = next(iter(answer.identities), TopicIdentity(topic, "")), answer.ranges
+        count = max(told.queues, len(ranges))
+        return TopicLife(told.identity, ranges, answer.epoch, answer.lossy, count)
 
     async def queues(self, topics: Sequence[TopicDescription]) -> list[QueueDescription]:
         """The state of every queue of the topics. Raises TopicNotFound."""

@@ -141,6 +141,8 @@ async def test_the_bank_works_over_two_groups_and_goes_on_while_one_is_killed(
         servers.groups["g2"].kill()
         await deposit(running, STAYING, "while one is away")
         expected |= {each: expected[each] + 10 for each in STAYING}
+        # Rows of the queues that are there are up to date.
+        await shows(running, {each: expected[each] for each in STAYING})
 
         servers.groups["g2"].start()
         await servers.known(servers.groups)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import LineageError
+from headrace.errors import HeadraceError, LineageError
 from headrace.lineage.check import LineageCheck, reader_names, topic_reader
 from headrace.lineage.marked_transport import TopicReplaced
 from headrace.projections.tables.contents import write_offsets
@@ -341,3 +341,99 @@ def test_readers_have_names_by_group() -> None:
         "shop.process.orders": "process:orders",
     }
     assert topic_reader(TOPIC) == "topic:shop.events"
+
+
+class Parted(LocalTransport):
+    """Queues of several groups of brokers, some of which are away."""
+
+    away: frozenset[int] = frozenset()
+
+    async def topic_lineage(
+        self, topic: str, known: Mapping[int, int] | None = None
+    ) -> TopicLineage:
+        if self.away:
+            raise ConnectionError("a group of brokers is away")
+        return await super().topic_lineage(topic, known)
+
+    async def lineage_there(self, topic: str) -> TopicLineage:
+        whole = await super().topic_lineage(topic)
+        return replace(
+            whole,
+            ranges={
+                number: held for number, held in whole.ranges.items() if number not in self.away
+            },
+            away=self.away,
+        )
+
+
+async def parted(parts: Any) -> tuple[LineageCheck, Parted]:
+    """A check that has compared a topic of two queues, both with messages."""
+    transport = parts.transport = Parted()
+    await transport.ensure_topic(TOPIC, queues=2, forever=True)
+    check = await parts.check()
+    await check.begin()
+    for number in range(20):
+        headers = {"kind": "events", "command": f"c-{number}"}
+        await transport.publish(Outgoing(TOPIC, f"k-{number}", b"", "", headers))
+    await check.look()
+    held = await transport.topic_lineage(TOPIC)
+    assert all(end > 0 for _, end in held.ranges.values())
+    return check, transport
+
+
+async def test_readers_go_on_while_queues_are_away_and_what_is_away_is_not_empty(
+    parts: Any,
+) -> None:
+    check, transport = await parted(parts)
+    known = check._lineage
+    transport.away = frozenset({1})
+    await check.look()
+    await check.transport._enter()
+    assert check._lineage.ranges == known.ranges
+    assert parts.fills == 1, "nothing is believed to be lost"
+    # One that is there is read; one that is away is asked for again later.
+    await check.transport._require("totals", {0: 0}, {0})
+    for queues in ({0, 1}, None):
+        with pytest.raises(HeadraceError, match="queue 1 of"):
+            await check.transport._require("totals", {}, queues)
+    transport.away = frozenset()
+    await check.look()
+    await check.transport._require("totals", {}, None)
+    assert check._lineage.away == frozenset()
+    assert parts.fills == 1
+
+
+async def test_a_queue_that_comes_back_with_fewer_messages_has_lost_them(parts: Any) -> None:
+    check, transport = await parted(parts)
+    transport.away = frozenset({1})
+    await check.look()
+    await check.look()
+    transport.away = frozenset()
+    del transport.queue((TOPIC, 1)).messages[-1]
+    assert await check._is_replaced(await check._there())
+    await check.look()
+    assert parts.fills == 1, "no reader had it"
+
+
+async def test_a_loss_in_a_queue_that_is_there_is_noticed_while_another_is_away(
+    parts: Any,
+) -> None:
+    check, transport = await parted(parts)
+    transport.away = frozenset({1})
+    del transport.queue((TOPIC, 0)).messages[-1]
+    # To compare them needs all queues: readers wait.
+    with pytest.raises(ConnectionError):
+        await check.look()
+    with pytest.raises(ConnectionError):
+        await check.transport._enter()
+    transport.away = frozenset()
+    await check.look()
+    assert not await check._is_replaced(await check._there())
+
+
+async def test_a_start_needs_all_queues(parts: Any) -> None:
+    parts.transport = Parted()
+    parts.transport.away = frozenset({0})
+    check = await parts.check()
+    with pytest.raises(ConnectionError):
+        await check.begin()

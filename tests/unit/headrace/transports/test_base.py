@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from headrace.transports import base
-from headrace.transports.base import Incoming, Outgoing
+from headrace.transports.base import Incoming, Outgoing, TopicLineage
 from headrace.transports.local import LocalSubscription, LocalTransport
 from headrace.transports.queue import QueueTransport
 
@@ -48,3 +48,18 @@ def test_messages_are_values():
     for message in (outgoing, incoming):
         with pytest.raises(AttributeError):
             message.key = "other"
+
+
+def test_what_is_away_stays_as_it_was_known_and_is_not_taken_for_empty() -> None:
+    known = TopicLineage(
+        identity="i", ranges={0: (0, 5), 1: (3, 9)}, starts={0: 0, 1: 2}, epochs={1: 4}
+    )
+    now = TopicLineage(
+        identity="i", ranges={0: (1, 6)}, starts={0: 0}, epochs={0: 7}, away=frozenset({1, 2})
+    )
+    carried = now.carrying(known)
+    assert carried.ranges == {0: (1, 6), 1: (3, 9)}
+    assert carried.starts == {0: 0, 1: 2}
+    assert carried.epochs == {0: 7, 1: 4}
+    assert carried.away == frozenset({1, 2})
+    assert known.carrying(now) is known

@@ -42,7 +42,7 @@ async def test_the_lineage_of_a_topic_is_its_identity_with_its_ranges(
 ) -> None:
     await admin.create_topic("orders", 2)
     identity, ranges = await admin.lineage("orders")
-    assert await admin.life_of("orders") == (identity, ranges, 1, 0)
+    assert await admin.life_of("orders") == (identity, ranges, 1, 0, 2)
     assert [(one.queue_id, one.first, one.end) for one in ranges] == [(0, 0, 0), (1, 0, 0)]
     assert (await admin.lineage("orders"))[0] == identity
     await admin.freeze("orders", writing=True, reading=True)
