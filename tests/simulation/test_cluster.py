@@ -1,6 +1,6 @@
 """Two hundred groups of brokers in bad weather break no promise; with any rule left out, one does.
 
-`python -m headrace_mq.testing.cluster.simulated_cluster --seeds 100000` runs more. The rules that are left out are those of
+`python -m headrace_mq.testing.cluster.many_seeds --seeds 100000` runs more. The rules that are left out are those of
 the decision about replicas (docs/decisions), one after the other.
 """
 
@@ -85,7 +85,7 @@ class ServesAtOnce(Leadership):
 
     def __init__(self, me: Identity, record: GroupRecord, begins: Any, *, min_in_sync: int) -> None:
         super().__init__(me, record, begins, min_in_sync=min_in_sync)
-        self._committed = dict(begins)
+        self._shared = dict(begins)
 
 
 def leading(kind: type[Leadership]) -> type[ClusterMember]:

@@ -190,6 +190,10 @@ class ArchivedStore(MessageStore):
         end = min(held.synced, self._visible[log])
         return min(held.segments[0].base if held.segments else end, end), end
 
+    def kept_from(self, log: str) -> int:
+        """Returns the log position from which on nothing may be archived, because a broker in sync may lack it."""
+        return self._log(log).kept_from
+
     def stretch(
         self, log: str, start: int, end: int, bytes_max: int, on_damage: OnDamage
     ) -> "LogRange":

@@ -186,7 +186,7 @@ class Archiver:
         self._backlog.seen(self.waiting_bytes, self._clock.monotonic_ms())
         for kept in list(self._kept.values()):
             start, end = self._store.archivable(kept.log)
-            start = max(start, kept.position)
+            start, end = max(start, kept.position), min(end, self._store.kept_from(kept.log))
             until = None if self._term is None else self._term.sound_until(kept.log, start)
             if until is not None and until < end:
                 end, hindrance = until, _damage_sentence(kept.log, until)

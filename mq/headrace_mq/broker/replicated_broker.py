@@ -178,11 +178,9 @@ class ReplicatedBroker:
             own=settings_in(self._directory), directory=self._directory,
         )  # fmt: skip
         self._member = ClusterMember(
-            me,
-            {**self._logs.by_name, DOCUMENTS_LOG: self._documents},
-            seen=seen,
-            min_in_sync=self._group.min_in_sync,
-        )
+            me, {**self._logs.by_name, DOCUMENTS_LOG: self._documents}, seen=seen,
+            min_in_sync=self._group.min_in_sync, documents=[DOCUMENTS_LOG],
+        )  # fmt: skip
         self._watch = RecordWatch(
             self._member, self._keeper, self._clock, first_epoch=first_epoch,
             keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
@@ -476,6 +474,7 @@ class ReplicatedBroker:
                 _log.error("this broker acknowledges nothing", reason=short)
             proposals = [self._member.shrink(one) for one in term.progress.lagging()]
             proposals += [self._member.grow(one) for one in term.progress.entrants()]
+            proposals += [] if term.succession else [self._member.settle()]
             term.leadership.joining = term.progress.next_to_join()
             pending = term.leadership.pending
             if pending is not None and pending not in proposals:

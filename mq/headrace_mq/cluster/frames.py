@@ -26,18 +26,23 @@ class Follow(NamedTuple):
 
 
 class Send(NamedTuple):
-    """The leader's log is equal up to `position`: bytes from there on follow; `committed` is the leader's."""
+    """The leader's log is equal up to `position`: bytes from there on follow; `committed` is the leader's.
+
+    `shared`: below it, all in sync have the log; -1: that is `committed`.
+    """
 
     epoch: int
     log: str
     position: int
     committed: int
+    shared: int = -1
 
 
 class Parted(NamedTuple):
     """The logs part: of the epochs up to `last`, `found` is the newest one that the leader has, and `found_end` its end.
 
-    `end` and `last` repeat the question.
+    `end` and `last` repeat the question. `lossy`: the epoch that last began with a loss, or may have, as the leader knows; the
+    member may not have read the record yet.
     """
 
     epoch: int
@@ -46,6 +51,7 @@ class Parted(NamedTuple):
     last: int
     found: int
     found_end: int
+    lossy: int = 0
 
 
 class StaleEpoch(NamedTuple):
@@ -64,10 +70,14 @@ class DurableEnd(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """The leader accepts nothing, and asks a member that has everything to lead; `leaves`: it stops then."""
+    """The leader accepts nothing, and asks a member that has everything to lead; `leaves`: it stops then.
+
+    By the `version` of the record the leader acknowledges nothing more that this member lacks; -1: it did not say.
+    """
 
     epoch: int
     leaves: bool = False
+    version: int = -1
 
 
 Frame = Follow | Send | Parted | StaleEpoch | DurableEnd | HandOver

@@ -9,7 +9,7 @@ Used by the owner of a store, who carries out what it returns: a cut is a close,
 store's raw append. Uses `leadership`, `election` and the epochs of `store.replication`. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -72,7 +72,8 @@ class ClusterMember:
         me: the broker, with the id of its store.
         logs: by name; the member reads them whenever it decides.
         seen: the newest record that this broker ever saw, from its disk; None at the first start.
-        min_in_sync: fewer members in sync commit nothing.
+        min_in_sync: fewer members in sync commit nothing, unless the leader acknowledges alone.
+        documents: of the logs, those that all in sync must have in any case.
 
     Attributes:
         epoch: the highest one seen; frames of a lower one change nothing.
@@ -89,6 +90,7 @@ class ClusterMember:
         *,
         seen: GroupRecord | None = None,
         min_in_sync: int = 1,
+        documents: Collection[str] = (),
     ) -> None:
         self.me = me
         self.seen = seen
@@ -96,12 +98,14 @@ class ClusterMember:
         self.is_frozen = False
         self._logs = logs
         self._min_in_sync = min_in_sync
+        self._documents = documents
         newest = [log.history.last(log.end) for log in logs.values()]
         self.epoch = max([seen.epoch if seen else 0, *newest])
         # Of epoch `_won`, this start won the election itself.
         self._stands_for = 0
         self._verified: set[str] = set()
         self._committed = dict.fromkeys(logs, 0)
+        self._shared = dict.fromkeys(logs, 0)
 
     # The record.
 
@@ -112,9 +116,10 @@ class ClusterMember:
             return Turn.WENT_BACK
         self.is_frozen = False
         if self.seen is not None and record.last_loss > self.seen.last_loss:
-            # An operator accepted that the new leader lacks messages, so what was committed may be cut. The alarm may be
-            # settled already.
+            # An operator accepted that the new leader lacks messages, or leaders acknowledge alone, so what was committed may
+            # be cut. The alarm may be settled already.
             self._committed = dict.fromkeys(self._logs, 0)
+            self._shared = dict.fromkeys(self._logs, 0)
         self.seen = record
         led = self.leadership is not None
         if record.epoch > self.epoch:
@@ -161,7 +166,9 @@ class ClusterMember:
         self._verified.clear()
 
     def _leadership(self, record: GroupRecord, begins: Mapping[str, int]) -> Leadership:
-        return Leadership(self.me, record, begins, min_in_sync=self._min_in_sync)
+        return Leadership(
+            self.me, record, begins, min_in_sync=self._min_in_sync, documents=self._documents
+        )
 
     def _is_won(self, record: GroupRecord) -> bool:
         """Whether this start of this broker proposed the epoch itself: an earlier one's is taken up by no other."""
@@ -193,8 +200,11 @@ class ClusterMember:
         log = self._logs[frame.log]
         found, found_end = self._common(log, frame)
         if frame.end > found_end or found < frame.last:
-            return Parted(self.epoch, frame.log, frame.end, frame.last, found, found_end)
-        return Send(self.epoch, frame.log, frame.end, self.leadership.committed(frame.log))
+            asked = (frame.log, frame.end, frame.last)
+            return Parted(self.epoch, *asked, found, found_end, self.last_loss)
+        shared = self.leadership.shared(frame.log) if self.leadership.is_ahead else -1
+        committed = self.leadership.committed(frame.log)
+        return Send(self.epoch, frame.log, frame.end, committed, shared)
 
     def on_durable(self, frame: DurableEnd) -> None:
         """Takes over what a replica's disk has; of another epoch, it may be of another log."""
@@ -214,16 +224,23 @@ class ClusterMember:
             return None
         return self.leadership.shrink(member)
 
+    def settle(self) -> Proposal | None:
+        """Proposes what is due because of who acknowledges; see `Leadership.settle`. Not while this member hands over."""
+        if self.leadership is None or self.is_frozen:
+            return None
+        return self.leadership.settle()
+
     def hand_over(self, to: Identity) -> HandOver | None:
         """Returns the frame that asks a member of the set to lead, once its disk has all of every log; else None.
 
-        The leader accepts no message meanwhile, and goes on to accept them if no later epoch comes in time.
+        The leader accepts no message meanwhile, and goes on to accept them if no later epoch comes in time. Until the record
+        has another version, it acknowledges none alone then: that member may still be elected by this one.
         """
         if self.leadership is None or to not in self.leadership.confirmed or to == self.me:
             return None
         ends = self.leadership.durable.get(to, {})
         complete = all(ends.get(name, -1) >= log.end for name, log in self._logs.items())
-        return HandOver(self.epoch) if complete else None
+        return HandOver(self.epoch, version=self.leadership.bind()) if complete else None
 
     @property
     def group_id(self) -> str:
@@ -272,6 +289,8 @@ class ClusterMember:
         self._verified.add(frame.log)
         known = min(frame.committed, log.end + length)
         self._committed[frame.log] = max(self._committed[frame.log], known)
+        shared = known if frame.shared < 0 else min(known, frame.shared)
+        self._shared[frame.log] = max(self._shared[frame.log], shared)
         return True
 
     def on_parted(self, frame: Parted) -> Cut | None:
@@ -293,7 +312,8 @@ class ClusterMember:
                 f"the leader of epoch {frame.epoch} has the log {frame.log!r} only up to {position}, but it is committed"
                 f" up to {self._committed[frame.log]} here; stop both brokers and compare their directories"
             )
-        return Cut(frame.log, position, loses=self.last_loss > log.history.last(log.end))
+        last_loss = max(self.last_loss, frame.lossy)
+        return Cut(frame.log, position, loses=last_loss > log.history.last(log.end))
 
     def _has_seen(self, epoch: int) -> bool:
         """Whether this member has read the record of an epoch."""
@@ -320,14 +340,17 @@ class ClusterMember:
         if self.seen.epoch != epoch or self.me in self.seen.in_sync:
             return False
         self._verified.discard(log)
-        self._committed[log] = 0
+        self._committed[log] = self._shared[log] = 0
         return True
 
     def on_hand_over(self, frame: HandOver) -> Proposal | None:
         """Returns the proposal to lead, with the old leader in the set unless it leaves; None if the frame is an old one."""
         if not self._takes(frame.epoch) or self.seen is None or self.seen.epoch != frame.epoch:
             return None
-        return self.stand(keep_leader=not frame.leaves)
+        proposal = self.stand(keep_leader=not frame.leaves)
+        if proposal is None or frame.version != proposal.seen:
+            return proposal
+        return proposal._replace(complete=True)
 
     def _takes(self, epoch: int) -> bool:
         return self._is_current(epoch) and self.leadership is None
@@ -349,3 +372,7 @@ class ClusterMember:
         if self.leadership is not None:
             return self.leadership.committed(log) if self.leadership.serves else 0
         return self._committed[log] if log in self._verified else 0
+
+    def shared(self, log: str) -> int:
+        """Returns the position below which this replica may compact a log: what all in sync have, as far as it knows."""
+        return min(self._shared[log], self.readable(log))

@@ -1,4 +1,7 @@
-"""A broker that is not in sync leads because an operator says so: what is lost was told before, and the group goes on."""
+"""
+A broker leads that lacks messages: because an operator says so, or because leaders acknowledge alone. What is lost is told, and the
+group goes on.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,14 +13,16 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.broker import replicated_broker
 from headrace_mq.broker.replicas.progress import progress
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
 from headrace_mq.client.consumer.consumer import Consumer
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.fetch.start_offsets import KeptOffset
 from headrace_mq.client.producer.producer import Producer
-from headrace_mq.cluster.operations import promotion
+from headrace_mq.cluster.operations import acknowledgement, promotion
 from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
     ACK_LEADER,
     GroupRecord,
     Identity,
@@ -84,6 +89,19 @@ class Group:
         record = await self.record.read()
         known = [Registration(broker._member.me, (), 0)]
         return await self.record.propose(promotion(record, known, broker._member.me.name))
+
+    async def acknowledge(self, by: str) -> None:
+        """As an operator who chooses who acknowledges; on return all brokers act on it."""
+        known = await self.record.registered()
+        change = acknowledgement(await self.record.read(), known, by)
+        assert change is not None
+        await self.record.propose(change)
+        async with asyncio.timeout(120):
+            while (await self.record.read()).ack != by:
+                await asyncio.sleep(0)
+        version = (await self.record.read()).version
+        for broker in self.brokers.values():
+            await until(lambda broker=broker: broker._member.seen.version >= version)
 
     async def bodies(self) -> list[bytes]:
         """Every message that a reader gets, in order."""
@@ -253,6 +271,77 @@ async def test_readers_that_keep_offsets_find_the_messages_that_stand_in_the_pla
             assert await pulled(consumer, 30) == new
         with pytest.raises(OffsetOutOfRange, match="brokers lost its messages from 1 on"):
             await asyncio.to_thread(stream.latestOffset, place, ReadAllAvailable())
+
+
+async def test_a_leader_alone_acknowledges_without_its_replica_and_a_failover_keeps_what_that_lacks(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The replica stays in sync, however far behind it is, and the leader that stops does not wait for it.
+    monkeypatch.setattr(progress, "REPLICA_LAG_MS_MAX", 600_000)
+    monkeypatch.setattr(progress, "ALONE_LAG_MS_MAX", 600_000)
+    for name in ("HAND_OVER_MS_MAX", "_DRAIN_MS"):
+        monkeypatch.setattr(replicated_broker, name, 1)
+    first = await group.add("a")
+    second = await group.add("b")
+    await until(lambda: len(first.figures().in_sync) == 2)
+    for broker in group.brokers.values():
+        await until(lambda broker=broker: broker._reports.names is not None)  # type: ignore[misc]  # a broker of the group
+    async with Producer(first.address, settings=PATIENT) as producer:
+        await producer.create_topic("t", 1)
+        await producer.send(Message(topic="t", key="k", body=b"both have it"))
+        await group.acknowledge(ACK_LEADER)
+        await until(lambda: second._logs.ends() == first._logs.ends())
+        # The disk of the replica takes nothing more.
+        held = asyncio.Event()
+        taken = second._replica.take
+
+        async def stuck(*_: Any) -> None:
+            await held.wait()
+
+        monkeypatch.setattr(second._replica, "take", stuck)
+        for number in range(10):
+            await producer.send(Message(topic="t", key="k", body=b"lost %d" % number))
+        assert second._logs.ends() != first._logs.ends()
+    await group.stop("a")
+    monkeypatch.setattr(second._replica, "take", taken)
+    held.set()
+    await until(lambda: second.state is not None)
+    record = await group.record.read()
+    assert (record.ack, record.lossy, record.unclean) == (ACK_LEADER, record.epoch, 0)
+    assert await group.bodies() == [b"both have it"]
+    async with Producer(second.address, settings=PATIENT) as producer:
+        await producer.send(Message(topic="t", key="k", body=b"new"))
+    again = await group.add("a")
+    await until(lambda: again.figures().lost == 10)
+    await until(lambda: len(second.figures().in_sync) == 2)
+    await group.acknowledge(ACK_IN_SYNC)
+    # A failover loses nothing any more, and says so.
+    await group.stop("b")
+    await until(lambda: again.state is not None)
+    assert await group.bodies() == [b"both have it", b"new"]
+    assert (await group.record.read()).lossy == record.lossy
+
+
+async def test_a_planned_switch_of_a_leader_that_acknowledges_alone_loses_nothing(
+    group: Group,
+) -> None:
+    first = await group.add("a")
+    second = await group.add("b")
+    await until(lambda: len(first.figures().in_sync) == 2)
+    for broker in group.brokers.values():
+        await until(lambda broker=broker: broker._reports.names is not None)  # type: ignore[misc]  # a broker of the group
+    await group.acknowledge(ACK_LEADER)
+    bodies = [b"%d" % number for number in range(50)]
+    async with Producer(group.address, settings=PATIENT) as producer:
+        await producer.create_topic("t", 1)
+        for body in bodies:
+            await producer.send(Message(topic="t", key="k", body=body))
+            if body == b"25":
+                await group.stop("a")
+    await until(lambda: second.state is not None)
+    assert await group.bodies() == bodies
+    record = await group.record.read()
+    assert (record.leader, record.ack) == (second._member.me.name, ACK_LEADER)
 
 
 async def test_a_promoted_broker_that_is_too_few_says_how_to_go_on_and_serves_with_fewer(

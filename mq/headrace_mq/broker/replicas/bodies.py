@@ -69,7 +69,8 @@ class FollowRequest(Body, frozen=True):
     """What a replica has, and how long the leader may wait for something new, in milliseconds.
 
     `documents` counts the changes of documents of this epoch that the replica has. `group_id` is that of its record, empty
-    where it is not known. `wanted` is damaged here, `found` answers what the leader wanted, `refused` came damaged.
+    where it is not known. `wanted` is damaged here, `found` answers what the leader wanted, `refused` came damaged. `level`: what
+    the replica knows of groups, see `FEATURE_LEVEL`.
     """
 
     member: str
@@ -83,6 +84,7 @@ class FollowRequest(Body, frozen=True):
     wanted: list[DamagedRange] = msgspec.field(default_factory=list)
     found: list[SoundRange] = msgspec.field(default_factory=list)
     refused: list[DamagedRange] = msgspec.field(default_factory=list)
+    level: int = 0
 
 
 class EpochStart(Body, frozen=True):
@@ -108,7 +110,8 @@ class LogPart(Body, frozen=True):
     first segment, with these `queues` and the epochs up to there. Logs that part: `found` is the newest epoch that both
     have, `found_end` its end at the leader. A log that ends where the leader has a compacted segment: a `piece` of its
     file, from byte `at` on; the next segment begins at `covers`. A log that ends inside one is dropped (`rewound`).
-    Tombstones below `tombstones` may go.
+    Tombstones below `tombstones` may go. Below `shared`, all in sync have the log; -1: that is `committed`. `lossy`, of logs that part: the
+    epoch that last began with a loss, or may have.
     """
 
     log: str
@@ -132,6 +135,8 @@ class LogPart(Body, frozen=True):
     covers: int = 0
     identity: int = 0
     version: int = 0
+    shared: int = -1
+    lossy: int = 0
 
 
 class Document(Body, frozen=True):
@@ -147,7 +152,8 @@ class FollowAnswer(Body, frozen=True):
     """The leader's answer; `epoch` is greater than that of the question where the question was of an earlier one.
 
     `lead`: the replica has everything, and shall lead now; with `leaves`, the leader stops. `wanted` and `found` are those
-    of the leader's own damage and of the replica's.
+    of the leader's own damage and of the replica's. `version`: of the record, by which the leader acknowledges nothing more
+    that a replica with `lead` lacks; -1: it does not say.
     """
 
     epoch: int
@@ -157,3 +163,4 @@ class FollowAnswer(Body, frozen=True):
     leaves: bool = False
     wanted: list[DamagedRange] = msgspec.field(default_factory=list)
     found: list[SoundRange] = msgspec.field(default_factory=list)
+    version: int = -1

@@ -160,7 +160,7 @@ class Conversation:
             await self._pause(FOLLOW_WAIT_MS_MAX)
         else:
             self._trouble = ""
-        return HandOver(answer.epoch, answer.leaves) if answer.lead else None
+        return HandOver(answer.epoch, answer.leaves, answer.version) if answer.lead else None
 
     def _unfit_by(self, answer: FollowAnswer) -> str:
         """Returns why this broker must not be in the group of these users; it does not ask again in this epoch."""

@@ -31,10 +31,10 @@ from headrace_mq.broker.replicas.progress.progress import FOLLOW_WAIT_MS_MAX, Re
 from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.broker.replicas.reports import without_removed
 from headrace_mq.broker.replicas.store_logs import StoreLogs
-from headrace_mq.cluster.frames import DurableEnd, Follow, StaleEpoch
+from headrace_mq.cluster.frames import DurableEnd, Follow, HandOver, StaleEpoch
 from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.cluster.member import ClusterMember
-from headrace_mq.cluster.record import ACK_IN_SYNC, Identity
+from headrace_mq.cluster.record import ACK_IN_SYNC, FEATURE_LEVEL, Identity
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
@@ -142,6 +142,7 @@ class Followers:
     def attach(self, store: MessageStore) -> None:
         """Takes the store that is open now; it was made with a gate of `new_gate`."""
         self._logs.opened(store)
+        self._logs.keep_back(self.leadership)
 
     def new_gate(self) -> CommitGate:
         """Returns the gate of the next store."""
@@ -195,6 +196,9 @@ class Followers:
 
     def _count(self, member: Identity, request: FollowRequest) -> None:
         """Takes over what a replica's disk has."""
+        is_earlier = request.level < FEATURE_LEVEL and request.epoch == self.epoch
+        if is_earlier and self.leadership.ack != ACK_IN_SYNC:
+            return  # of a version that notes no loss where it is elected: it leaves the set
         for log in request.logs:
             self._clean_ends.heard(member, log)
             if log.counted >= 0:
@@ -214,7 +218,7 @@ class Followers:
             request.epoch != self.epoch
             or not self.leads
             or request.documents < self.documents.end
-            or self._may_lead(request)
+            or self._offer_to(request) is not None
             or bool(request.wanted)
             or self._logs.repairs.wants(request)
             or any(log.counted < 0 or log.end != raw.written(log.log) for log in request.logs)
@@ -233,10 +237,14 @@ class Followers:
             bytes_max = min(request.bytes_max, FOLLOW_BYTES_MAX)
             parts.append(log_part(self._logs, log, said, bytes_max))
         documents = self.documents.after(request.documents, FOLLOW_BYTES_MAX)
-        lead = self._may_lead(request)
+        offer = self._offer_to(request)
+        lead = offer is not None
         self.has_said_to_lead |= lead
         leaves = lead and self.succession is not None and self.succession.leaves
-        answer = FollowAnswer(request.epoch, parts, documents, lead, leaves)
+        answer = FollowAnswer(
+            request.epoch, parts, documents, lead, leaves,
+            version=-1 if offer is None else offer.version,
+        )  # fmt: skip
         return self._logs.repairs.answered(request, answer)
 
     def _park(
@@ -330,13 +338,13 @@ class Followers:
                 f"this broker hands over to {self.succession.to.name}; ask again in a moment"
             )
 
-    def _may_lead(self, request: FollowRequest) -> bool:
-        """Whether a replica is the next leader, and has everything."""
+    def _offer_to(self, request: FollowRequest) -> HandOver | None:
+        """Returns what asks a replica to lead: it is the next leader, and has everything; else None."""
         if not self._offers or self.succession is None:
-            return False
+            return None
         if self.succession.to != (request.member, request.store_id):
-            return False
-        return self._member.hand_over(self.succession.to) is not None
+            return None
+        return self._member.hand_over(self.succession.to)
 
     # What is committed.
 
@@ -349,6 +357,7 @@ class Followers:
         """Commits what every required member has, and answers what waited for documents."""
         if not self.leads:
             return
+        self._logs.keep_back(self.leadership)
         documents = self.leadership.committed(DOCUMENTS_LOG)
         while self._held and self._held[0][0] <= documents:
             self._held.popleft()[1]()
@@ -411,5 +420,5 @@ class Followers:
 
     def bounds(self, tombstone_ms: int) -> Bounds:
         """Returns how far the leader's log may be compacted now; see `CleanEnds.bounds`."""
-        committed, required = self.leadership.committed(COMPACT), self.leadership.required
-        return self._clean_ends.bounds(committed, required, tombstone_ms)
+        shared, required = self.leadership.shared(COMPACT), self.leadership.required
+        return self._clean_ends.bounds(shared, required, tombstone_ms)

@@ -37,8 +37,8 @@ def log_part(logs: StoreLogs, log: LogEnd, said: Send | Parted, bytes_max: int) 
     """
     if isinstance(said, Parted):
         return LogPart(
-            log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end
-        )
+            log.log, log.end, log.last, parted=True, found=said.found, found_end=said.found_end, lossy=said.lossy,
+        )  # fmt: skip
     raw = logs.store.raw
     if log.end < raw.begin(log.log):
         return _restarted(logs, log)
@@ -54,7 +54,7 @@ def log_part(logs: StoreLogs, log: LogEnd, said: Send | Parted, bytes_max: int) 
         log.log, found.position, log.last, said.committed,
         first=raw.begin(log.log), base=found.base, file_bytes=found.file_bytes, data=found.data,
         starts=_starts(logs, log.log, found.position, behind),
-        tombstones=logs.tombstones if log.log == COMPACT else 0,
+        tombstones=logs.tombstones if log.log == COMPACT else 0, shared=said.shared,
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ class RecordWatch:
         if seen is not None and seen != before:
             _log.info(
                 "the group's record", epoch=seen.epoch, leader=seen.leader,
-                in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean,
+                in_sync=sorted(one.name for one in seen.in_sync), unclean=seen.unclean, ack=seen.ack,
             )  # fmt: skip
             self._keep(seen)
             if before is None or seen.epoch != before.epoch:

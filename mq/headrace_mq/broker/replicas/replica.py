@@ -33,6 +33,7 @@ from headrace_mq.broker.replicas.repairs.repairs import RANGES_MAX
 from headrace_mq.broker.replicas.store_logs import StoreLogs
 from headrace_mq.cluster.frames import Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember
+from headrace_mq.cluster.record import FEATURE_LEVEL
 from headrace_mq.errors import DataCorrupt, MessageQueueError, NotLeader, StoreFull, StoreReadOnly
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import encode
@@ -210,6 +211,7 @@ class Replica:
             wait_ms,
             FOLLOW_BYTES_MAX,
             member.group_id,
+            level=FEATURE_LEVEL,
         )
 
     async def take(self, member: ClusterMember, answer: FollowAnswer) -> None:
@@ -280,7 +282,7 @@ class Replica:
 
     def _append(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
         store, log = self._logs.store, part.log
-        send = Send(epoch, log, part.position, part.committed)
+        send = Send(epoch, log, part.position, part.committed, part.shared)
         if not member.on_send(send, len(part.data)):
             return
         if log == COMPACT:
@@ -352,7 +354,8 @@ class Replica:
         self.open()
 
     async def _cut(self, member: ClusterMember, part: LogPart, epoch: int) -> None:
-        parted = Parted(epoch, part.log, part.position, part.last, part.found, part.found_end)
+        asked = (part.log, part.position, part.last)
+        parted = Parted(epoch, *asked, part.found, part.found_end, part.lossy)
         cut = member.on_parted(parted)
         if cut is None:
             self._awaits_record = member.seen is not None and member.seen.epoch < epoch
@@ -398,7 +401,7 @@ class Replica:
         if kept is not None:
             _log.error(
                 "messages were lost: the leader began without the end of this log, so it is cut; they are kept in a file, see"
-                " `headrace store lost`", log=log, position=keep_from, end=end, messages=kept.messages,
+                " `headrace store lost`", log=log, position=keep_from, end=end, messages=kept.messages, bytes=end - keep_from,
                 file=str(self._settings.directory / LOST_FOLDER / kept.name),
             )  # fmt: skip
 
@@ -420,13 +423,13 @@ class Replica:
         self.open()
 
     def _compact(self, member: ClusterMember) -> None:
-        """Compacts the own log now and then, as far as the leader has committed it."""
+        """Compacts the own log now and then, as far as all in sync have it."""
         now_ms = self._clock.monotonic_ms()
         is_running = self._compacting is not None and not self._compacting.done()
         if now_ms < self._compact_at_ms or is_running:
             return
         self._compact_at_ms = now_ms + self._settings.compact_interval_ms
-        bounds = Bounds(member.readable(COMPACT), self._logs.tombstones)
+        bounds = Bounds(member.shared(COMPACT), self._logs.tombstones)
         # What belongs to deleted topics stays, until this broker leads.
         compaction = self._logs.store.compaction.run({}, bounds=bounds)
         self._compacting = asyncio.create_task(compaction, name="compact")

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from headrace_mq.broker.replicas.repairs.repairs import Repairs
+from headrace_mq.cluster.leadership import Leadership
 from headrace_mq.errors import DataCorrupt
-from headrace_mq.store.log.commit_log import COMPACT
+from headrace_mq.store.log.commit_log import COMPACT, WHOLE_LOG
 from headrace_mq.store.message_store import RETENTIONS, MessageStore
 from headrace_mq.store.replication.epochs import EpochFile, EpochHistory
 from headrace_mq.store.replication.raw_log import RawRange
@@ -33,6 +34,7 @@ class StoreLogs:
         self.epochs = epochs
         self.repairs = Repairs(epochs)
         self._store: MessageStore | None = None
+        self._keeps_back = False
         self.tombstones = 0
         self._ends: Mapping[str, int] = dict.fromkeys(RETENTIONS, 0)
         self.by_name = MappingProxyType({name: StoreLog(self, name) for name in RETENTIONS})
@@ -55,6 +57,18 @@ class StoreLogs:
         self._ends = dict(ends)
         self._store = None
         self.repairs.closed()
+
+    def keep_back(self, leadership: Leadership) -> None:
+        """Keeps all that a replica may lack from being thrown away, where the leader acknowledges alone.
+
+        Call it before more is committed.
+        """
+        if self._store is None or not (leadership.is_ahead or self._keeps_back):
+            return
+        for name in self.by_name:
+            position = leadership.shared(name) if leadership.is_ahead else WHOLE_LOG
+            self._store.raw.keep_from(name, position)
+        self._keeps_back = leadership.is_ahead
 
     def tail(self, log: str) -> int:
         """Returns where a log ends, with what is not on the disk yet."""

@@ -28,12 +28,14 @@ from headrace_mq.store.segment.segment import (
     SegmentPlan,
 )
 
-__all__ = ["COMPACT", "CommitLog", "Placed", "SegmentInfo", "SegmentRun"]
+__all__ = ["COMPACT", "WHOLE_LOG", "CommitLog", "Placed", "SegmentInfo", "SegmentRun"]
 
 _log = get_logger(__name__)
 
 # The log of topics that keep the last message of each key; the only log that is rewritten.
 COMPACT = "compact"
+# Behind the end of every log.
+WHOLE_LOG = 1 << 63
 
 # Files next to a segment that can be rebuilt from it.
 _DERIVED = (INDEX_SUFFIX, KEYS_SUFFIX)
@@ -101,6 +103,7 @@ class CommitLog:
         tail_limit: where the segment that holds `tail` ends.
         replacements: how often a compaction has changed positions since the start.
         held_from: where the first written group begins that is not committed yet, or None.
+        kept_from: log position from which on nothing is thrown away, because a replica may lack it.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class CommitLog:
         self.tail_limit = 0
         self.replacements = 0
         self.held_from: int | None = None
+        self.kept_from = WHOLE_LOG
 
     def open(self, start: int | None = None) -> int:
         """Opens every segment file; `recovery` finds out where the log ends.
@@ -218,8 +222,9 @@ class CommitLog:
         return position if position < self.segments[number].data_end(end) else end
 
     def is_committed(self, number: int) -> bool:
-        """Whether all of the segment with an index is committed; else it is neither deleted nor compacted."""
-        return self.held_from is None or self.segment_end(number) <= self.held_from
+        """Whether all of the segment with an index is committed, and not kept; else it is neither deleted nor compacted."""
+        end = self.segment_end(number)
+        return end <= self.kept_from and (self.held_from is None or end <= self.held_from)
 
     def deletable(self, before: int) -> int:
         """Returns the number of sealed, committed segments that end at or below a log position."""

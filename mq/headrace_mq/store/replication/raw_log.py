@@ -115,6 +115,10 @@ class RawLog:
         """Returns the position below which every byte of a log is on this disk."""
         return self._logs[log].synced
 
+    def keep_from(self, log: str, position: int) -> None:
+        """Keeps all of a log from a position on: it is neither deleted, compacted nor archived, though it may be committed."""
+        self._logs[log].kept_from = position
+
     def tail(self, log: str) -> int:
         """Returns where a log ends with what is staged: the next `append` goes on there."""
         return self._logs[log].tail

@@ -13,7 +13,7 @@ from collections import Counter
 from headrace_mq.cluster.election import founding
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.operations import promotion, removal
-from headrace_mq.cluster.record import GroupRecord, Proposal, Registration
+from headrace_mq.cluster.record import GroupRecord, Registration
 from headrace_mq.testing.cluster.machines import LOGS, SimulatedNode
 from headrace_mq.testing.cluster.promises import check_change, require
 from headrace_mq.testing.cluster.simulated_cluster import STEPS, SimulatedCluster
@@ -118,9 +118,6 @@ class OperatedCluster(SimulatedCluster):
             (at for at, (one, other) in enumerate(pairs) if one != other),
             min(held.durable, len(acked)),
         )
-
-    def _change(self, proposal: Proposal) -> None:
-        self.record = self.record.changed(proposal)
 
 
 def run(seed: int, member_type: type[ClusterMember] = ClusterMember) -> Counter[str]:

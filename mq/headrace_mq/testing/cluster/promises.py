@@ -4,12 +4,20 @@ What holds of a simulated group at every moment, in any weather.
 Used by `simulated_cluster`, which checks the promises that need its record and its clients itself; reads `machines`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from headrace_mq.cluster.record import GroupRecord, Proposal
 from headrace_mq.testing.cluster.machines import Entry, SimulatedNode
 
-__all__ = ["BrokenPromise", "check_change", "check_epochs", "check_readable", "require"]
+__all__ = [
+    "BrokenPromise",
+    "check_change",
+    "check_copies",
+    "check_epochs",
+    "check_leader",
+    "check_readable",
+    "require",
+]
 
 
 class BrokenPromise(Exception):
@@ -22,12 +30,41 @@ def require(holds: bool, promise: str) -> None:
         raise BrokenPromise(promise)
 
 
-def check_readable(node: SimulatedNode, acked: Mapping[str, Sequence[Entry]]) -> None:
+def check_copies(members: Iterable[SimulatedNode], log: str, position: int, entry: Entry) -> None:
+    """Every member of the set has an acknowledged entry on its disk.
+
+    Raises:
+        BrokenPromise: one lacks it.
+    """
+    for node in members:
+        held = node.logs[log]
+        require(
+            position < held.durable and held.entries[position] == entry,
+            f"{log} {position} is acknowledged, but {node.name} of the set lacks it",
+        )
+
+
+def check_leader(node: SimulatedNode, log: str, acked: Sequence[Entry]) -> None:
+    """A new leader has everything that was acknowledged.
+
+    Raises:
+        BrokenPromise: it lacks some.
+    """
+    held = node.logs[log]
+    for position, entry in enumerate(acked):
+        there = position < held.end and held.entries[position] == entry
+        require(there, f"leader {node.name} lacks {log} {position}")
+
+
+def check_readable(
+    node: SimulatedNode, acked: Mapping[str, Sequence[Entry]], without: Collection[str] = ()
+) -> None:
     """Readers see only what is acknowledged, at its place.
 
     Args:
         node: may be down; then it shows nothing.
         acked: the acknowledged entries of each log.
+        without: logs of which it may show others.
 
     Raises:
         BrokenPromise: it shows another entry.
@@ -36,7 +73,7 @@ def check_readable(node: SimulatedNode, acked: Mapping[str, Sequence[Entry]]) ->
     if member is None:
         return
     for name, log in node.logs.items():
-        for position in range(member.readable(name)):
+        for position in range(0 if name in without else member.readable(name)):
             there = position < len(acked[name]) and log.entries[position] == acked[name][position]
             require(there, f"{node.name} shows {name} {position}, which is not acknowledged")
 

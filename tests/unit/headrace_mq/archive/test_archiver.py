@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from headrace_mq.archive.database import ArchiveMismatch, KeptLog
 from headrace_mq.errors import ArchiveUnavailable, DataCorrupt
 from headrace_mq.message import QueueRef
+from headrace_mq.store.log.commit_log import WHOLE_LOG
 
 QUEUE = QueueRef("orders", 0)
 
@@ -279,3 +280,21 @@ async def test_bytes_from_before_the_archive_do_not_count(
     one.archiver.start()
     await one.archiver.caught_up()
     assert one.archiver.counted_bytes == 0
+
+
+async def test_a_leader_archives_only_what_all_in_sync_have(
+    archived: Callable[..., Any],
+    batch: Callable[..., bytearray],
+    shelf: Any,
+    leading: Callable[..., Any],
+) -> None:
+    one = archived(term=leading((1, 0)))
+    await one.append(batch(QUEUE, [b"0"]))
+    one.store.raw.keep_from("transient", one.store.archivable("transient")[1])
+    await one.append(batch(QUEUE, [b"1"]))
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0"]
+    assert one.archiver.waiting_bytes > 0
+    one.store.raw.keep_from("transient", WHOLE_LOG)
+    await one.archiver._turn()
+    assert bodies(shelf) == [b"0", b"1"]

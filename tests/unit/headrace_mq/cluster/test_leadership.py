@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 
 from headrace_mq.cluster.leadership import Leadership
-from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    GroupRecord,
+    Identity,
+    Proposal,
+)
 
-LOG = "forever"
+LOG, DOCUMENTS = "forever", "documents"
 
 
 @pytest.fixture
@@ -16,9 +23,9 @@ def leads(trio: Any, record: GroupRecord) -> Leadership:
     return Leadership(trio[0], record, {LOG: 100}, min_in_sync=2)
 
 
-def confirm(leads: Leadership, proposal: Proposal | None) -> None:
+def confirm(leads: Leadership, proposal: Proposal | None, ack: str = ACK_IN_SYNC) -> None:
     assert proposal is not None
-    leads.on_record(GroupRecord(proposal.seen + 1, *proposal[1:5]))
+    leads.on_record(GroupRecord(proposal.seen + 1, *proposal[1:5], ack=ack))
 
 
 def test_the_slowest_required_member_decides(leads: Leadership, trio: Any) -> None:
@@ -184,3 +191,105 @@ def test_a_leader_without_enough_brokers_says_how_to_go_on(
     confirm(leads, leads.shrink(trio[members]))
     assert leads.hindrance == ""
     assert f"{members} is there" in leads.shortage
+
+
+@pytest.fixture
+def alone(trio: Any, record: GroupRecord) -> Leadership:
+    """The leader a of a set of three, which acknowledges alone; messages and documents ended at 100 and 5 when it began."""
+    begins = {LOG: 100, DOCUMENTS: 5}
+    return Leadership(
+        trio[0], record._replace(ack=ACK_LEADER), begins, min_in_sync=4, documents=[DOCUMENTS]
+    )
+
+
+def ends(leads: Leadership) -> tuple[int, int, int, int]:
+    """What is committed and what is shared, of messages and of documents."""
+    logs = (LOG, DOCUMENTS)
+    committed, shared = map(leads.committed, logs), map(leads.shared, logs)
+    return (*committed, *shared)
+
+
+def test_a_leader_alone_commits_messages_by_its_own_disk_and_documents_by_all(
+    alone: Leadership, trio: Any
+) -> None:
+    a, b, c = trio
+    assert alone.is_ahead
+    assert (alone.shortage, alone.serves) == ("", False)
+    assert alone.hindrance.startswith("it waits for b c, which")
+    alone.on_durable(a, LOG, 300)
+    alone.on_durable(a, DOCUMENTS, 9)
+    assert ends(alone) == (300, 0, 0, 0)
+    for member, end in ((b, 7), (c, 6)):
+        alone.on_durable(member, DOCUMENTS, end)
+    assert ends(alone) == (300, 6, 0, 6)
+    assert alone.serves
+    alone.on_durable(b, LOG, 200)
+    alone.on_durable(c, LOG, 250)
+    assert ends(alone) == (300, 6, 200, 6)
+
+
+def test_a_member_of_a_leader_alone_needs_what_all_others_have(
+    alone: Leadership, trio: Any
+) -> None:
+    a, b, c = trio
+    alone.on_durable(a, LOG, 300)
+    confirm(alone, alone.shrink(c), alone.ack)
+    for log, end in ((LOG, 200), (DOCUMENTS, 5)):
+        alone.on_durable(b, log, end)
+    assert ends(alone)[2] == 200
+    alone.on_durable(c, LOG, 199)
+    alone.on_durable(c, DOCUMENTS, 5)
+    assert alone.entrants() == []
+    alone.on_durable(c, LOG, 200)
+    assert alone.entrants() == [c]
+
+
+def test_all_are_in_sync_again_once_they_have_what_the_leader_acknowledged_alone(
+    trio: Any, record: GroupRecord
+) -> None:
+    a, b, c = trio
+    alone = record._replace(ack=ACK_LEADER)
+    leads = Leadership(a, alone, {LOG: 100}, min_in_sync=2)
+    leads.on_durable(a, LOG, 300)
+    assert leads.settle() is None
+    back = alone._replace(version=8, ack=ACK_TO_IN_SYNC)
+    leads.on_record(back)
+    leads.on_durable(a, LOG, 400)
+    assert (leads.committed(LOG), leads.is_ahead, leads.settle()) == (300, True, None)
+    for member in (b, c):
+        assert leads.settle() is None
+        leads.on_durable(member, LOG, 350)
+    assert (leads.committed(LOG), leads.is_ahead) == (350, False)
+    change = leads.settle()
+    assert change == Proposal(8, 3, "a", frozenset(trio), ack=ACK_IN_SYNC)
+    # The record that was read says that it was not made yet.
+    leads.on_record(back)
+    assert leads.pending == change
+    assert leads.settle() is None
+    leads.on_record(back.changed(change))
+    assert (leads.pending, leads.ack, leads.settle()) == (None, ACK_IN_SYNC, None)
+
+
+def test_too_few_are_not_in_sync_again(trio: Any, record: GroupRecord) -> None:
+    back = record._replace(ack=ACK_TO_IN_SYNC, in_sync=frozenset(trio[:1]))
+    leads = Leadership(trio[0], back, {LOG: 0}, min_in_sync=2)
+    leads.on_durable(trio[0], LOG, 50)
+    assert (leads.committed(LOG), leads.settle()) == (0, None)
+    assert "of the 2 brokers" in leads.shortage
+
+
+def test_a_leader_that_handed_over_acknowledges_alone_again_by_another_version(
+    trio: Any, record: GroupRecord
+) -> None:
+    alone = record._replace(ack=ACK_LEADER)
+    leads = Leadership(trio[0], alone, {LOG: 0}, min_in_sync=1)
+    leads.on_durable(trio[0], LOG, 100)
+    assert leads.bind() == 7
+    leads.on_durable(trio[0], LOG, 200)
+    assert (leads.committed(LOG), leads.acknowledges_alone) == (100, False)
+    change = leads.settle()
+    assert change == Proposal(7, 3, "a", frozenset(trio))
+    leads.on_record(alone)
+    assert (leads.pending, leads.committed(LOG)) == (change, 100)
+    leads.on_record(alone.changed(change))
+    assert (leads.pending, leads.committed(LOG), leads.settle()) == (None, 200, None)

@@ -6,7 +6,13 @@ import pytest
 
 from headrace_mq.cluster.frames import DurableEnd, Follow, HandOver, Parted, Send, StaleEpoch
 from headrace_mq.cluster.member import ClusterMember, Cut, Turn
-from headrace_mq.cluster.record import GroupRecord, Identity, Proposal
+from headrace_mq.cluster.record import (
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    GroupRecord,
+    Identity,
+    Proposal,
+)
 from headrace_mq.errors import DataCorrupt
 from headrace_mq.store.replication.epochs import EpochHistory
 
@@ -247,7 +253,7 @@ def test_a_leader_hands_over_to_a_member_that_has_everything(
     assert leader.hand_over(b) is None
     assert leader.hand_over(c) is None
     leader.on_durable(DurableEnd(4, c, LOG, 200))
-    assert leader.hand_over(c) == HandOver(4)
+    assert leader.hand_over(c) == HandOver(4, version=8)
 
 
 def test_the_heir_stands_at_once_and_keeps_the_old_leader(
@@ -302,3 +308,49 @@ def test_a_refused_leader_drops_its_proposal(leader: ClusterMember, trio: Any) -
     leader.on_refused(proposal, leader.seen._replace(version=9))
     assert leader.leadership is not None
     assert leader.leadership.pending is None
+
+
+def test_an_heir_says_that_it_is_complete_only_by_the_version_of_its_leader(
+    replica: ClusterMember,
+) -> None:
+    for version, complete in ((7, True), (6, False), (8, False), (-1, False)):
+        proposal = replica.on_hand_over(HandOver(3, version=version))
+        assert proposal is not None
+        assert proposal.complete is complete
+
+
+def test_a_leader_alone_says_how_far_all_in_sync_have_its_log(
+    leader: ClusterMember, trio: Any
+) -> None:
+    assert leader.seen is not None
+    leader.on_record(leader.seen._replace(version=9, ack=ACK_LEADER))
+    leader.on_durable(DurableEnd(4, trio[2], LOG, 150))
+    assert leader.on_follow(Follow(4, trio[2], LOG, 150, 2)) == Send(4, LOG, 150, 200, 150)
+    assert leader.settle() is None
+    leader.on_record(leader.seen._replace(version=10, ack=ACK_TO_IN_SYNC))
+    assert leader.settle() is None
+    leader.on_durable(DurableEnd(4, trio[2], LOG, 200))
+    assert leader.settle() is not None
+    leader.is_frozen = True
+    assert leader.settle() is None
+
+
+def test_a_replica_compacts_only_what_all_in_sync_have(replica: ClusterMember) -> None:
+    assert replica.on_send(Send(3, LOG, 200, 180, 120), 0)
+    assert (replica.readable(LOG), replica.shared(LOG)) == (180, 120)
+    # Those of before are the same.
+    assert replica.on_send(Send(3, LOG, 200, 190), 0)
+    assert (replica.readable(LOG), replica.shared(LOG)) == (190, 190)
+
+
+def test_a_cut_of_an_epoch_before_a_loss_is_kept_although_the_record_was_not_read(
+    replica: ClusterMember, leader: ClusterMember, record: GroupRecord, trio: Any, numbers: Any
+) -> None:
+    other = ClusterMember(trio[2], {LOG: numbers(200, 200, EpochHistory([(1, 0)]))}, seen=record)
+    other.epoch = 4
+    assert leader.seen is not None
+    leader.on_record(leader.seen._replace(version=9, lossy=4))
+    parted = leader.on_follow(other.follow(LOG))
+    assert parted == Parted(4, LOG, 200, 1, 1, 100, 4)
+    assert other.on_parted(parted) == Cut(LOG, 100, loses=True)
+    assert other.on_parted(parted._replace(lossy=1)) == Cut(LOG, 100)

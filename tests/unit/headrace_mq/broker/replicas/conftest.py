@@ -63,8 +63,9 @@ class Place:
         self.documents = Documents(self.settings.directory, SystemFiles())
         self.me = Identity(name, f"disk-{name}")
         self.member = ClusterMember(
-            self.me, {**self.logs.by_name, DOCUMENTS_LOG: self.documents}, min_in_sync=1
-        )
+            self.me, {**self.logs.by_name, DOCUMENTS_LOG: self.documents}, min_in_sync=1,
+            documents=[DOCUMENTS_LOG],
+        )  # fmt: skip
         self.caller = Caller()
         self.changes = 0
 

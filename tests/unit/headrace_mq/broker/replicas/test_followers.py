@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headrace_mq.broker.replicas import replica
 from headrace_mq.broker.replicas.bodies import FollowAnswer
 from headrace_mq.broker.replicas.followers import Followers
 from headrace_mq.broker.replicas.progress.progress import (
@@ -15,11 +16,18 @@ from headrace_mq.broker.replicas.progress.progress import (
     REPLICA_LAG_MS_MAX,
 )
 from headrace_mq.cluster.election import LEASE_MS, SPREAD_MS_MAX
-from headrace_mq.cluster.record import Identity
+from headrace_mq.cluster.record import (
+    ACK_IN_SYNC,
+    ACK_LEADER,
+    ACK_TO_IN_SYNC,
+    Identity,
+    Proposal,
+)
 from headrace_mq.errors import InvalidArgument, MalformedRequest, NotLeader, ResponseCode
 from headrace_mq.protocol.bodies import decode, encode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.protocol.frame import FLAG_ONEWAY, Frame
+from headrace_mq.store.log.commit_log import WHOLE_LOG
 
 
 async def pair(places: list[Any], record: Any, *, together: bool) -> tuple[Followers, Any, Any]:
@@ -414,3 +422,57 @@ def test_limits_are_ordered() -> None:
     # The others have stood by then, and asked the record.
     assert LEASE_MS + SPREAD_MS_MAX + 1_000 < ALONE_LAG_MS_MAX
     assert Identity("a", "1") < Identity("b", "0")
+
+
+async def test_a_leader_alone_keeps_back_what_its_replica_lacks(
+    places: list[Any], record: Any
+) -> None:
+    followers, a, b = await pair(places, record, together=True)
+    found = await record.read()
+    a.member.on_record(await record.propose(Proposal(found.version, *found[1:5], ack=ACK_LEADER)))
+    followers.commit()
+    before = a.logs.ends()["forever"]
+    a.append(1)
+    await a.until(lambda: a.end() == 1)
+    held = a.logs.store._log("forever")
+    assert (held.end > before, held.kept_from) == (True, before)
+    answer = await b.step(followers)
+    assert (answer.logs[0].committed, answer.logs[0].shared) == (held.end, before)
+    # It shows what it has: that is acknowledged.
+    assert b.end() == 1
+    await b.step(followers)
+    assert held.kept_from == held.end
+    # All in sync again.
+    for ack in (ACK_TO_IN_SYNC, ACK_IN_SYNC):
+        found = await record.read()
+        a.member.on_record(await record.propose(Proposal(found.version, *found[1:5], ack=ack)))
+        followers.commit()
+    assert held.kept_from == WHOLE_LOG
+
+
+async def test_a_replica_of_an_earlier_version_is_not_counted_by_a_leader_alone(
+    places: list[Any], record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica, "FEATURE_LEVEL", 0)
+    followers, a, b = await pair(places, record, together=True)
+    found = await record.read()
+    a.append(1)
+    await a.until(lambda: a.logs.ends()["forever"] > 0)
+    for ack, counted in ((ACK_LEADER, False), (ACK_TO_IN_SYNC, False), (ACK_IN_SYNC, True)):
+        a.member.on_record(found._replace(version=found.version + 1, ack=ack))
+        found = found._replace(version=found.version + 1)
+        for _ in range(2):
+            await b.step(followers)
+        durable = followers.leadership.durable[b.me]["forever"]
+        assert (durable == a.logs.ends()["forever"]) is counted
+
+
+async def test_the_next_leader_hears_by_which_version_it_has_everything(
+    places: list[Any], record: Any
+) -> None:
+    followers, _, b = await pair(places, record, together=True)
+    assert (await b.step(followers)).version == -1
+    followers.hand_over("")
+    followers.offer()
+    answer = await b.step(followers)
+    assert (answer.lead, answer.version) == (True, (await record.read()).version)

@@ -288,7 +288,7 @@ async def test_a_replica_with_damage_in_what_its_leader_compacted_leaves_the_set
     assert b.state() == a.state()
     assert b.logs.repairs.figures.waiting == 0
     assert b.logs.store.damage == []
-    assert followers.entrants() == [b.me]
+    assert followers.progress.entrants() == [b.me]
 
 
 async def test_a_replica_compacts_its_own_copy_of_what_is_committed(

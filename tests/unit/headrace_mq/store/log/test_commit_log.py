@@ -127,3 +127,13 @@ def test_any_selection_of_places_reads_what_was_written(
     pieces = [piece for n, piece in enumerate(filled(log, lengths)) if n in picks]
     assert read(log, [place for place, _ in pieces]) == [data for _, data in pieces]
     log.close()
+
+
+def test_segments_that_a_replica_may_lack_are_not_deleted(log: CommitLog) -> None:
+    filled(log, [SEGMENT_BYTES] * 4)
+    bases = [one.base for one in log.segments]
+    assert log.deletable(log.end) == 3
+    for kept_from, count in ((bases[2], 2), (bases[2] - 1, 1), (0, 0)):
+        log.kept_from = kept_from
+        assert log.deletable(log.end) == count
+        assert sum(one.sealed for one in log.infos()) == count

@@ -9,7 +9,9 @@ from headrace_mq.testing.cluster.machines import SimulatedNode
 from headrace_mq.testing.cluster.promises import (
     BrokenPromise,
     check_change,
+    check_copies,
     check_epochs,
+    check_leader,
     check_readable,
     require,
 )
@@ -38,6 +40,26 @@ def test_readers_see_acknowledged_entries_only(node: SimulatedNode) -> None:
             check_readable(node, {"forever": acked, "transient": []})
     node.member = None
     check_readable(node, {})
+
+
+def test_a_log_of_which_others_may_be_shown_is_left_out(node: SimulatedNode) -> None:
+    check_readable(node, {"forever": [], "transient": []}, ["forever"])
+
+
+def test_every_member_has_what_is_acknowledged_on_its_disk(node: SimulatedNode) -> None:
+    with pytest.raises(BrokenPromise, match="a of the set lacks it"):
+        check_copies([node], "forever", 0, (1, 7))
+    node.logs["forever"].start()
+    check_copies([node], "forever", 0, (1, 7))
+    with pytest.raises(BrokenPromise, match="forever 0 is acknowledged"):
+        check_copies([node], "forever", 0, (1, 8))
+
+
+def test_a_leader_has_what_is_acknowledged(node: SimulatedNode) -> None:
+    check_leader(node, "forever", [(1, 7)])
+    for acked in ([(1, 8)], [(1, 7), (1, 8)]):
+        with pytest.raises(BrokenPromise, match="leader a lacks forever"):
+            check_leader(node, "forever", acked)
 
 
 def test_epochs_grow_and_are_noted(node: SimulatedNode) -> None:

@@ -1,18 +1,11 @@
 """The simulation of a group repeats a run by its seed, and names the promise that was broken."""
 
-import sys
-
 import pytest
 
 from headrace_mq.cluster.member import ClusterMember
 from headrace_mq.cluster.record import GroupRecord, Identity
-from headrace_mq.testing.cluster import simulated_cluster
 from headrace_mq.testing.cluster.promises import BrokenPromise
-from headrace_mq.testing.cluster.simulated_cluster import (
-    SimulatedCluster,
-    main,
-    run,
-)
+from headrace_mq.testing.cluster.simulated_cluster import SimulatedCluster, run
 
 
 def test_a_seed_gives_the_same_run() -> None:
@@ -45,18 +38,3 @@ def test_a_record_that_goes_back_is_noticed() -> None:
     cluster.record = GroupRecord(8, 4, "a", frozenset({Identity("a", "store-0")}))
     with pytest.raises(BrokenPromise, match="went back"):
         cluster.read_record(node, node.member)
-
-
-def test_the_command_says_what_it_ran_and_what_broke(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["simulated_cluster", "--seeds", "2", "--first", "7"])
-    assert main() == 0
-    assert "'runs': 2" in capsys.readouterr().out
-
-    def broken(seed: int, **_: bool) -> None:
-        raise BrokenPromise(f"of {seed}")
-
-    monkeypatch.setattr(simulated_cluster, "run", broken)
-    assert main() == 1
-    assert capsys.readouterr().out == "seed 7: of 7\n"
