@@ -56,6 +56,7 @@ __all__ = [
     "flush",
     "held_with",
     "identity_of",
+    "known_epochs",
     "manifest_of",
     "message_files",
     "messages_at_once",
@@ -115,6 +116,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
         vouched: an event store told which messages are its own; the others are no typed events.
         files: the digest of each file, by its path in the part; parts of older versions have none.
         identity: the UUID that the topic got when it was made; empty: an older version has written this.
+        epochs: of each queue's brokers before it was read; none in parts of older versions.
     """
 
     number: int
@@ -134,6 +136,7 @@ class ExportedPart(msgspec.Struct, frozen=True, kw_only=True):
     vouched: bool = False
     files: dict[str, FileDigest] = {}
     identity: str = ""
+    epochs: dict[int, int] = {}
 
     def to_json(self) -> str:
         """Returns the part's description as one line of JSON, without its files."""
@@ -469,6 +472,12 @@ def _moments(
 def identity_of(parts: Sequence[ExportedPart]) -> str:
     """Returns the UUID of the topic that parts are of; empty: older versions have written all of them."""
     return next((each.identity for each in reversed(parts) if each.identity), "")
+
+
+def known_epochs(parts: Sequence[ExportedPart]) -> dict[QueueRef, int]:
+    """Returns for each queue the epoch of the newest part, to ask where messages have changed since."""
+    last = parts[-1] if parts else None
+    return {QueueRef(last.topic, n): epoch for n, epoch in last.epochs.items()} if last else {}
 
 
 def ends_of(parts: Sequence[ExportedPart], held: Sequence[QueueRange]) -> dict[QueueRef, int]:

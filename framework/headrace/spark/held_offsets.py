@@ -5,6 +5,7 @@ Whether the broker holds what comes after offsets up to which events were writte
     written up to 7, held from 9 to 12    7 and 8 were deleted: refused
     written up to 7, held from 0 to 5     the topic was made again: refused
     written of one topic, held of another of its name: refused
+    written up to 7, brokers lost messages from 5 on, and others have their offsets: refused
 
 Used by exports and tables of the lake, before they read. Pure; it must not know a file or a table.
 """
@@ -47,6 +48,12 @@ def check_follows(held: QueueRange, end: int) -> None:
         ProjectionError: it does not; says what to do.
     """
     name = f"{held.topic}/{held.queue_id}"
+    if held.kept(end) < end:
+        raise ProjectionError(
+            f"{name} was exported up to offset {end}, but brokers lost its messages from {held.kept(end)} on, and others have"
+            " their offsets: keep what was exported, and write the topic into an empty folder; to rebuild a projection, use"
+            f" {_FROM_STORE}"
+        )
     if end < held.first:
         raise ProjectionError(
             f"{name}: offsets {end} to {held.first - 1} were deleted before they were exported; their"
@@ -63,7 +70,7 @@ def next_offsets(held: Sequence[QueueRange], done: Mapping[int, int]) -> dict[Qu
     """Returns where reading goes on, of every queue that the broker holds.
 
     Args:
-        held: what it holds.
+        held: what it holds; asked for with the epochs in which it was exported, so that a loss is noticed.
         done: up to which offset each queue was exported, exclusive; others begin with what is held.
 
     Raises:

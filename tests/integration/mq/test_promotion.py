@@ -269,6 +269,9 @@ async def test_readers_that_keep_offsets_find_the_messages_that_stand_in_the_pla
         async with PullConsumer(address) as consumer:
             await consumer.assign([QUEUE], offsets={QUEUE: kept})
             assert await pulled(consumer, 30) == new
+        async with AdminClient(address, timeout_ms=60_000) as admin:
+            life = await admin.life_of("t", {0: kept.epoch})
+        assert [one.changed_from for one in life.ranges] == [1]
         with pytest.raises(OffsetOutOfRange, match="brokers lost its messages from 1 on"):
             await asyncio.to_thread(stream.latestOffset, place, ReadAllAvailable())
 

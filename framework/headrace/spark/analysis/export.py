@@ -31,6 +31,7 @@ from headrace.spark.archive import (
     exported_parts,
     finish_part,
     identity_of,
+    known_epochs,
     parquet_at,
     queue_file,
     writing_part,
@@ -112,7 +113,7 @@ def export_events(
         if parts and parts[0].topic != topic:
             raise ProjectionError(f"{place} holds events of {parts[0].topic}, not of {topic}")
         try:
-            held = fetch_ranges(broker, [topic])
+            held = fetch_ranges(broker, [topic], known=known_epochs(parts))
             identity = fetch_identity(broker, topic)
             check_same_topic(topic, identity_of(parts), identity)
             if not (parts or held_only):
@@ -149,6 +150,7 @@ def export_events(
             vouched=event_store_url is not None,
             files=digests_of(written),
             identity=identity,
+            epochs={one.queue_id: one.epoch for one in held if one.epoch},
             seconds=(clock.monotonic_ms() - began) / 1_000,
         )
         finish_part(written, part)

@@ -29,12 +29,13 @@ from headrace.rebuild.local.rebuild import Choices
 from headrace.rebuild.local.rebuild import rebuild_together as rebuild_here
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.switch import Shadow
-from headrace.spark.archive import ExportedPart, counts_of, identity_of, parts_of
+from headrace.spark.archive import ExportedPart, counts_of, identity_of, known_epochs, parts_of
 from headrace.spark.columns.files import check_columns, find_files, find_versions
 from headrace.spark.columns.fold import fold_files, rows_of
 from headrace.spark.columns.groups import Groups
 from headrace.spark.columns.touches import ColumnPlan, plan_columns
-from headrace.spark.held_offsets import check_same_topic
+from headrace.spark.held_offsets import check_follows, check_same_topic
+from headrace.spark.topic import fetch_ranges
 from headrace.stores.database.tables import projection_versions
 from headrace.transports.base import QueueId
 from headrace.transports.topic_reader import topic_identity
@@ -113,7 +114,7 @@ async def rebuild_together(
 
 
 async def _check_topic(broker: str | None, topic: str, parts: Sequence[ExportedPart]) -> None:
-    """Raises ProjectionError where the broker has another topic than the one that was exported."""
+    """Raises ProjectionError where the broker has another topic than the one that was exported, or lost some of it."""
     if broker is None:
         return
     try:
@@ -122,6 +123,11 @@ async def _check_topic(broker: str | None, topic: str, parts: Sequence[ExportedP
         # Reading the topic's tail says what is wrong there.
         return
     check_same_topic(topic, identity_of(parts), found)
+    if known := known_epochs(parts):
+        for one in await asyncio.to_thread(fetch_ranges, broker, [topic], known=known):
+            end = parts[-1].end.get(one.queue_id, 0)
+            if one.kept(end) < end:
+                check_follows(one, end)
 
 
 def unsuited(

@@ -26,7 +26,7 @@ from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Opened
 from headrace.rebuild.switch import Shadow
 from headrace.serialization import JsonSerializer
-from headrace.spark.archive import check_begins, held_with, identity_of
+from headrace.spark.archive import check_begins, held_with, identity_of, known_epochs
 from headrace.spark.driver.exported import Exported
 from headrace.spark.executor.plan import FoldPlan, module_folder
 from headrace.spark.executor.positions import share_slices
@@ -165,7 +165,10 @@ class RebuildWork:
             ProjectionError: the broker is away, or files do not go with the topic.
         """
         try:
-            held = await asyncio.to_thread(fetch_ranges, self.plan.broker, [self.topic_name])
+            known = known_epochs(self.exported.parts if self.exported else [])
+            held = await asyncio.to_thread(
+                fetch_ranges, self.plan.broker, [self.topic_name], known=known
+            )
             if self.exported is not None:
                 found = await asyncio.to_thread(fetch_identity, self.plan.broker, self.topic_name)
                 check_same_topic(self.topic_name, identity_of(self.exported.parts), found)

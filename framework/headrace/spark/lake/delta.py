@@ -108,6 +108,13 @@ class LakeTable:
         found = {queue: self._table.transaction_version(_app(topic, queue)) for queue in queues}
         return {queue: offset for queue, offset in found.items() if offset is not None}
 
+    def epochs(self, topic: str, queues: Iterable[int]) -> dict[int, int]:
+        """Returns the epoch of each queue's brokers when it was read; none where an older version has written."""
+        if self._table is None:
+            return {}
+        found = {queue: self._table.transaction_version(_epoch(topic, queue)) for queue in queues}
+        return {queue: epoch for queue, epoch in found.items() if epoch is not None}
+
     def check_topic(self, topic: str, identity: str) -> None:
         """Checks that what it holds of a topic is of the one with this identity.
 
@@ -165,7 +172,11 @@ class LakeTable:
             write_deltalake(self._table, nothing, mode="append", schema_mode="merge")
 
     def add_files(
-        self, files: Sequence[NewFile], topic: tuple[str, str], offsets: Mapping[int, int]
+        self,
+        files: Sequence[NewFile],
+        topic: tuple[str, str],
+        offsets: Mapping[int, int],
+        epochs: Mapping[int, int] | None = None,
     ) -> None:
         """Makes files a part of the table, and these its offsets, in one transaction.
 
@@ -173,6 +184,7 @@ class LakeTable:
             files: written below its folder.
             topic: whose offsets: name and identity.
             offsets: of each queue.
+            epochs: of each queue's brokers before it was read.
 
         Raises:
             ProjectionError: another has written meanwhile.
@@ -195,7 +207,7 @@ class LakeTable:
                 "append",
                 table.schema(),
                 self.partition_by,
-                commit_properties=_moving(topic, offsets),
+                commit_properties=_moving(topic, offsets, epochs or {}),
             )
         except CommitFailedError as error:
             raise self._overtaken(error) from error
@@ -207,6 +219,7 @@ class LakeTable:
         key: str,
         topic: tuple[str, str],
         offsets: Mapping[int, int],
+        epochs: Mapping[int, int] | None = None,
     ) -> None:
         """Replaces rows by their key, adds new ones and deletes others, and makes these its offsets.
 
@@ -218,16 +231,17 @@ class LakeTable:
             key: the column that tells rows apart.
             topic: whose offsets: name and identity.
             offsets: of each queue.
+            epochs: of each queue's brokers before it was read.
 
         Raises:
             ProjectionError: another has written meanwhile.
         """
         before = self.version
         if rows.num_rows or deleted:
-            self._merge(rows, deleted, key, _moving(topic, offsets))
+            self._merge(rows, deleted, key, _moving(topic, offsets, epochs or {}))
         if self.version == before:
             # No row has changed, and so nothing was written.
-            self.add_files([], topic, offsets)
+            self.add_files([], topic, offsets, epochs)
 
     def _merge(
         self, rows: pa.Table, deleted: Sequence[str], key: str, moving: CommitProperties
@@ -295,9 +309,16 @@ def _app(topic: str, queue: int) -> str:
     return f"headrace:{topic}:{queue}"
 
 
-def _moving(topic: tuple[str, str], offsets: Mapping[int, int]) -> CommitProperties:
+def _epoch(topic: str, queue: int) -> str:
+    return f"headrace:{topic}:epoch:{queue}"
+
+
+def _moving(
+    topic: tuple[str, str], offsets: Mapping[int, int], epochs: Mapping[int, int]
+) -> CommitProperties:
     name, identity = topic
     moved = [Transaction(_app(name, queue), offset) for queue, offset in sorted(offsets.items())]
+    moved += [Transaction(_epoch(name, queue), epoch) for queue, epoch in sorted(epochs.items())]
     if identity:
         own = (_KNOWN.format(topic=name), _SAME.format(topic=name, identity=identity))
         moved += [Transaction(each, 1) for each in own]

@@ -105,6 +105,7 @@ def write_events(  # noqa: PLR0913 - what to read, and where and how to write it
         event_store_url=event_store_url,
         start=target.offsets,
         check=target.check,
+        epochs=target.epochs,
     )
     if increment.messages:
         try:
@@ -164,6 +165,10 @@ class _Parts:
         last = self._parts.last
         check_same_topic(topic, last.identity if last else "", identity)
 
+    def epochs(self, _topic: str, _queues: list[int]) -> Mapping[int, int]:
+        last = self._parts.last
+        return {} if last is None else last.epochs
+
     def versions(self) -> DataFrame | None:
         return _versions(self._parts.frame(_VERSION_COLUMNS))
 
@@ -174,6 +179,7 @@ class _Parts:
             identity=increment.identity,
             start=increment.start,
             end=increment.end,
+            epochs=increment.epochs,
             partition_by=self.partition_by,
         )
 
@@ -195,6 +201,9 @@ class _Delta:
     def check(self, topic: str, identity: str) -> None:
         self._table.check_topic(topic, identity)
 
+    def epochs(self, topic: str, queues: list[int]) -> Mapping[int, int]:
+        return self._table.epochs(topic, queues)
+
     def versions(self) -> DataFrame | None:
         files = [f"{self._path.rstrip('/')}/{below}" for below in self._table.files()]
         return (
@@ -210,7 +219,8 @@ class _Delta:
         writer = events.write.partitionBy(*self.partition_by)
         writer.option("compression", "zstd").parquet(place)
         files = list(self._written(events, place, folder))
-        self._table.add_files(files, (increment.topic, increment.identity), increment.end)
+        topic = increment.topic, increment.identity
+        self._table.add_files(files, topic, increment.end, increment.epochs)
 
     def _written(self, events: DataFrame, place: str, folder: str) -> "Iterator[NewFile]":
         from headrace.spark.lake.delta import NewFile

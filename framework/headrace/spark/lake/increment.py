@@ -13,7 +13,7 @@ are given. What is not complete fails the job. Used by `events`, which keeps wha
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark import StorageLevel
@@ -40,7 +40,7 @@ from headrace.spark.executor.typed_streams import type_streams
 from headrace.spark.held_offsets import next_offsets
 from headrace.spark.job import map_records, onto_versions
 from headrace.spark.tasks import by_key, divide_plan, plan_events
-from headrace.spark.topic import fetch_identity
+from headrace.spark.topic import fetch_identity, fetch_ranges
 from headrace_mq.errors import MessageQueueError
 from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
@@ -72,6 +72,7 @@ class Increment:
         identity: the UUID that the topic got when it was made; empty: the broker does not know.
         start: the first offset of each queue that the topic has.
         end: the one behind the last.
+        epochs: of each queue's brokers before it is read, where they say it.
     """
 
     plan: FoldPlan
@@ -79,6 +80,7 @@ class Increment:
     identity: str
     start: Mapping[int, int]
     end: Mapping[int, int]
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -93,6 +95,7 @@ def plan_increment(
     event_store_url: str | None,
     start: Callable[[str, list[int]], Mapping[int, int]],
     check: Callable[[str, str], None] | None = None,
+    epochs: Callable[[str, list[int]], Mapping[int, int]] | None = None,
     projection: str = "",
 ) -> Increment:
     """Asks, once, what there is beyond given offsets.
@@ -105,15 +108,24 @@ def plan_increment(
             first message.
         check: takes a topic and its identity, and raises ProjectionError if it is not the one that was
             written up to there.
+        epochs: tells of a topic and its queues the epochs of their brokers when they were read up to there.
         projection: the projection's name, where one is folded.
 
     Raises:
         ProjectionError: the broker is away or has no such topic, or it does not hold these offsets.
     """
     begin: dict[QueueRef, int] = {}
+    now: dict[int, int] = {}
 
     def beyond(held: Sequence[QueueRange]) -> Sequence[QueueSlice]:
-        begin.update(next_offsets(held, start(topic, [one.queue_id for one in held])))
+        queues = [one.queue_id for one in held]
+        known = {} if epochs is None else epochs(topic, queues)
+        since = held
+        if known:
+            asked = {QueueRef(topic, number): epoch for number, epoch in known.items()}
+            since = fetch_ranges(broker, [topic], known=asked)
+        begin.update(next_offsets(since, start(topic, queues)))
+        now.update({one.queue_id: one.epoch for one in held if one.epoch})
         return plan_slices(held, starting=begin)
 
     topic = event_topic(load_app(app).name)
@@ -133,6 +145,7 @@ def plan_increment(
         identity=identity,
         start=first,
         end=first | {piece.queue.queue_id: piece.end for piece in plan.slices},
+        epochs=now,
     )
 
 

@@ -40,6 +40,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
         schema: the type of its rows, as JSON in Spark's words.
         files: the bytes of each file, by its path in the part.
         identity: the UUID that the topic got when it was made; empty: an older version has written this.
+        epochs: of each queue's brokers before it was read; none in parts of older versions.
     """
 
     number: int
@@ -50,6 +51,7 @@ class LakePart(msgspec.Struct, frozen=True, kw_only=True):
     schema: str
     files: dict[str, int]
     identity: str = ""
+    epochs: dict[int, int] = {}
 
 
 _decode = msgspec.json.Decoder(LakePart).decode
@@ -112,6 +114,7 @@ class LakeParts:
         identity: str,
         start: Mapping[int, int],
         end: Mapping[int, int],
+        epochs: Mapping[int, int],
         partition_by: list[str],
     ) -> LakePart:
         """Writes the next part.
@@ -134,6 +137,7 @@ class LakeParts:
                 identity=identity,
                 start=dict(start),
                 end=dict(end),
+                epochs=dict(epochs),
                 partition_by=partition_by,
                 schema=schema,
                 files={

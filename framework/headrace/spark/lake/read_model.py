@@ -105,6 +105,7 @@ def write_read_model(
         event_store_url=event_store_url,
         start=table.offsets,
         check=table.check_topic,
+        epochs=table.epochs,
         projection=projection_name,
     )
     told = WrittenRows(
@@ -164,9 +165,9 @@ class _LakeRows:
         columns = [list(folded.versions), list(folded.versions.values())]
         self.versions.create(_VERSION_SCHEMA)
         versions = pa.table(columns, schema=_VERSION_SCHEMA)
-        self.versions.merge(versions, [], "aggregate_id", topic, end)
+        self.versions.merge(versions, [], "aggregate_id", topic, end, increment.epochs)
         self.rows.create(rows.schema)
-        self.rows.merge(rows, folded.deleted, self.projection.key, topic, end)
+        self.rows.merge(rows, folded.deleted, self.projection.key, topic, end, increment.epochs)
         return len(rows)
 
 

@@ -281,7 +281,7 @@ async def live(
 ) -> AsyncIterator[SimpleNamespace]:
     """A topic with three bookings, and a live generation that has never run."""
 
-    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+    def ranges(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         assert (address, topics) == (BROKER, [TOPIC])
         return [
             QueueRange(TOPIC, queue, 0, len(messages)) for queue, messages in topic.bodies.items()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import ProjectionError
 from headrace.spark.held_offsets import check_same_topic, next_offsets
@@ -41,3 +42,10 @@ def test_another_topic_of_the_same_name_is_refused_where_both_are_known() -> Non
         check_same_topic("t", known, found)
     with pytest.raises(ProjectionError, match=r"t is not the topic .* into an empty folder"):
         check_same_topic("t", "i", "j")
+
+
+def test_what_was_exported_of_lost_messages_is_refused() -> None:
+    changed = replace(held(0, 2, 12), changed_from=7)
+    assert next_offsets([changed], {0: 7}) == {QueueRef("t", 0): 7}
+    with pytest.raises(ProjectionError, match=r"lost its messages from 7 on, .* an empty folder"):
+        next_offsets([changed], {0: 8})

@@ -375,3 +375,16 @@ async def test_a_read_is_tried_again_in_a_group_alone_and_not_for_ever(monkeypat
     with pytest.raises(NotLeader):
         [page async for page in QueueTransport(address).read(("t", 0), 0, 4)]
     assert len(asked) == tries
+
+
+async def test_a_topic_says_where_messages_have_changed_since_an_epoch(
+    broker, transport, monkeypatch
+):
+    def changed_from(_state, queue, epoch):
+        return queue.queue_id + epoch
+
+    monkeypatch.setattr(type(broker._state), "changed_from", changed_from)
+    lineage = await transport.topic_lineage("t", {1: 4})
+    assert lineage.epochs == {0: broker._state.epoch, 1: broker._state.epoch}
+    assert lineage.changed == {1: 5}
+    assert (await transport.topic_lineage("t")).changed == {}

@@ -1,7 +1,7 @@
 """An export holds each message once and each event typed, and goes on where the last one ended."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace.spark.archive import ExportedPart, exported_parts, files_of
 from headrace.spark.executor.doubts import Doubts
 from headrace.spark.executor.fold import read_messages
 from headrace_mq.errors import ConnectionLost
+from headrace_mq.message import QueueRef
 from headrace_mq.protocol.bodies import QueueRange
 
 Export = Callable[[], ExportedPart]
@@ -24,7 +25,7 @@ Export = Callable[[], ExportedPart]
 def export(ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     """Exports the fixture's topic into a folder."""
 
-    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+    def ranges(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         return [
             QueueRange(topics[0], queue, 0, len(messages))
             for queue, messages in topic.bodies.items()
@@ -159,13 +160,47 @@ def test_a_stream_that_does_not_decode_leaves_its_aggregate_out_of_this_part_and
     assert sorted(found) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
 
 
+def test_an_export_of_messages_that_brokers_lost_is_not_gone_on_with(
+    ledger: Any, topic: Any, export: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+    lossy, changed = 0, 2
+
+    def ranges(address: str, topics: list[str], known: Mapping[QueueRef, int]) -> list[QueueRange]:
+        asked.append(known)
+        return [
+            QueueRange(
+                topics[0], queue, 0, len(messages), epoch=lossy + 3,
+                changed_from=changed if 0 < known.get(QueueRef(topics[0], queue), 0) < lossy else -1,
+            )
+            for queue, messages in topic.bodies.items()
+        ]  # fmt: skip
+
+    monkeypatch.setattr("headrace.spark.analysis.export.fetch_ranges", ranges)
+    topic.publish(*(ledger.stream("a", each, ledger.Ended()) for each in (1, 2, 3)), queue=0)
+    part = export()
+    assert part.epochs[0] == 3
+    # One led that lacks the third message; others have come since.
+    lossy = 5
+    topic.publish(*(ledger.stream("b", each, ledger.Ended()) for each in (1, 2)), queue=0)
+    with pytest.raises(ProjectionError, match="brokers lost its messages from 2 on"):
+        export()
+    assert asked[0] == {}
+    assert asked[1][QueueRef("ledger.events", 0)] == 3
+    # It lacks none that was exported.
+    changed = 3
+    part = export()
+    assert (part.number, part.start[0], part.end[0], part.epochs[0]) == (2, 3, 5, 8)
+    assert exported_parts(tmp_path / "out")[-1] == part
+
+
 def test_an_absent_broker_and_another_application_are_errors(
     ledger: Any, topic: Any, export: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     topic.publish(ledger.stream("a", 1, ledger.Ended()))
     export()
 
-    def gone(address: str, topics: list[str]) -> list[QueueRange]:
+    def gone(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         raise ConnectionLost("no broker answers")
 
     monkeypatch.setattr("headrace.spark.analysis.export.fetch_ranges", gone)

@@ -16,7 +16,7 @@ def export(
 ) -> Callable[[], Path]:
     """Exports what the fixture's topic has beyond earlier parts; returns the folder."""
 
-    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+    def ranges(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         held = topic.bodies.items()
         return [QueueRange(topics[0], queue, 0, len(messages)) for queue, messages in held]
 

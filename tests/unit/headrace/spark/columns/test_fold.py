@@ -230,7 +230,7 @@ def histories(draw: st.DrawFn) -> list[EventStream]:
 def exporting(topic: Any, app: App) -> Iterator[Any]:
     """Gives a function that exports a topic into a folder."""
 
-    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+    def ranges(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         held = topic.bodies.items()
         return [QueueRange(topics[0], queue, 0, len(messages)) for queue, messages in held]
 

@@ -28,7 +28,7 @@ def export(ledger: Any, topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from headrace.spark.analysis.export import export_events
     from headrace_mq.protocol.bodies import QueueRange
 
-    def ranges(address: str, topics: list[str]) -> list[QueueRange]:
+    def ranges(address: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         held = topic.bodies.items()
         return [QueueRange(topics[0], queue, 0, len(messages)) for queue, messages in held]
 

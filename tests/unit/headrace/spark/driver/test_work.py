@@ -13,7 +13,7 @@ from headrace_mq.errors import ConnectionLost
 async def test_a_broker_that_is_not_there_is_a_projection_error(
     ledger: Any, live: Any, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreachable(*_of: object) -> None:
+    def unreachable(*_of: object, **_known: object) -> None:
         raise ConnectionLost("no broker answers at 127.0.0.1:1")
 
     monkeypatch.setattr(work_module, "fetch_ranges", unreachable)

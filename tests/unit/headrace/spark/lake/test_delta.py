@@ -118,3 +118,14 @@ def test_a_table_takes_new_columns_and_new_fields_of_structs(tmp_path: Path) -> 
     assert LakeTable(str(tmp_path)).version == before + 1
     with pytest.raises(ProjectionError, match=r"s\.x is long there, and string in the application"):
         changed.create(pa.schema([("s", pa.struct([("x", pa.string())]))]))
+
+
+def test_a_table_keeps_the_epochs_of_the_brokers_next_to_its_offsets(tmp_path: Path) -> None:
+    table = LakeTable(str(tmp_path))
+    assert table.epochs("t", [0, 1]) == {}
+    table.create(SCHEMA)
+    table.add_files([], ("t", "i-1"), {0: 2})
+    assert LakeTable(str(tmp_path)).epochs("t", [0, 1]) == {}
+    LakeTable(str(tmp_path)).add_files([], ("t", "i-1"), {0: 3, 1: 1}, {0: 4, 1: 5})
+    found = LakeTable(str(tmp_path))
+    assert (found.epochs("t", [0, 1]), found.offsets("t", [0, 1])) == ({0: 4, 1: 5}, {0: 3, 1: 1})

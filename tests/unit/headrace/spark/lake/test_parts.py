@@ -80,8 +80,9 @@ def opened(path: Path) -> LakeParts:
 def add(found: LakeParts, end: int, kind: str = "long") -> None:
     frame: Any = Frame(kind)
     found.add(
-        frame, topic="t", identity="i", start={0: end - 1}, end={0: end}, partition_by=["day"]
-    )
+        frame, topic="t", identity="i", start={0: end - 1}, end={0: end}, epochs={0: 3},
+        partition_by=["day"],
+    )  # fmt: skip
 
 
 def test_parts_follow_each_other_and_name_their_files(tmp_path: Path) -> None:
@@ -90,6 +91,7 @@ def test_parts_follow_each_other_and_name_their_files(tmp_path: Path) -> None:
         add(opened(tmp_path), end)
     found = opened(tmp_path)
     assert [(part.number, part.end) for part in found.parts] == [(1, {0: 1}), (2, {0: 2})]
+    assert found.parts[1].epochs == {0: 3}
     assert found.parts[1].files == {"day=1/x.parquet": 4}
     assert {each.name for each in tmp_path.iterdir()} == {"export=000001", "export=000002"}
 
