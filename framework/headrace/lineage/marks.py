@@ -21,6 +21,8 @@ __all__ = [
     "forget",
     "move_back",
     "move_marks",
+    "note_epochs",
+    "read_epochs",
     "read_kept",
     "reset_readers",
     "settle_readers",
@@ -171,6 +173,29 @@ def settle_readers(
     reset_readers(connection, reset)
     move_back(connection, name, back)
     write_marks(connection, fresh, topic=topic, store=store)
+
+
+def read_epochs(connection: Connection, reader: Reader) -> dict[int, int]:
+    """Returns by queue the epoch of the topic's brokers that is noted of a reader; none where it is not known."""
+    columns, (name, generation) = reader_marks.c, reader
+    mine = columns.name == name, columns.generation == generation, columns.queue_id != WHOLE
+    found = connection.execute(select(columns.queue_id, columns.epoch).where(*mine))
+    return {row.queue_id: row.epoch for row in found if row.epoch}
+
+
+def note_epochs(connection: Connection, reader: Reader, epochs: Mapping[int, int]) -> None:
+    """Notes by queue the epoch of the topic's brokers in which all that a reader has read is right.
+
+    Which topic and event store it belongs to is not noted by this.
+    """
+    columns, (name, generation) = reader_marks.c, reader
+    for number, epoch in sorted(epochs.items()):
+        mine = columns.name == name, columns.generation == generation, columns.queue_id == number
+        if connection.execute(update(reader_marks).where(*mine).values(epoch=epoch)).rowcount:
+            continue
+        bare = {"topic_identity": "", "store_identity": "", "next_offset": 0, "message_id": ""}
+        row = {"name": name, "generation": generation, "queue_id": number, "epoch": epoch}
+        upsert(connection, reader_marks, [bare | row | {"aggregate_id": "", "command_id": ""}])
 
 
 def move_marks(

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace._runtime.backoff import Backoff
@@ -31,6 +33,7 @@ from headrace._runtime.log import get_logger
 from headrace.app import load_app
 from headrace.errors import ProjectionError
 from headrace.events.publisher import event_topic
+from headrace.lineage.marks import Reader, move_back, note_epochs, read_epochs
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.read_models import ReadModels
 from headrace.rebuild.shadow import open_truth
@@ -57,6 +60,7 @@ from headrace.spark.topic import fetch_ranges
 from headrace.transports.base import QueueId
 from headrace_mq.errors import MessageQueueError, TopicNotFound
 from headrace_mq.message import QueueRef
+from headrace_mq.protocol.bodies import QueueRange
 from headrace_mq.spark.offsets import QueueSlice
 
 __all__ = ["BATCH_MESSAGES_MAX", "Followed", "follow"]
@@ -72,9 +76,11 @@ _INTERVAL_MS: Final = 200
 # How long the batch under way may take to end when the job is stopped.
 _STOP_MS_MAX: Final = 30_000
 # What a query fails with while a broker is away, or while a machine is so busy that a Python worker
-# takes longer to start than the ten seconds that Spark gives it.
+# takes longer to start than the ten seconds that Spark gives it; and where brokers lost what it has read, because
+# the next query begins where messages have changed.
 _PASSING: Final = re.compile(
-    r"\b(?:ConnectionLost|RequestTimeout|BrokerStopping|Python worker failed to connect back)\b"
+    r"\b(?:ConnectionLost|RequestTimeout|BrokerStopping|Python worker failed to connect back"
+    r"|brokers lost its messages)\b"
 )
 
 _log = get_logger(__name__)
@@ -230,7 +236,9 @@ class _Job:
                 before = self.done.batches
                 place = await self.sink.persist(self.sink.place)
                 self.done.offsets = place.offsets
-                failure = await self._away(place.offsets) or await self._query(place.offsets)
+                failure = await self._away(
+                    place.target.generation, place.offsets
+                ) or await self._query(self.done.offsets)
                 if failure is None or self.sink.stop.is_set():
                     return self.done
                 attempt = 1 if self.done.batches > before else attempt + 1
@@ -267,17 +275,35 @@ class _Job:
     async def _set_up(self) -> None:
         await self.sink.read_models.ensure(self.sink.projection)
 
-    async def _away(self, offsets: Mapping[QueueId, int]) -> Exception | None:
+    async def _away(self, generation: int, offsets: Mapping[QueueId, int]) -> Exception | None:
         """Looks whether the broker holds what a query from these offsets reads; returns why it cannot.
+
+        If brokers lost messages that the projection has read, the projection goes back to where they have changed.
 
         Raises:
             ProjectionError: some of it was trimmed.
         """
+        name = self.sink.projection.name
+        reader = (name, generation)
+        transact = self.sink.read_models.transact
+        epochs = await self.sink.persist(lambda: transact(partial(read_epochs, reader=reader)))
+        known = {QueueRef(self.topic, number): epoch for number, epoch in epochs.items()}
         try:
-            held = await asyncio.to_thread(fetch_ranges, self.broker, [self.topic])
+            held = await asyncio.to_thread(fetch_ranges, self.broker, [self.topic], known=known)
         except MessageQueueError as error:
             return error
-        check_begins(self.sink.projection.name, held, offsets)
+        self.done.offsets, back = _unchanged(held, offsets)
+        check_begins(name, held, self.done.offsets)
+        now = {one.queue_id: one.epoch for one in held if one.epoch}
+        if back:
+            _log.warning(
+                "brokers lost messages that were folded; going back to where they have changed",
+                projection=name,
+                offsets=back,
+            )
+        if back or now != epochs:
+            work = partial(_go_back, reader=reader, topic=self.topic, back=back, epochs=now)
+            await self.sink.persist(lambda: transact(work))
         return None
 
     async def _query(self, offsets: Mapping[QueueId, int]) -> Exception | None:
@@ -391,3 +417,26 @@ def _await_end(query: Any) -> Exception | None:
     except GONE as error:
         return session_lost(error)
     return None
+
+
+def _unchanged(
+    held: Sequence[QueueRange], offsets: Mapping[QueueId, int]
+) -> tuple[dict[QueueId, int], dict[int, int]]:
+    """Returns offsets that are not behind changed messages, and by queue those that were moved back; pure."""
+    found, back = dict(offsets), {}
+    for one in held:
+        offset = offsets.get((one.topic, one.queue_id), 0)
+        if (kept := one.kept(offset)) < offset:
+            found[one.topic, one.queue_id] = back[one.queue_id] = kept
+    return found, back
+
+
+def _go_back(
+    connection: Connection,
+    reader: Reader,
+    topic: str,
+    back: Mapping[int, int],
+    epochs: Mapping[int, int],
+) -> None:
+    move_back(connection, topic, {reader: back})
+    note_epochs(connection, reader, epochs)

@@ -12,6 +12,8 @@ from headrace.lineage.marks import (
     forget,
     move_back,
     move_marks,
+    note_epochs,
+    read_epochs,
     read_kept,
     reset_readers,
     write_marks,
@@ -112,6 +114,21 @@ async def test_a_reader_of_lost_messages_goes_back_in_the_queues_that_lost_some(
         ("shop.events", 0): 4, ("shop.events", 1): 4, ("shop.events", 2): 7, ("another", 0): 7,
     }  # fmt: skip
     assert await models.offsets("totals", 2) == {("shop.events", 0): 3}
+
+
+async def test_epochs_are_noted_without_a_topic_and_next_to_marks_that_are_there(
+    models: ReadModels,
+) -> None:
+    reader = ("totals", 1)
+    await models.transact(partial(note_epochs, reader=reader, epochs={0: 2, 1: 2}))
+    assert await models.transact(partial(read_epochs, reader=reader)) == {0: 2, 1: 2}
+    found, _ = await kept(models, "totals")
+    assert (found[reader].topic, found[reader].store) == (None, None)
+    await write(models, {reader: {0: MARK}})
+    await models.transact(partial(note_epochs, reader=reader, epochs={0: 7}))
+    found, _ = await kept(models, "totals")
+    assert found[reader].marks == {0: replace(MARK, epoch=7), 1: replace(BARE, epoch=2)}
+    assert await models.transact(partial(read_epochs, reader=("totals", 2))) == {}
 
 
 async def move(models: ReadModels, shifts: dict[int, int]) -> list[str]:

@@ -137,7 +137,7 @@ class Bench:
 @pytest.fixture
 def bench(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(continuous, "MicroBatch", lambda frame: frame)
-    monkeypatch.setattr(continuous, "fetch_ranges", lambda broker, topics: [])
+    monkeypatch.setattr(continuous, "fetch_ranges", lambda broker, topics, **_known: [])
     return Bench(ledger, f"sqlite:///{tmp_path / 'read.db'}")
 
 
@@ -222,7 +222,7 @@ async def test_a_topic_that_begins_behind_the_table_is_refused_before_it_is_read
 ) -> None:
     first, away = 0, 0
 
-    def held(broker: str, topics: list[str]) -> list[QueueRange]:
+    def held(broker: str, topics: list[str], **_known: Any) -> list[QueueRange]:
         nonlocal away
         away -= 1
         if away >= 0:
@@ -307,3 +307,34 @@ async def test_a_job_that_is_stopped_before_it_began_does_nothing(bench: Bench) 
 async def test_a_connect_session_is_refused(bench: Bench) -> None:
     with pytest.raises(ProjectionError, match="Spark Connect has elsewhere; use --master"):
         await bench.follow(spark=object())
+
+
+async def test_a_job_goes_back_to_where_brokers_lost_messages_and_applies_none_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, lossy, changed = 3, 0, 2
+    asked: list[Any] = []
+
+    def held(broker: str, topics: list[str], known: Any = None) -> list[QueueRange]:
+        # Once each job looks whether there is a topic.
+        if known is None:
+            return []
+        asked.append(dict(known))
+        lost = 0 < known.get(("ledger.events", 0), 0) < lossy
+        return [QueueRange("ledger.events", 0, 0, 9, 0, epoch, changed if lost else -1)]
+
+    monkeypatch.setattr(continuous, "fetch_ranges", held)
+    bench.session.scripts = [lambda take: take(bench.frame(1, 4))]
+    assert (await bench.follow(available_now=True)).offsets == {("ledger.events", 0): 4}
+    # While no job runs, a broker leads that has two of the four; then it gets others.
+    epoch = lossy = 5
+    bench.session.scripts = [
+        fail("x\nheadrace_mq.errors.OffsetOutOfRange: brokers lost its messages from 2 on"),
+        lambda take: take(Frame(bench.frame(3, 5).messages())),
+    ]
+    done = await bench.follow(available_now=True)
+    assert (done.restarts, done.offsets) == (1, {("ledger.events", 0): 5})
+    queue = ("ledger.events", 0)
+    assert asked == [{}, {queue: 3}, {queue: 5}]
+    # Versions 3 and 4 were there already.
+    assert await bookings(bench) == 5
