@@ -14,11 +14,16 @@ from typer.testing import CliRunner, Result
 
 from headrace import __main__ as headrace_main
 from headrace.cli import _command_line
+from tests.unit.headrace.cli.called import call
 
 ROOT = Path(__file__).parents[4]
 
 
 def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return call(*arguments, cwd=cwd)
+
+
+def process(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace", *arguments],
         capture_output=True, text=True, cwd=cwd, timeout=120, check=False,
@@ -26,7 +31,7 @@ def headrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[s
 
 
 def test_help_names_every_subcommand() -> None:
-    shown = headrace("--help")
+    shown = process("--help")
     assert shown.returncode == 0
     for name in (
         "broker", "run", "parked", "projection", "db", "topic", "group", "message", "producer", "store",
@@ -36,7 +41,7 @@ def test_help_names_every_subcommand() -> None:
 
 
 def test_the_version_is_shown() -> None:
-    shown = headrace("--version")
+    shown = process("--version")
     assert (shown.returncode, shown.stdout) == (0, f"headrace {version('headrace')}\n")
 
 
@@ -107,7 +112,7 @@ def assert_mistake(done: subprocess.CompletedProcess[str], sentence: str) -> Non
 
 
 def test_an_unknown_application_is_one_sentence(tmp_path: Path) -> None:
-    assert_mistake(headrace("run", "nowhere:app", cwd=tmp_path), "there is no module 'nowhere'")
+    assert_mistake(process("run", "nowhere:app", cwd=tmp_path), "there is no module 'nowhere'")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,8 @@ def test_an_application_is_traced_when_it_is_asked_for(
         "        raise DefinitionError(f'traced with {type(tracing).__name__}')\n"
         "app = Shown('shown')\n"
     )
-    assert_mistake(headrace("run", "shown:app", "--tracing", cwd=tmp_path), sentence)
+    # It forbids the process a module.
+    assert_mistake(process("run", "shown:app", "--tracing", cwd=tmp_path), sentence)
 
 
 def test_a_process_is_called_by_the_name_that_it_is_given(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.headrace.cli.called import call
+
 READY = "headrace broker ready on "
 
 
@@ -26,10 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         *arguments: str, user: str = "root", **more: str
     ) -> subprocess.CompletedProcess[str]:
         login = {"HEADRACE_USER": user, "HEADRACE_PASSWORD_FILE": str(passwords[user])}
-        return subprocess.run(
-            [sys.executable, "-m", "headrace", *arguments],
-            capture_output=True, text=True, timeout=120, check=False, env={**environment, **login, **more},
-        )  # fmt: skip
+        return call(*arguments, env={**environment, **login, **more})
 
     data = str(folder / "data")
     first = command(

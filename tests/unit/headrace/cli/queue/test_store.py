@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,13 @@ from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, sp
 from headrace_mq.settings import StoreSettings
 from headrace_mq.store.message_store import MessageStore
 from headrace_mq.store.replication.cut import cut_log
+from tests.unit.headrace.cli.called import call
 
 ROOT = Path(__file__).parents[5]
 
 
 def headrace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headrace", "store", *map(str, arguments)],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
-        env={"COLUMNS": "300", "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
+    return call("store", *map(str, arguments), cwd=ROOT, env={"COLUMNS": "300"})
 
 
 async def _filled(directory: Path) -> None:
