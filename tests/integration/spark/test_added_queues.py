@@ -1,7 +1,8 @@
-"""Queues that are added to the event topic, at any time, change no row and no count."""
+"""Queues that are added to the event topic, at any time, or spread over two groups of brokers, change no row and no count."""
 
 import asyncio
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from headrace.spark.tasks import divide
 from headrace.stores.database.schema import upgrade
 from headrace.stores.open import open_event_store
 from headrace_mq.admin.client import AdminClient
+from headrace_mq.admin.spread.division import spread_topic
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
@@ -37,6 +39,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 APP = "ledger_app:app"
 TOPIC = "ledger.events"
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+# A name server, and two groups of one broker each, in one process.
+GROUPS = """
+import asyncio
+from headrace_mq.broker.registration import Registrar
+from headrace_mq.protocol.names.routes import ALONE, Register
+from headrace_mq.testing.embedded import broker, name_server
+
+def register(server, group, place):
+    said = Register("c", group, place, ALONE, 1, [place])
+    made = Registrar(server.address, lambda: said)
+    made.start()
+    return made
+
+async def main():
+    async with name_server() as server, broker() as one, broker() as other:
+        kept = [register(server, *each) for each in (("g1", one), ("g2", other))]
+        while len(server.routes("", "").brokers) < len(kept):
+            await asyncio.sleep(0)
+        print(f"nameserver://{server.address}/c/g1,g2", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 
 async def add_queues(address: str, count: int) -> None:
@@ -135,6 +161,61 @@ async def test_a_rebuild_equals_live(
     await catch_up_live(read_models_url, projection)
     onto = await rebuild(APP, name, spark=spark, start="offsets", **chosen)
     assert (onto.switched, onto.mismatches) == (True, 0)
+
+
+@pytest.fixture
+def spread_address() -> Iterator[str]:
+    """The address of two groups of brokers."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", GROUPS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    try:
+        assert address, process.communicate()[1]
+        yield address
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_rebuild_reads_a_topic_that_is_spread_over_two_groups_of_brokers(
+    spark: Any, spread_address: str, ledger: Any, make_history: Any, rows_of: Any, sqlite_url: str
+) -> None:
+    """Each group has half of the queues; Spark's tasks read from both."""
+    history = make_history(20, 3)
+    await spread_topic(spread_address, TOPIC, 4, retention="forever")
+    async with Producer(spread_address) as producer:
+        await producer.send_many(
+            Message(
+                topic=TOPIC, key=one.aggregate_id, tag=one.aggregate_type,
+                headers={"kind": "rejection" if one.version is None else "events"},
+                body=ledger.app.serializer.encode_stream(one),
+            )
+            for one in history
+        )  # fmt: skip
+    held = fetch_ranges(spread_address, [TOPIC])
+    assert [one.queue_id for one in held] == [0, 1, 2, 3]
+    assert all(sum(one.end for one in held[half : half + 2]) for half in (0, 2)), "both have some"
+    await upgrade(sqlite_url)
+    report = await rebuild(
+        APP,
+        "partners",
+        broker=spread_address,
+        read_models_url=sqlite_url,
+        spark=spark,
+        verify=False,
+    )
+    whole = without_rejections(history)
+    assert (report.switched, report.reason, report.mismatches) == (True, "", 0)
+    assert report.events == sum(len(one.events) for one in whole)
+    assert (report.duplicates, report.gaps) == (0, 0)
+    wanted = fold_streams(ledger.partners, {}, whole)
+    found = await rows_of(sqlite_url, ledger.partners)
+    assert found == {key: row for key, row in wanted.items() if row is not None}
 
 
 @pytest.mark.parametrize("phase", ["begin", "capture", "fold", "load", "switch"])
