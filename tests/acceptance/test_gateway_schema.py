@@ -23,7 +23,7 @@ from samples.bank import app
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SECONDS_MAX = 60
-EXAMPLES = 25
+EXAMPLES = 15
 
 
 def check_each_operation(url: str, **headers: str) -> list[str]:

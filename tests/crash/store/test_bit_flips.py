@@ -204,7 +204,7 @@ async def test_every_flipped_bit_of_a_segment_is_noticed_and_costs_one_batch_at_
     tmp_path: Path, ledger: Any, rounds: Callable[..., int], figures: Callable[..., None]
 ) -> None:
     image = await filled(tmp_path / "store", ledger, clean=True)
-    bits = bits_of(image.files[image.segment], rounds(60) * FLIPS_PER_ROUND)
+    bits = bits_of(image.files[image.segment], rounds(30) * FLIPS_PER_ROUND)
     ends = Counter(after_a_flip(image, image.segment, bit) for bit in bits)
     figures("flipped bits of a segment", flips=len(bits), **ends)
     assert ends.keys() <= {"reported", "refused", "harmless_in_reserved_space"}
