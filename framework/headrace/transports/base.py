@@ -314,3 +314,7 @@ class PartlyThere(Protocol):
     async def lineage_there(self, topic: str) -> TopicLineage:
         """As `Transport.topic_lineage`, of the queues that answer; the others are in its `away`."""
         ...
+
+    def contested(self, topic: str) -> bool:
+        """Whether two places claimed the same queue of a topic, when it was looked at last."""
+        ...

@@ -266,6 +266,10 @@ class QueueTransport:
         """Returns the same of the queues whose broker groups are there; see `QueueLineage.there`."""
         return await self._lineage.there(topic)
 
+    def contested(self, topic: str) -> bool:
+        """Whether groups of brokers contradicted each other about a topic when it was looked at last."""
+        return topic in self._lineage.contested
+
     async def read(self, queue: QueueId, first: int, end: int) -> AsyncIterator[list[Incoming]]:
         """Yields the messages of a queue, a batch at a time, over a connection of its own.
 

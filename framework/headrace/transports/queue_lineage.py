@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from headrace.transports.base import TopicLineage
 from headrace_mq._net.address import BrokerAddress
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.errors import NotLeader
+from headrace_mq.errors import NotLeader, TopicExists
 
 __all__ = ["QueueLineage"]
 
@@ -24,6 +24,9 @@ class QueueLineage:
     Args:
         address: of the broker, or of its groups.
         ask: returns a client for which all groups must be there.
+
+    Attributes:
+        contested: the topics of which two groups had the same queue, or which they had made apart, at the last look.
     """
 
     def __init__(self, address: str, ask: Callable[[], Awaitable[AdminClient]]) -> None:
@@ -31,6 +34,7 @@ class QueueLineage:
         self._ask = ask
         self._patient: AdminClient | None = None
         self._asking = asyncio.Lock()
+        self.contested: set[str] = set()
 
     async def whole(self, topic: str, known: Mapping[int, int] | None = None) -> TopicLineage:
         """Returns a topic's identity, and the ranges of all queues.
@@ -57,9 +61,15 @@ class QueueLineage:
             known: as of `whole`.
 
         Raises:
-            MessageQueueError: no broker is there, or there is no such topic.
+            MessageQueueError: no broker is there, there is no such topic, or groups contradict each other.
         """
-        life = await (await self._admin()).life_of(topic, known)
+        admin = await self._admin()
+        try:
+            life = await admin.life_of(topic, known)
+        except TopicExists:
+            self.contested.add(topic)
+            raise
+        self.contested.discard(topic)
         told = life.ranges
         ranges = {each.queue_id: (each.first, each.end) for each in told}
         return TopicLineage(

@@ -34,6 +34,7 @@ _FOREIGN: Final = "foreign messages"
 _LINEAGE: Final = "lineage"
 _DAMAGE: Final = "messages left out"
 _PAUSED: Final = "paused by an operator"
+_CONTESTED: Final = "groups contradict"
 _VERSION: Final = "version"
 _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -42,6 +43,7 @@ _SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
         _FOREIGN: "alarm: a foreign program writes to the event topic",
         _LINEAGE: "alarm: event store, event topic and readers do not belong together",
         _DAMAGE: "alarm: messages were left out",
+        _CONTESTED: "alarm: two groups of brokers have the same queue of a topic; delete the topic in one of them",
         _VERSION: "alarm: rows are of another version of the projection than this code",
         _PAUSED: "alarm: an operator has paused a consumer group at the broker",
     }
@@ -61,7 +63,8 @@ class Alarm:
             this process began, and were passed over; "lineage": readers stand still, because the event
             store is another one, or an older one; "messages left out": nothing can decode them, or the
             broker has lost them; "paused by an operator": the group is given no messages;
-            "version": the live rows are of another version than the code, which waits or folds into
+            "groups contradict": two groups of brokers claim the same queue of the event topic, so no reader can know which
+            one to read; "version": the live rows are of another version than the code, which waits or folds into
             a table of its own.
         value: how many, or its age in ms; the version of the live rows.
         bound: from which value on there is an alarm; the version of the code.
@@ -96,6 +99,7 @@ class Alarms:
         clock: tells ages.
         foreign: tells a topic, and how many messages in it were not believed; None: they are not counted.
         refused: tells a topic, and whether its readers stand still; None: it is not known.
+        contested: tells a topic, and whether groups of brokers claim the same queue of it; None: it is not known.
         commands: the commands that are parked; None: they are not looked at.
         versions: of the definitions of projections, by name; None: they are not looked at.
         transport: tells how many messages of a topic were left out since the start, and which groups
@@ -111,6 +115,7 @@ class Alarms:
         clock: Clock | None = None,
         foreign: Callable[[], tuple[str, int]] | None = None,
         refused: Callable[[], tuple[str, bool]] | None = None,
+        contested: Callable[[], tuple[str, bool]] | None = None,
         commands: CommandLetterStore | None = None,
         transport: Delivery | None = None,
         versions: Mapping[str, int] | None = None,
@@ -119,7 +124,7 @@ class Alarms:
         self._commands = commands
         self._transport = transport
         self._foreign = foreign
-        self._refused = refused
+        self._topic_states = ((_LINEAGE, refused), (_CONTESTED, contested))
         self._names = sorted(projections)
         self._read_models = read_models
         self._settings = settings
@@ -179,10 +184,6 @@ class Alarms:
             ):
                 if value >= bound:
                     found[name, kind] = Alarm(projection=name, kind=kind, value=value, bound=bound)
-        if self._refused is not None and (standing := self._refused())[1]:
-            found[standing[0], _LINEAGE] = Alarm(
-                projection=standing[0], kind=_LINEAGE, value=1, bound=1
-            )
         if self._foreign is not None and (told := self._foreign())[1]:
             name, count = told
             found[name, _FOREIGN] = Alarm(projection=name, kind=_FOREIGN, value=count, bound=1)
@@ -190,7 +191,8 @@ class Alarms:
         for topic, messages in damaged.items():
             name = f"topic:{topic}"
             found[name, _DAMAGE] = Alarm(projection=name, kind=_DAMAGE, value=messages, bound=1)
-        for alarm in (*await self._other_versions(), *await self._standing_still()):
+        others = (*await self._other_versions(), *await self._standing_still())
+        for alarm in (*self._topics(), *others):
             found[alarm.projection, alarm.kind] = alarm
         for key, alarm in found.items():
             if key not in self._current:
@@ -215,6 +217,15 @@ class Alarms:
             Alarm(projection=name, kind=_VERSION, value=live, bound=version)
             for name, live, version in found
             if live != version
+        ]
+
+    def _topics(self) -> list[Alarm]:
+        """The alarms about the event topic as a whole."""
+        told = [(kind, *state()) for kind, state in self._topic_states if state is not None]
+        return [
+            Alarm(projection=topic, kind=kind, value=1, bound=1)
+            for kind, topic, holds in told
+            if holds
         ]
 
     async def _standing_still(self) -> list[Alarm]:

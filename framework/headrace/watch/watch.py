@@ -19,7 +19,7 @@ from headrace.projections.tables.read_models import ReadModels
 from headrace.serialization import Serializer
 from headrace.settings import Settings
 from headrace.stores.base import CommandLetterStore
-from headrace.transports.base import Transport
+from headrace.transports.base import PartlyThere, Transport
 from headrace.watch.alarms import Alarms
 from headrace.watch.heartbeat import Heart
 from headrace.watch.lag import Lags
@@ -86,6 +86,10 @@ class Watch:
             refused=None
             if lineage is None
             else lambda: (event_topic(app_name), lineage.refused is not None),
+            contested=lambda: (
+                event_topic(app_name),
+                isinstance(transport, PartlyThere) and transport.contested(event_topic(app_name)),
+            ),
             commands=commands,
             transport=transport if lineage is None else lineage,
             versions={name: each.version for name, each in projections.items()},

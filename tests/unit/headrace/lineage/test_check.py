@@ -355,6 +355,9 @@ class Parted(LocalTransport):
             raise ConnectionError("a group of brokers is away")
         return await super().topic_lineage(topic, known)
 
+    def contested(self, _topic: str) -> bool:
+        return False
+
     async def lineage_there(self, topic: str) -> TopicLineage:
         whole = await super().topic_lineage(topic)
         return replace(

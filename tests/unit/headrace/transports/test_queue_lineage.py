@@ -7,7 +7,7 @@ import pytest
 
 from headrace.transports.queue_lineage import QueueLineage
 from headrace_mq.admin.topics import TopicLife
-from headrace_mq.errors import NotLeader
+from headrace_mq.errors import NotLeader, TopicExists
 from headrace_mq.protocol.bodies import QueueRange
 
 GROUPS = "nameserver://127.0.0.1:1/default/g1,g2"
@@ -78,3 +78,19 @@ async def test_a_topic_that_was_away_a_moment_ago_is_not_taken_for_whole() -> No
         await asked.whole("t")
     there = lineage(GROUPS, Admin(0, 1), Admin(0, 1))
     assert (await there.whole("t")).away == frozenset()
+
+
+async def test_a_topic_is_contested_until_groups_agree_again() -> None:
+    admin = Admin(error=TopicExists("groups g1 and g2 both have queue t/0"))
+    asked = lineage(GROUPS, Admin(0, 1), admin)
+    for _ in range(2):
+        with pytest.raises(TopicExists):
+            await asked.there("t")
+        assert asked.contested == {"t"}
+    admin._error = NotLeader("broker group g2 does not answer")
+    with pytest.raises(NotLeader):
+        await asked.there("t")
+    assert asked.contested == {"t"}, "it is not known to be over"
+    admin._error, admin._there = None, (0, 1)
+    await asked.there("t")
+    assert asked.contested == set()

@@ -148,6 +148,23 @@ async def test_foreign_messages_are_an_alarm_from_the_first_on(
     assert told["event"] == "alarm: a foreign program writes to the event topic"
 
 
+@pytest.mark.parametrize("kind", ["lineage", "groups contradict"])
+async def test_a_topic_that_cannot_be_read_is_an_alarm_until_it_can(
+    read_models: Any, clock: Any, kind: str
+) -> None:
+    stands = True
+    name = {"lineage": "refused", "groups contradict": "contested"}[kind]
+    alarms = Alarms(
+        projections=[], read_models=read_models, settings=SETTINGS, clock=clock,
+        **{name: lambda: ("shop.events", stands)},
+    )  # fmt: skip
+    await alarms.look()
+    assert alarms.current == (Alarm(projection="shop.events", kind=kind, value=1, bound=1),)
+    stands = False
+    await alarms.look()
+    assert alarms.current == ()
+
+
 async def test_process_managers_have_alarms_too_for_aggregates_and_instances(
     read_models: Any, clock: Any, make_process: Any, serializer: Any, domain: Any
 ) -> None:
