@@ -35,7 +35,7 @@ from tests.integration.console import tea_shop
 from tests.integration.console.tea_shop import MENDED, app
 
 # A browser on a busy machine.
-WAIT_MS = 60_000
+WAIT_MS = 120_000
 PASSWORD = "a long pencil"
 ROOT = Path(__file__).parents[3]
 # Who may see everything, and change nothing. A third user, zoe, may do nothing at all.
@@ -90,7 +90,9 @@ class World:
     @property
     def settings(self) -> Settings:
         """Of the tea shop: what fails is parked at once."""
-        return Settings(broker=self.own, error_retries_max=0, **self.urls)
+        return Settings(
+            broker=self.own, error_retries_max=0, result_timeout_ms=2 * WAIT_MS, **self.urls
+        )
 
     async def scalar(self, database: str, statement: str) -> Any:
         """The one value that a statement finds in a database, past all code of the console."""
