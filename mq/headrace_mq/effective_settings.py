@@ -15,7 +15,7 @@ import msgspec
 from headrace_mq.protocol.limits import SettingDescription, SettingsAnswer
 from headrace_mq.settings import BrokerSettings
 
-__all__ = ["DEFAULT", "NO_SOURCES", "Sources", "described", "without_secrets"]
+__all__ = ["DEFAULT", "NO_SOURCES", "Sources", "described", "text_of", "without_secrets"]
 
 # What gave a setting, by its name such as `store.flush`: a file, a variable or an option.
 Sources = Mapping[str, str]
@@ -36,8 +36,8 @@ def described(settings: BrokerSettings, sources: Sources) -> SettingsAnswer:
         [
             SettingDescription(
                 name,
-                _text(value),
-                "" if default is msgspec.NODEFAULT else _text(default),
+                text_of(value),
+                "" if default is msgspec.NODEFAULT else text_of(default),
                 sources.get(name, DEFAULT if value == default else _PROGRAM),
             )
             for name, value, default in _all(settings, "")
@@ -66,13 +66,14 @@ def _all(part: msgspec.Struct, prefix: str) -> Iterator[tuple[str, Any, Any]]:
 _PARTS: Final = frozenset({"store", "archive", "group", "names"})
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Returns the value of a setting as a person reads it; an address without secrets."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ", ".join(map(_text, value))
+        return ", ".join(map(text_of, value))
     return without_secrets(value) if isinstance(value, str) else str(value)
 
 

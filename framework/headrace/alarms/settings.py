@@ -160,6 +160,11 @@ class AlarmSettings(BaseModel):
     # Who gets messages by mail.
     mail: tuple[MailSettings, ...] = ()
 
+    @property
+    def services(self) -> list[tuple[str, Path | None]]:
+        """Addresses of processes of an application, each with the file of the authorities to believe."""
+        return [(one.url, one.ca) for one in self.target if one.job == "headrace-run"]
+
     @model_validator(mode="after")
     def _check(self) -> "AlarmSettings":
         names = [*(one.name for one in self.webhook), *(one.name for one in self.mail)]

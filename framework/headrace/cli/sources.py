@@ -3,16 +3,19 @@ Where settings come from: a file, the environment, `--set` or an option, the wea
 
     store.flush = "interval" in broker.toml, HEADRACE_STORE__FLUSH=always   ─▶   HEADRACE_STORE__FLUSH
 
-Used by `headrace broker`, which tells it to those who ask the broker, and by `headrace config show`.
+Used by `headrace broker` and `headrace run`, which tell it to those who ask, and by `headrace config show`.
 """
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.cli.settings import gather
 
-__all__ = ["DEFAULT", "Layers", "layers_of", "source_in"]
+if TYPE_CHECKING:  # the help text must not wait for pydantic
+    from pydantic import BaseModel
+
+__all__ = ["DEFAULT", "Layers", "layers_of", "source_in", "told_settings"]
 
 _VARIABLE: Final = "variable"
 DEFAULT: Final = "default"
@@ -50,3 +53,36 @@ def source_in(layers: Layers, part: str, name: str) -> tuple[str, Any]:
             value = layers[source][part][name]
             return (f"HEADRACE_{part}__{name}".upper() if source == _VARIABLE else source), value
     return DEFAULT, None
+
+
+def told_settings(
+    parts: "Mapping[str, BaseModel]", layers: Layers, options: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """Returns the settings that a process was given, for those who ask it: name, value, default and source, no secret.
+
+    Args:
+        parts: the settings by their part; those of the first are named without it.
+        layers: of `layers_of`.
+        options: the options or variables that gave a setting, by `part.name`; these are the strongest.
+    """
+    from headrace_mq.effective_settings import text_of
+
+    main = next(iter(parts))
+    found = []
+    for part, settings in parts.items():
+        for name, field in type(settings).model_fields.items():
+            value = text_of(getattr(settings, name))
+            source = options.get(f"{part}.{name}") or source_in(layers, part, name)[0]
+            default = (
+                "" if field.is_required() else text_of(field.get_default(call_default_factory=True))
+            )
+            found.append(
+                {
+                    "name": name if part == main else f"{part}.{name}",
+                    "value": value,
+                    # The command has defaults of its own, such as for addresses.
+                    "default": value if source == DEFAULT else default,
+                    "source": source,
+                }
+            )
+    return found

@@ -51,6 +51,7 @@ PAGES: Final[Mapping[str, ConsolePage]] = {
     "/": ConsolePage("overview.html", "broker show", "overview"),
     "/connections": ConsolePage("connections.html", "broker connections", "overview"),
     "/config": ConsolePage("config.html", "config show", "overview"),
+    "/services": ConsolePage("services.html", "config services", "overview"),
     "/topics": ConsolePage("topics.html", "topic list", "topics"),
     "/topic": ConsolePage("topic.html", "topic show", "topics"),
     "/groups": ConsolePage("groups.html", "group list", "groups"),

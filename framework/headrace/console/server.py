@@ -55,7 +55,7 @@ async def serving_console(
         more = {
             **(application.verbs if application else {}),
             **(cluster.verbs if cluster else {}),
-            **(alarms.verbs if alarms else {}),
+            **({**alarms.verbs, **alarms.services} if alarms else {}),
         }
         console = Console(sessions, settings, more, bundle)
         async with listening(console, settings.listening, stop=console.stop) as served:

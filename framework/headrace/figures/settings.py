@@ -7,7 +7,7 @@ Used by `headrace config show --running` and by the console. Loads the queue onl
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:  # loaded by the functions: the help text must not wait for the queue
@@ -80,11 +80,14 @@ class SettingsOfBrokers(NamedTuple):
     settings: Sequence[RunningSetting]
 
 
-def compared(answers: "Mapping[str, Sequence[SettingDescription]]") -> list[RunningSetting]:
+def compared(
+    answers: "Mapping[str, Sequence[SettingDescription]]", own: Collection[str] = _OWN
+) -> list[RunningSetting]:
     """Returns the settings of brokers next to each other.
 
     Args:
         answers: what each broker said.
+        own: settings in which each may differ.
     """
     found: dict[str, list[SettingOfBroker]] = {}
     defaults: dict[str, str] = {}
@@ -99,7 +102,7 @@ def compared(answers: "Mapping[str, Sequence[SettingDescription]]") -> list[Runn
             defaults[name],
             brokers,
             any(one.source != _DEFAULT for one in brokers),
-            name not in _OWN and (len({one.value for one in brokers}) > 1 or len(brokers) < len(answers)),
+            name not in own and (len({one.value for one in brokers}) > 1 or len(brokers) < len(answers)),
         )
         for name, brokers in found.items()
     ]  # fmt: skip

@@ -1,7 +1,8 @@
 """
-Serves the text for Prometheus: `GET /metrics` over HTTP, and nothing else.
+Serves the text for Prometheus: `GET /metrics` over HTTP, and what the process was given, and nothing else.
 
     GET /metrics ─▶ the text of this moment; who asks while one is made gets the same one
+    GET /settings ─▶ JSON, where the owner has some
     another path ─▶ 404     another method ─▶ 405     another name for this machine ─▶ 421
 
 A connection is closed after its answer. Used by the owner of a process, which makes the text; uses a socket.
@@ -40,12 +41,16 @@ class MetricsListener:
     Args:
         place: `HOST:PORT`; port 0 takes a free one.
         text: makes the text.
+        settings: JSON of what the process was given; None: it does not tell.
     """
 
-    def __init__(self, place: str, text: Callable[[], Awaitable[bytes]]) -> None:
+    def __init__(
+        self, place: str, text: Callable[[], Awaitable[bytes]], settings: bytes | None = None
+    ) -> None:
         self._host, self._port = place_of(place)
         self._is_near = is_loopback(self._host)
         self._text = text
+        self._settings = settings
         self._server: asyncio.Server | None = None
         self._making: asyncio.Future[bytes] | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -108,20 +113,22 @@ class MetricsListener:
         head = await reader.readuntil(b"\r\n\r\n")
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
+        kind = "text/plain; charset=utf-8"
         if self._is_near and not _is_near(head):
             # A page in a browser of this machine can give its own name this address, but not this one.
             status, body = "421 Misdirected Request", b"use 127.0.0.1 or localhost in the address\n"
-        elif path != b"/metrics":
+        elif path != b"/metrics" and (path != b"/settings" or self._settings is None):
             status, body = "404 Not Found", b"metrics are at /metrics\n"
         elif method not in {b"GET", b"HEAD"}:
             status, body = "405 Method Not Allowed", b"use GET\n"
+        elif path == b"/settings":
+            status, body, kind = "200 OK", self._settings or b"", "application/json"
         else:
             try:
-                status, body = "200 OK", await self._shared_text()
+                status, body, kind = "200 OK", await self._shared_text(), CONTENT_TYPE
             except Exception:  # noqa: BLE001 - Prometheus notes a failed scrape; the process goes on
                 _log.exception("the metrics could not be collected")
                 status, body = "500 Internal Server Error", b"the reason is in the log\n"
-        kind = CONTENT_TYPE if status == "200 OK" else "text/plain; charset=utf-8"
         writer.write(
             f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n".encode()

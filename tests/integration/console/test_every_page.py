@@ -28,6 +28,7 @@ from headrace_mq.broker.server import Broker
 from headrace_mq.broker.stopped_broker import add_user
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Registration
+from headrace_mq.metrics.listener import MetricsListener
 from headrace_mq.settings import BrokerSettings, StoreSettings
 from samples.bank import app
 from samples.bank.accounts import Deposit, OpenAccount
@@ -117,14 +118,27 @@ async def home(
 ) -> AsyncIterator[str]:
     """Where a console is that has every page."""
     monkeypatch.setattr(cluster, "look", look)
-    target = {"url": "http://127.0.0.1:1/metrics"}
+    rows = b'[{"name": "retry_ms_min", "value": "7", "default": "50", "source": "--set"}]'
+    listener = MetricsListener("127.0.0.1:0", no_figures, rows)
+    await listener.start()
+    targets = [
+        {"url": "http://127.0.0.1:1/metrics"},
+        {"job": "headrace-run", "url": f"http://{listener.address}/metrics"},
+        {"job": "headrace-run", "url": "http://127.0.0.1:2/metrics"},
+    ]
     alarms = AlarmVerbs(
-        AlarmSettings.model_validate({"folder": tmp_path / "alarms", "target": [target]})
+        AlarmSettings.model_validate({"folder": tmp_path / "alarms", "target": targets})
     )
     settings = ConsoleSettings(port=0, timeout_ms=WAIT_MS)
     group = ClusterVerbs(RecordPlace("postgresql://unused/record"))
     async with serving_console(address, settings, application, group, alarms) as served:
         yield f"http://{served.address}"
+    await listener.aclose()
+
+
+async def no_figures() -> bytes:
+    """What a process answers that has none."""
+    return b""
 
 
 async def signed_in(tools: Any, home: str, **how: str) -> Any:

@@ -21,6 +21,7 @@ from headrace.cli.options import (
     queue_address,
 )
 from headrace.cli.settings import ConfigFile, SetPairs, gather, parts_given
+from headrace.cli.sources import layers_of, told_settings
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for databases
@@ -199,7 +200,8 @@ def run(
     }
     settings, gateway = _settings(context, options, http, file=config, pairs=set_)
     _require_near(settings, insecure=insecure or (gateway is not None and gateway.insecure))
-    event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway))
+    told = _told(context, settings, gateway, file=config, pairs=set_)
+    event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway, told))
 
 
 def _settings(
@@ -246,6 +248,31 @@ def _settings(
     return made[0], made[1] if len(made) > 1 else None
 
 
+def _told(
+    context: typer.Context,
+    settings: "Settings",
+    gateway: "GatewaySettings | None",
+    *,
+    file: Path | None,
+    pairs: list[str] | None,
+) -> bytes:
+    """Returns the settings and what gave each as JSON, for those who ask; arguments as `_settings`."""
+    import msgspec
+
+    parts: dict[str, Any] = {"run": settings, **({} if gateway is None else {"http": gateway})}
+    kinds = {part: type(each) for part, each in parts.items()}
+    layers = layers_of(kinds, file=file, environment=os.environ, pairs=pairs)
+    named = {setting: variable for variable, setting in variables().items()}
+    options = {}
+    for option, part, setting in (*_SETTINGS, ("http", "http", "host"), ("http", "http", "port")):
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            options[f"{part}.{setting}"] = f"--{option.replace('_', '-')}"
+        elif source is not None and source.name == "ENVIRONMENT":
+            options[f"{part}.{setting}"] = named.get(f"{part}.{setting}", LISTENS)
+    return msgspec.json.encode(told_settings(parts, layers, options))
+
+
 def _require_near(settings: "Settings", *, insecure: bool) -> None:
     """Refuses metrics for other machines, and an address that is none."""
     from headrace_mq._runtime.checks import require_near
@@ -279,7 +306,9 @@ def _application(path: str, *, tracing: bool) -> "App":
     return app
 
 
-async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | None") -> None:
+async def _serve(
+    app: "App", settings: "Settings", gateway: "GatewaySettings | None", told: bytes
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):  # Windows: Ctrl-C ends it
@@ -293,7 +322,7 @@ async def _serve(app: "App", settings: "Settings", gateway: "GatewaySettings | N
     async with (
         app.run(settings) as running,
         _http(app, running, settings, gateway) as serving,
-        _metrics(running, settings, gateway, serving),
+        _metrics(running, settings, gateway, serving, told),
     ):
         if running.read_only is not None and serving is None:
             raise HeadraceError(
@@ -362,8 +391,9 @@ async def _metrics(
     settings: "Settings",
     gateway: "GatewaySettings | None",
     serving: "Serving | None",
+    told: bytes,
 ) -> AsyncIterator[None]:
-    """Serves metrics until the block ends, if they are asked for."""
+    """Serves metrics, and what the process was given, until the block ends, if they are asked for."""
     if settings.metrics is None:
         yield
         return
@@ -380,7 +410,7 @@ async def _metrics(
             return None
 
     collected = AppMetrics(running, serving.gateway if serving else None, expires_s)
-    listener = MetricsListener(settings.metrics, collected.text)
+    listener = MetricsListener(settings.metrics, collected.text, told)
     await listener.start()
     try:
         yield

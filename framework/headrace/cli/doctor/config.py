@@ -7,11 +7,13 @@ Reads the same file, variables and `--set` as `headrace broker` and `headrace ru
 addresses are left out.
 """
 
+import asyncio
 import os
 from typing import Annotated
 
 import typer
 
+from headrace.cli.alarms.alarms_file import MaybeAlarmsFile, read_alarms_file
 from headrace.cli.options import BrokerAddress
 from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.settings import ConfigFile, SetPairs
@@ -89,6 +91,63 @@ def _show_running(broker: str, *, given: bool, differing: bool, as_json: bool) -
             for each in one.brokers
         ),
     )  # fmt: skip
+    for name, sentence in found.silent.items():
+        typer.echo(f"{name} does not answer: {sentence}", err=True)
+    if found.silent:
+        raise typer.Exit(1)
+
+
+@commands.command()
+def services(
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ADDRESS]...", help="Of metrics, HOST:PORT or http://…/metrics."),
+    ] = None,
+    *,
+    given: Annotated[
+        bool, typer.Option("--given", help="Leave out those that have their default everywhere.")
+    ] = False,
+    differing: Annotated[
+        bool, typer.Option("--differing", help="Only those that differ between processes.")
+    ] = False,
+    alarms: MaybeAlarmsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings of processes of an application that run, and what differs between them.
+
+    Name the addresses of their `--metrics`, or the file of alarms, which has those of all processes. Exit status 1 if one does not
+    answer.
+    """
+    from headrace.alarms.settings import require_http
+    from headrace.figures.settings import chosen
+    from headrace.metrics.services import ProcessAddress, plain_services, services_shown
+
+    named = [
+        ProcessAddress(one if "://" in one else f"http://{one}/metrics") for one in addresses or ()
+    ]
+    for one in named:
+        try:
+            require_http(one.url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="ADDRESS") from error
+    if alarms is not None:
+        named += [ProcessAddress(*each) for each in read_alarms_file(alarms).services]
+    if not named:
+        raise typer.BadParameter(
+            "name one, or a file of alarms with --alarms", param_hint="ADDRESS"
+        )
+    found = chosen(asyncio.run(services_shown(named)), given=given, differing=differing)
+    if as_json:
+        print_json(plain_services(found))
+    else:
+        print_table(
+            ("setting", "value", "unit", "default", "source", "process", ""),
+            (
+                (one.name, each.value, one.unit, one.default, each.source, each.broker, "differs" if one.differs else "")
+                for one in found.settings
+                for each in one.brokers
+            ),
+        )  # fmt: skip
     for name, sentence in found.silent.items():
         typer.echo(f"{name} does not answer: {sentence}", err=True)
     if found.silent:

@@ -1,7 +1,7 @@
 """
-The verbs about alarms: list, silences, silence, unsilence, test.
+The verbs about alarms: list, silences, silence, unsilence, test; and what the processes tell that the file of alarms names.
 
-    headrace console --alarms alarms.toml   ─▶  alarms list, alarms silence, …
+    headrace console --alarms alarms.toml   ─▶  alarms list, alarms silence, …   config services
 
 Used by `headrace console` with a file of alarms; reads and changes the folder of the watcher as `headrace alarms` does. Who
 may read the cluster at the broker may read this, and who may administer it may change this, because files know no users.
@@ -23,7 +23,9 @@ from headrace.console.problems import Mistake
 from headrace.console.verbs.access import user_of
 from headrace.console.verbs.verb import Consequence, Given, Verb, VerbField
 from headrace.errors import HeadraceError
+from headrace.figures.settings import chosen
 from headrace.figures.words import when
+from headrace.metrics.services import ProcessAddress, plain_services, services_shown
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.errors import InvalidArgument
 
@@ -40,6 +42,7 @@ class AlarmVerbs:
     def __init__(self, settings: AlarmSettings) -> None:
         self._folder = AlarmFolder(settings.folder)
         self._receivers = receivers_of(settings)
+        self._services = [ProcessAddress(*each) for each in settings.services]
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
@@ -60,6 +63,26 @@ class AlarmVerbs:
             Verb("alarms test", self._test, (name,), self._before_test, _said_test),
         )
         return {each.name: each for each in found}
+
+    @property
+    def services(self) -> Mapping[str, Verb]:
+        """What processes of an application tell, of which the file names the addresses; none, if it names no such process."""
+        fields = (
+            VerbField("search", default=""),
+            VerbField("given", "flag", default=False),
+            VerbField("differing", "flag", default=False),
+        )
+        verb = Verb("config services", self._config, fields)
+        return {verb.name: verb} if self._services else {}
+
+    async def _config(self, admin: AdminClient, given: Given) -> Any:
+        await admin.status()  # refused to those who may not read the cluster
+        found = await services_shown(self._services)
+        return plain_services(
+            chosen(
+                found, given=given["given"], differing=given["differing"], search=given["search"]
+            )
+        )
 
     async def _list(self, admin: AdminClient, _: Given) -> Any:
         await admin.status()  # refused to those who may not read the cluster

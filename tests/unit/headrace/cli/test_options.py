@@ -1,5 +1,6 @@
 """Options that several commands share: what is wrong in them is told before anything is done."""
 
+import json
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def test_names_of_hosts_and_origins_reach_the_gateway(
 ) -> None:
     found: list[object] = []
 
-    async def serve(_app: object, _settings: object, gateway: object) -> None:
+    async def serve(_app: object, _settings: object, gateway: object, _told: bytes) -> None:
         found.append(gateway)
 
     monkeypatch.setattr(run_module, "_serve", serve)
@@ -84,8 +85,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of an application and of HTTP that `headrace run` was about to run."""
     found: list[Any] = []
 
-    async def serve(_app: object, settings: Settings, gateway: GatewaySettings | None) -> None:
-        found.extend((settings, gateway))
+    async def serve(
+        _app: object, settings: Settings, gateway: GatewaySettings | None, told: bytes
+    ) -> None:
+        found.extend((settings, gateway, told))
 
     monkeypatch.setattr(run_module, "_serve", serve)
     return found
@@ -103,7 +106,7 @@ def test_every_setting_of_an_application_is_reached_by_file_environment_and_set(
     monkeypatch.setenv("HEADRACE_RUN__LAG_MS_MAX", "8s")
     asked = ("--config", str(file), "--set", "lag_ms_max=9s", "--set", "http.body_ms=1m")
     assert run("run", "samples.bank:app", *asked).status == 0
-    settings, gateway = served
+    settings, gateway, _ = served
     assert (settings.snapshot_events, settings.lag_messages_max, settings.lag_ms_max) == (
         7,
         8,
@@ -146,6 +149,35 @@ def test_an_option_of_run_is_stronger_than_any_other_setting(run: Any, served: l
     )
     assert run("run", "samples.bank:app", *asked).status == 0
     assert (served[0].after_parked, served[0].name, served[1]) == ("hold", "b", None)
+
+
+def test_an_application_tells_what_gave_each_of_its_settings(
+    run: Any, served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text("[run]\nretry_ms_min = 7\n[http]\npage_rows = 9\n")
+    monkeypatch.setenv("HEADRACE_RUN__LAG_MS_MAX", "8s")
+    monkeypatch.setenv("HEADRACE_METRICS", "127.0.0.1:0")
+    monkeypatch.setenv("HEADRACE_EVENT_STORE", "postgresql://bank:hunter2@db/bank")
+    asked = (
+        "--config", str(file), "--set", "trace_share=0.5", "--name", "till-1", "--http", "127.0.0.1:8081",
+    )  # fmt: skip
+    assert run("run", "samples.bank:app", *asked).status == 0
+    found = {one["name"]: (one["value"], one["source"]) for one in json.loads(served[2])}
+    expected = {
+        "retry_ms_min": ("7", str(file)),
+        "http.page_rows": ("9", str(file)),
+        "lag_ms_max": ("8000", "HEADRACE_RUN__LAG_MS_MAX"),
+        "metrics": ("127.0.0.1:0", "HEADRACE_METRICS"),
+        "event_store": ("postgresql://db/bank", "HEADRACE_EVENT_STORE"),
+        "trace_share": ("0.5", "--set"),
+        "name": ("till-1", "--name"),
+        "http.port": ("8081", "--http"),
+        "read_models": ("sqlite:///var/read.db", "default"),
+        "snapshot_events": ("100", "default"),
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert b"hunter2" not in served[2]
 
 
 @pytest.mark.parametrize(

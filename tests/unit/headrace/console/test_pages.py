@@ -1,7 +1,9 @@
 """Pages as a person meets them: signing in, a question before each change, and what it says afterwards."""
 
 import asyncio
+import json
 import re
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -12,10 +14,12 @@ from headrace.alarms.settings import AlarmSettings
 from headrace.console.verbs.alarm import AlarmVerbs
 from headrace.console.verbs.application import ApplicationVerbs
 from headrace.console.verbs.verb import Verb
+from headrace.metrics import services
 from headrace.settings import Settings
 from headrace_mq import AdminClient, Message, Producer
 from headrace_mq.client.retry_headers import ORIGIN_HEADER
 from headrace_mq.errors import LoginFailed, RequestTimeout
+from headrace_mq.metrics.listener import MetricsListener
 from samples.bank import app
 from samples.bank.accounts import OpenAccount
 
@@ -406,6 +410,42 @@ async def test_users_are_no_page_where_the_broker_has_no_login(browser) -> None:
     assert 'href="/users"' not in await browser.page("/producers")
     answer = await browser.client.get("/users")
     assert (answer.status_code, "no login" in answer.text) == (422, True)
+
+
+async def test_settings_of_processes_have_a_page_where_the_file_of_alarms_names_some(
+    broker, console, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(services, "_WITHIN_S", 60.0)
+
+    async def figures() -> bytes:
+        return b""
+
+    def told(value: str) -> bytes:
+        row = {"name": "retry_ms_min", "value": value, "default": "50", "source": "<b>.toml"}
+        return json.dumps([row]).encode()
+
+    async with AsyncExitStack() as stack:
+        targets = [{"job": "headrace-run", "url": "http://127.0.0.1:1/metrics"}]
+        for value in ("7", "8"):
+            listener = MetricsListener("127.0.0.1:0", figures, told(value))
+            await listener.start()
+            stack.push_async_callback(listener.aclose)
+            url = f"http://{listener.address}/metrics"
+            targets.append({"job": "headrace-run", "url": url})
+        settings = AlarmSettings.model_validate({"folder": tmp_path, "target": targets})
+        browser = await console(broker, AlarmVerbs(settings).services)
+        page = await browser.page("/services")
+        assert "127.0.0.1:1 does not answer:" in page
+        assert ("&lt;b&gt;.toml" in page, "differs</span>" in page, "milliseconds" in page) == (
+            True,
+            True,
+            True,
+        )
+        assert "There is no such setting." in await browser.page("/services", search="lag")
+        assert 'href="/services"' in await browser.page("/")
+    plain = await console(broker)
+    assert (await plain.client.get("/services")).status_code == 404
+    assert 'href="/services"' not in await plain.page("/")
 
 
 async def test_alarms_have_a_page_where_a_file_of_them_is_named(broker, console, tmp_path) -> None:

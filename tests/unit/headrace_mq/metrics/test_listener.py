@@ -67,9 +67,29 @@ async def test_a_scrape_gets_the_text(start: Start) -> None:
     assert ("Content-Length: 5" in head, body) == (True, b"")
 
 
+async def test_settings_are_answered_where_the_owner_has_some() -> None:
+    listener = MetricsListener("127.0.0.1:0", hello, b"[]")
+    await listener.start()
+    try:
+        head, body = await ask(listener, b"GET /settings HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (head.split()[1], body) == ("200", b"[]")
+        assert "Content-Type: application/json" in head
+        head, _ = await ask(listener, b"POST /settings HTTP/1.1\r\n\r\n")
+        assert head.split()[1] == "405"
+        head, _ = await ask(listener, b"GET /settings HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+        assert head.split()[1] == "421"
+    finally:
+        await listener.aclose()
+
+
 @pytest.mark.parametrize(
     ("request_line", "status"),
-    [("GET / HTTP/1.1", "404"), ("POST /metrics HTTP/1.1", "405"), ("nonsense", "404")],
+    [
+        ("GET /settings HTTP/1.1", "404"),
+        ("GET / HTTP/1.1", "404"),
+        ("POST /metrics HTTP/1.1", "405"),
+        ("nonsense", "404"),
+    ],
 )
 async def test_other_requests_are_refused(start: Start, request_line: str, status: str) -> None:
     listener = await start(hello)

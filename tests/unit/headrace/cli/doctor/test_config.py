@@ -97,3 +97,24 @@ async def test_brokers_that_run_are_asked() -> None:
 def test_only_brokers_that_run_are_compared() -> None:
     found = shown("--differing")
     assert (found.exit_code, "only --running compares" in found.output) == (2, True)
+
+
+def services(*arguments: str) -> Result:
+    return CliRunner().invoke(_command_line(), ["config", "services", *arguments])
+
+
+def test_processes_that_do_not_answer_are_said_and_addresses_are_checked(tmp_path: Path) -> None:
+    found = services("127.0.0.1:1", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["services"] == []
+    assert "127.0.0.1:1 does not answer" in found.stderr
+    assert "name one, or a file of alarms" in services().output
+    assert "write http://HOST:PORT/PATH" in services("ftp://h:1/metrics").output
+    file = tmp_path / "alarms.toml"
+    file.write_text(
+        '[[target]]\njob = "headrace-run"\nurl = "http://127.0.0.1:1/metrics"\n'
+        '[[target]]\nurl = "http://127.0.0.1:2/metrics"\n'
+    )
+    found = services("--alarms", str(file))
+    assert (found.exit_code, "127.0.0.1:1 does not answer" in found.stderr) == (1, True)
+    assert "127.0.0.1:2" not in found.stderr

@@ -144,3 +144,16 @@ async def test_a_user_who_may_not_administer_changes_no_alarm(verbs, settings) -
             with pytest.raises(NotPermitted):
                 await asked(verbs, Refusing(), name, **fields)
     assert AlarmFolder(settings.folder).silences(4e9) == [made]
+
+
+async def test_settings_of_processes_are_asked_where_the_file_of_alarms_names_some(
+    verbs, admin, tmp_path
+) -> None:
+    assert verbs.services == {}
+    target = {"job": "headrace-run", "url": "http://127.0.0.1:1/metrics"}
+    named = AlarmVerbs(AlarmSettings.model_validate({"folder": tmp_path, "target": [target]}))
+    verb = named.services["config services"]
+    found = await verb.run(admin, values_of(verb, {}))
+    assert (found["services"], found["settings"]) == ([], [])
+    assert list(found["silent"]) == ["127.0.0.1:1"]
+    assert verb.changes is False

@@ -38,6 +38,12 @@ def alarms() -> Mapping[str, Verb]:
     return AlarmVerbs(AlarmSettings.model_validate({"target": [target]})).verbs
 
 
+def services() -> Mapping[str, Verb]:
+    """The verbs about processes of an application that a file of alarms names."""
+    target = {"job": "headrace-run", "url": "http://127.0.0.1:1/metrics"}
+    return AlarmVerbs(AlarmSettings.model_validate({"target": [target]})).services
+
+
 def all_verbs() -> dict[str, Verb]:
     """Those of a console with an application and a group of brokers."""
     of_an_application = ApplicationVerbs(app, event_store="memory://", read_models="memory://")
@@ -46,6 +52,7 @@ def all_verbs() -> dict[str, Verb]:
 
 def test_each_verb_is_a_command_of_the_same_name() -> None:
     assert sorted(all_verbs().keys() - commands()) == []
+    assert services().keys() <= commands()
 
 
 def test_alarms_have_the_same_verbs_in_the_console_and_on_the_command_line() -> None:
