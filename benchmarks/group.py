@@ -24,12 +24,16 @@ from pathlib import Path
 
 from benchmarks.event_store import embedded_postgres
 from headrace_mq import AdminClient, Message, Producer, PullConsumer, QueueRef
-from headrace_mq.cluster.record import RecordUnavailable
+from headrace_mq.cluster.operations import acknowledgement
+from headrace_mq.cluster.record import ACK_IN_SYNC, ACK_LEADER, RecordUnavailable
 from headrace_mq.cluster.records.keeper import keeper_of
+from headrace_mq.errors import MessageQueueError
 from headrace_mq.settings import ProducerSettings
 
 TOPIC, QUEUES = "orders", 4
 BATCH, IN_FLIGHT, BODY = 100, 16, b"x" * 100
+# Groups that are compared: so many brokers, and who acknowledges.
+COSTS = ((1, ACK_IN_SYNC), (2, ACK_IN_SYNC), (2, ACK_LEADER), (3, ACK_IN_SYNC), (3, ACK_LEADER))
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
 
 
@@ -99,6 +103,29 @@ async def until_in_sync(record: str, group: str, count: int) -> None:
         await keeper.aclose()
 
 
+async def acknowledge_alone(record: str, group: str, address: str) -> None:
+    """Lets the leader acknowledge alone, and returns when it does."""
+    keeper = keeper_of(record, cluster="default", group=group)
+    try:
+        while True:
+            with suppress(
+                MessageQueueError
+            ):  # a broker has not reported yet, or the record was changed meanwhile
+                found = await keeper.read()
+                proposal = acknowledgement(found, await keeper.registered(), ACK_LEADER)
+                if proposal is None:
+                    break
+                await keeper.propose(proposal)
+            await asyncio.sleep(0.05)
+        async with AdminClient(address, timeout_ms=60_000) as admin:
+            while True:
+                if (await admin.status()).leads[0].ack == ACK_LEADER:
+                    return
+                await asyncio.sleep(0.05)
+    finally:
+        await keeper.aclose()
+
+
 async def rate(address: str, seconds: float, in_flight: int) -> float:
     """Returns messages a second, with batches of 100 in flight."""
     sent = 0
@@ -150,10 +177,12 @@ async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
     found: dict[str, list[float]] = {}
     for run in range(runs):
         alone: dict[str, float] = {}
-        for count in (1, 2, 3):
-            group = f"costs{run}-{count}" if count > 1 else ""
-            async with brokers(folder / f"{run}-{count}", count, record, group) as members:
+        for count, ack in COSTS:
+            group = f"costs{run}-{count}{ack}" if count > 1 else ""
+            async with brokers(folder / f"{run}-{count}{ack}", count, record, group) as members:
                 address = ",".join(one.address for one in members)
+                if ack == ACK_LEADER:
+                    await acknowledge_alone(record, group, address)
                 used_s = [one.processor_s() for one in members]
                 begun = time.perf_counter()
                 per_second = await rate(address, seconds, IN_FLIGHT)
@@ -170,10 +199,9 @@ async def costs(folder: Path, record: str, runs: int, seconds: float) -> None:
                 }
             alone = alone or measured
             for name, value in measured.items():
-                found.setdefault(f"{count} brokers, {name}", []).append(value)
-                found.setdefault(f"{count} brokers, {name}, ratio to one", []).append(
-                    value / alone[name]
-                )
+                what = f"{count} brokers, {'leader alone, ' if ack == ACK_LEADER else ''}{name}"
+                found.setdefault(what, []).append(value)
+                found.setdefault(f"{what}, ratio to one", []).append(value / alone[name])
     for figure, values in found.items():
         say(figure, values, 2 if "ratio" in figure else 0)
 

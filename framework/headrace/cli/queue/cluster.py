@@ -1,8 +1,9 @@
-"""`headrace cluster`: shows a group of brokers, as its record has it, lets another one lead, and what to do if some are gone."""
+"""`headrace cluster`: shows a group of brokers, as its record has it, changes who leads and who acknowledges, and who is in it."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,10 +24,10 @@ from headrace.figures.cluster import (
 )
 
 if TYPE_CHECKING:  # loaded by the function: the help text must not wait for the queue
-    from headrace_mq.cluster.record import GroupRecord, Registration
+    from headrace_mq.cluster.record import GroupRecord, Proposal, Registration
     from headrace_mq.protocol.names.routes import RoutesAnswer
 
-__all__ = ["Cluster", "Group", "commands"]
+__all__ = ["ACK_S_MAX", "Acknowledging", "Cluster", "Group", "commands"]
 
 # A broker that runs takes a connection at once, also over a slow network.
 _REACH_S = 1
@@ -35,6 +36,25 @@ _TRIES_MAX = 5
 # Of the tables of brokers.
 _KNOWN = ("cluster", "group", "broker", "role", "epoch", "bytes", "said", "addresses")
 _COLUMNS = ("broker", "in sync", "reported", "epoch", "bytes", "lacks")
+
+# How long replicas may take to have what the leader acknowledged alone: they are in sync, so seconds at most.
+ACK_S_MAX = 60
+_LOOK_S = 0.1
+_PRICE = """\
+The leader will acknowledge a message once its own disk has it, and not wait for the others. Messages are acknowledged sooner. The price:
+- If the leader's process, machine or network is lost, another broker leads within seconds. What that one does not have yet is lost,
+  though it was acknowledged. Consumers may have handled such messages, and find other ones at their offsets.
+- A leader that is cut off from the others goes on to acknowledge messages for some seconds. All of them are lost.
+- --min-in-sync does not count: the leader acknowledges alone even if no other broker is there.
+A broker that comes back keeps what it has to cut: see `headrace store lost`."""
+
+
+class Acknowledging(StrEnum):
+    """Who must have a message before it is acknowledged."""
+
+    LEADER = "leader"
+    IN_SYNC = "in-sync"
+
 
 commands = typer.Typer(help="Brokers that form a group.", no_args_is_help=True)
 
@@ -283,6 +303,90 @@ def switchover(
             " `headrace cluster status` and the brokers' logs"
         )
     typer.echo(f"{after.leader} leads in epoch {after.epoch:,}; before, {before.leader} did")
+
+
+@commands.command()
+def ack(
+    who: Annotated[
+        Acknowledging, typer.Argument(help="Who must have a message before it is acknowledged.")
+    ],
+    *,
+    record: Record,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    cluster: Cluster = "default",
+    group: Group = "g1",
+) -> None:
+    """Choose whether the leader acknowledges alone, which is faster and may lose messages; exit status 2 if that may not be."""
+    place = RecordPlace(record, cluster, group)
+    if who is Acknowledging.LEADER:
+        _acknowledge_alone(place, yes=yes)
+        return
+    changed, found = asyncio.run(_change_ack(place, "in_sync"))
+    if not changed and found.ack == "in_sync":
+        typer.echo("nothing to change: all brokers in sync acknowledge")
+        return
+    typer.echo(
+        "all brokers in sync acknowledge; waiting until they have what the leader acknowledged alone"
+    )
+    if not asyncio.run(_all_acknowledge(place)):
+        raise HeadraceError(
+            f"the leader {found.leader} has not seen within {ACK_S_MAX} s that all brokers in sync have what it acknowledged alone, so"
+            " a failover may still lose messages. It goes on by itself; see `headrace cluster status`, and its log"
+        )
+    typer.echo("done: all brokers in sync have everything, and a failover loses no message")
+
+
+def _acknowledge_alone(place: RecordPlace, *, yes: bool) -> None:
+    found, known = asyncio.run(look(place))
+    if _ack_change(found, known, "leader") is None:
+        typer.echo("nothing to change: the leader acknowledges alone")
+        return
+    typer.echo(_PRICE)
+    if not yes:
+        typer.confirm("let the leader acknowledge alone?", abort=True)
+    asyncio.run(_change_ack(place, "leader"))
+    typer.echo(
+        "the leader acknowledges alone within a second; `headrace broker show` says what a failover may lose at that moment, and"
+        " `headrace cluster ack in-sync` ends it"
+    )
+
+
+def _ack_change(
+    found: "GroupRecord", known: "Sequence[Registration]", wanted: str
+) -> "Proposal | None":
+    from headrace_mq.cluster.operations import acknowledgement
+    from headrace_mq.errors import MessageQueueError
+
+    try:
+        return acknowledgement(found, known, wanted)
+    except MessageQueueError as error:
+        raise HeadraceError(str(error)) from error
+
+
+async def _change_ack(place: RecordPlace, wanted: str) -> "tuple[bool, GroupRecord]":
+    """Returns whether the record was changed, and what it says now."""
+    from headrace_mq.cluster.record import Refused
+
+    async with kept(place) as keeper:
+        for _ in range(_TRIES_MAX):
+            found = await keeper.read()
+            proposal = _ack_change(found, await keeper.registered(), wanted)
+            if proposal is None:
+                return False, found
+            with suppress(Refused):
+                return True, await keeper.propose(proposal, found.group_id)
+    raise HeadraceError("the group's record changes all the time; repeat this in a moment")
+
+
+async def _all_acknowledge(place: RecordPlace) -> bool:
+    """Whether the leader ended the way back in time."""
+    with suppress(TimeoutError):
+        async with kept(place) as keeper, asyncio.timeout(ACK_S_MAX):
+            while True:
+                if (await keeper.read()).ack == "in_sync":
+                    return True
+                await asyncio.sleep(_LOOK_S)
+    return False
 
 
 def _rows(record: "GroupRecord", known: "Sequence[Registration]") -> list[tuple[object, ...]]:

@@ -103,6 +103,7 @@ ELSEWHERE = {
     "topic copy",
     # Asks each of several groups, as `AdminClient` does.
     "topic spread",
+    "cluster ack",
     "cluster brokers",
     "cluster promote",
     "cluster remove",

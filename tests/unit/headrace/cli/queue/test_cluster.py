@@ -11,13 +11,14 @@ from asyncpg import connect
 from typer.testing import CliRunner, Result
 
 from headrace.cli import _command_line
+from headrace.cli.queue import cluster as subject
 from headrace.errors import HeadraceError
 from headrace.figures import cluster
 from headrace_mq._runtime.clock import SystemClock
 from headrace_mq.admin import name_servers
 from headrace_mq.admin.client import AdminClient
 from headrace_mq.broker.replicated_broker import ReplicatedBroker
-from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Refused
+from headrace_mq.cluster.record import GroupRecord, Identity, LogPlace, Proposal, Refused
 from headrace_mq.cluster.records.keeper import keeper_of
 from headrace_mq.cluster.records.postgres import PostgresRecord
 from headrace_mq.errors import ConnectionLost, InvalidArgument, MessageQueueError
@@ -168,7 +169,10 @@ def test_a_change_that_always_comes_too_late_ends(
 
     monkeypatch.setattr(PostgresRecord, "propose", refused)
     assert "changes all the time" in str(remove(postgres_database, "h:2").exception)
-    asyncio.run(be_silent(postgres_database, "h:1"))
+    asyncio.run(report(postgres_database, "h:2", "y"))
+    assert "changes all the time" in str(ack(postgres_database, "leader", "--yes").exception)
+    for name in ("h:1", "h:2"):
+        asyncio.run(be_silent(postgres_database, name))
     asyncio.run(report(postgres_database, "h:3", "z"))
     late = promote(postgres_database, "h:3", "--accept-loss").exception
     assert "look at it again" in str(late)
@@ -178,6 +182,52 @@ def test_a_change_that_always_comes_too_late_ends(
 
     monkeypatch.setattr(PostgresRecord, "read", marked)
     assert "changes all the time" in str(settle(postgres_database).exception)
+
+
+def ack(url: str, who: str, *arguments: str, answer: str = "") -> Result:
+    return CliRunner().invoke(
+        _command_line(), ["cluster", "ack", who, "--record", url, *arguments], input=answer
+    )
+
+
+def test_an_operator_sees_the_price_before_a_leader_acknowledges_alone(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "ACK_S_MAX", 0.05)
+    asyncio.run(make(postgres_database))
+
+    def acknowledges() -> str:
+        return json.loads(status("--record", postgres_database, "--json").output)["ack"]  # type: ignore[no-any-return]  # a string
+
+    early = ack(postgres_database, "leader", "--yes").exception
+    assert isinstance(early, HeadraceError)
+    assert "not known that they are of this version: h:1 h:2" in str(early)
+    for name, store in (("h:1", "x"), ("h:2", "y")):
+        asyncio.run(report(postgres_database, name, store))
+    assert "nothing to change" in ack(postgres_database, "in-sync").output
+    refused = ack(postgres_database, "leader", answer="n\n")
+    assert (refused.exit_code, acknowledges()) == (1, "in_sync")
+    assert "What that one does not have yet is lost" in refused.output
+    assert ack(postgres_database, "leader", answer="y\n").exit_code == 0
+    assert acknowledges() == "leader"
+    assert "the leader alone" in status("--record", postgres_database).output
+    assert "nothing to change" in ack(postgres_database, "leader").output
+    # There is no leader here that would end the way back.
+    late = ack(postgres_database, "in-sync")
+    assert "a failover may still lose messages" in str(late.exception)
+    assert acknowledges() == "to_in_sync"
+    asyncio.run(end_way_back(postgres_database))
+    assert "nothing to change" in ack(postgres_database, "in-sync").output
+
+
+async def end_way_back(url: str) -> None:
+    """As the leader does."""
+    record = keeper_of(url, cluster="default", group="g1")
+    found = await record.read()
+    await record.propose(
+        Proposal(found.version, found.epoch, found.leader, found.in_sync, ack="in_sync")
+    )
+    await record.aclose()
 
 
 @pytest.mark.parametrize(
