@@ -22,7 +22,7 @@ class ClusterFacts(NamedTuple):
         trouble: why, as a sentence.
         answers: what the members answered, by their names.
         named: the addresses that clients are given.
-        min_in_sync: fewer brokers in sync acknowledge nothing.
+        min_in_sync: fewer brokers in sync acknowledge nothing, unless the leader acknowledges alone.
     """
 
     record: Any
@@ -56,7 +56,7 @@ def cluster(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.record.ack != "in_sync":
         yield ok("acknowledged by", ack_shown(facts.record))
     yield _leader(facts)
-    yield _in_sync(members, facts.min_in_sync)
+    yield _in_sync(members, facts.min_in_sync, facts.record.ack)
     for name in members:
         answer = facts.answers.get(name)
         if name != facts.record.leader and answer is not None and answer.kind != "replica":
@@ -89,10 +89,10 @@ def _leader(facts: ClusterFacts) -> Finding:
     return failed("leader", f"{leader}: {answer.sentence.partition(': check ')[0]}", advice)
 
 
-def _in_sync(members: list[str], least: int) -> Finding:
+def _in_sync(members: list[str], least: int, ack: str) -> Finding:
     said = " ".join(members)
     advice = "start the other brokers of the group; each catches up and enters"
-    if len(members) < least:
+    if len(members) < least and ack != "leader":
         return failed(
             "in sync", f"{said}: fewer than min_in_sync={least}, so nothing is acknowledged", advice
         )

@@ -11,7 +11,7 @@ from headrace_mq.broker.metrics import table
 from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.state import BrokerState
-from headrace_mq.cluster.record import ACK_IN_SYNC
+from headrace_mq.cluster.record import ACK_IN_SYNC, ACK_LEADER
 from headrace_mq.metrics.table import Sample
 from headrace_mq.store.message_store import RETENTIONS
 
@@ -107,7 +107,9 @@ def replica_samples(figures: GroupFigures) -> Iterator[Sample]:
     yield table.LEADER_INFO.sample(1, *where, figures.me, figures.leader)
     yield table.EPOCH.sample(figures.epoch, *where)
     yield table.IN_SYNC.sample(len(figures.in_sync), *where)
-    yield table.MIN_IN_SYNC.sample(figures.min_in_sync, *where)
+    # A leader that acknowledges alone does so however few are in sync; on the way back to all, too few acknowledge nothing.
+    least = 1 if figures.ack == ACK_LEADER else figures.min_in_sync
+    yield table.MIN_IN_SYNC.sample(least, *where)
     yield table.WENT_BACK.sample(figures.went_back, *where)
     yield table.UNCLEAN.sample(figures.unclean, *where)
     yield table.RECORD_SILENT.sample(figures.record_silent_ms / 1_000, *where)

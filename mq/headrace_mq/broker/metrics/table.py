@@ -310,7 +310,7 @@ MIN_IN_SYNC: Final = Metric(
     "headrace_broker_min_in_sync",
     "gauge",
     "brokers",
-    "Fewer brokers in sync acknowledge nothing; only in a group.",
+    "Fewer brokers in sync acknowledge nothing; 1 while the leader acknowledges alone; only in a group.",
     ("cluster", "group"),
 )
 WENT_BACK: Final = Metric(

@@ -64,6 +64,18 @@ def test_a_leader_that_may_lack_messages_is_shown_as_long_as_it_leads() -> None:
     assert told(lossy=3, unclean=3) == [("lost messages", "warning")]
 
 
+@pytest.mark.parametrize(
+    ("ack", "state"), [("in_sync", "failed"), ("leader", "warning"), ("to_in_sync", "failed")]
+)
+def test_a_leader_that_acknowledges_alone_needs_no_other_broker_in_sync(
+    ack: str, state: str
+) -> None:
+    given = facts("h:1", named=("h:1",), least=2)
+    found = list(cluster(given._replace(record=given.record._replace(ack=ack))))
+    (told,) = [each for each in found if each.name == "in sync"]
+    assert (told.state, "nothing is acknowledged" in told.finding) == (state, state == "failed")
+
+
 def test_a_promotion_with_loss_is_shown_until_it_is_settled() -> None:
     given = facts(*NAMES)
     (told,) = [

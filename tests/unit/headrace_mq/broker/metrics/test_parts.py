@@ -1,5 +1,7 @@
 """What a broker holds and does as a whole, and what it says of its group."""
 
+import pytest
+
 from headrace_mq.broker.metrics.parts import part_samples, replica_samples
 from headrace_mq.broker.replicas.figures import GroupFigures, ReplicaFigures
 from headrace_mq.protocol.codes import RequestCode
@@ -114,3 +116,13 @@ def test_a_group_of_brokers_has_figures(read) -> None:
     follows = read(replica_samples(figures._replace(leads=False, replicas=(), ack="to_in_sync")))
     assert follows["acknowledges_alone", "c", "g1"] == 1
     assert ("failover_loss_bytes", "c", "g1") not in follows
+
+
+@pytest.mark.parametrize(("ack", "least"), [("in_sync", 2), ("leader", 1), ("to_in_sync", 2)])
+def test_a_leader_that_acknowledges_alone_has_never_too_few_in_sync(
+    read, ack: str, least: int
+) -> None:
+    figures = GroupFigures(
+        "c", "g1", "a:1", True, "a:1", 7, ("a:1",), 2, False, 0, (), 0, ack=ack
+    )  # fmt: skip
+    assert read(replica_samples(figures))["min_in_sync", "c", "g1"] == least
