@@ -131,7 +131,7 @@ class CallsItselfComplete(ClusterMember):
 LEFT_OUT: dict[type[ClusterMember], int] = {
     leading(AcknowledgesDocumentsAlone): 0,
     leading(ConfirmsEarly): 0,
-    leading(GoesOnAlone): 0,
+    leading(GoesOnAlone): 290,
     leading(EntersEarly): 0,
     leading(ThrowsAwayWhatItCommits): 0,
     leading(GoesOnUnbound): 2_080,

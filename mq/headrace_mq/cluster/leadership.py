@@ -61,7 +61,7 @@ class Leadership:
         self.durable: dict[Identity, dict[str, int]] = {me: dict(begins)}
         self._version, self._unclean = record.version, record.unclean
         self._min_in_sync = min_in_sync
-        self._documents = documents
+        self._documents = frozenset(documents)
         self._shared = dict.fromkeys(begins, 0)
         # What the leader acknowledged alone, as long as some required member may lack some of it.
         self._alone: dict[str, int] = {}
@@ -163,13 +163,17 @@ class Leadership:
     def on_durable(self, member: Identity, log: str, end: int) -> None:
         """Takes what a member's disk has of this epoch's log.
 
-        An earlier disk of the same broker is forgotten: else it could enter the set again, and leave, without end.
+        An earlier disk of the same broker is forgotten: else it could enter the set again, and leave, without end. Documents
+        count once the member has reported every other log in this epoch. Until then it may not have cut one, and where it
+        becomes the next leader, its messages would differ from those acknowledged here.
         """
         ends = self.durable.get(member)
         if ends is None:
             for other in [m for m in self.durable if m.name == member.name]:
                 del self.durable[other]
             ends = self.durable[member] = {}
+        if log in self._documents and not ends.keys() | self._documents >= self.begins.keys():
+            return
         if end > ends.get(log, -1):
             ends[log] = max(end, 0)
             self._commit(log)

@@ -220,12 +220,27 @@ def test_a_leader_alone_commits_messages_by_its_own_disk_and_documents_by_all(
     alone.on_durable(a, DOCUMENTS, 9)
     assert ends(alone) == (300, 0, 0, 0)
     for member, end in ((b, 7), (c, 6)):
+        alone.on_durable(member, LOG, 0)
         alone.on_durable(member, DOCUMENTS, end)
     assert ends(alone) == (300, 6, 0, 6)
     assert alone.serves
     alone.on_durable(b, LOG, 200)
     alone.on_durable(c, LOG, 250)
     assert ends(alone) == (300, 6, 200, 6)
+
+
+def test_a_leader_alone_does_not_serve_before_all_have_cut_what_it_lacks(
+    alone: Leadership, trio: Any
+) -> None:
+    for member in trio:
+        alone.on_durable(member, DOCUMENTS, 9)
+    # Neither has said what it has of the messages: its log may part from this one.
+    assert (alone.serves, alone.committed(DOCUMENTS)) == (False, 0)
+    for member in trio[1:]:
+        assert not alone.serves
+        alone.on_durable(member, LOG, 60)
+        alone.on_durable(member, DOCUMENTS, 9)
+    assert (alone.serves, alone.committed(DOCUMENTS)) == (True, 9)
 
 
 def test_a_member_of_a_leader_alone_needs_what_all_others_have(

@@ -9,7 +9,7 @@ import pytest
 from headrace_mq._runtime.files import SystemFiles
 from headrace_mq.broker.replicas.repairs.repairs import RepairFigures
 from headrace_mq.cluster.operations import promotion
-from headrace_mq.cluster.record import Registration
+from headrace_mq.cluster.record import ACK_LEADER, Proposal, Registration
 from headrace_mq.cluster.records.memory import MemoryRecord
 from headrace_mq.errors import DataCorrupt, MessageQueueError, StoreFull
 from headrace_mq.message import QueueRef
@@ -18,6 +18,7 @@ from headrace_mq.store.compaction.plan import Bounds
 from headrace_mq.store.log.commit_log import COMPACT
 from headrace_mq.store.replication.lost_messages import LostQueue, lost_files, lost_queues
 from headrace_mq.store.segment.checkpoint import read_checkpoint, write_checkpoint
+from tests.unit.headrace_mq.broker.replicas.conftest import Place
 
 QUEUE = QueueRef("orders", 0)
 
@@ -409,3 +410,37 @@ async def test_a_replica_keeps_what_it_cuts_where_a_broker_led_without_it(
     assert queue == LostQueue(QUEUE, 3, 0, 2)
     assert kept.name in caplog.text
     assert "messages were lost" in caplog.text
+
+
+async def test_a_leader_alone_does_not_serve_before_a_replica_has_cut_its_log(
+    tmp_path: Path,
+) -> None:
+    a, b, c = group = [Place(tmp_path, name) for name in "abc"]
+    record = MemoryRecord()
+    made = await record.create(a.me, [one.me for one in group])
+    await record.propose(Proposal(made.version, *made[1:5], ack=ACK_LEADER))
+    first = await a.lead(record)
+    for replica in (b, c):
+        replica.member.on_record(await record.read())
+        for _ in range(4):
+            await replica.step(first)
+    # The leader acknowledges four messages alone; one replica has all of them, the other one none.
+    for number in range(4):
+        end = a.logs.ends()["forever"]
+        a.append(number)
+        await a.until(lambda end=end: a.logs.ends()["forever"] > end)
+    for _ in range(6):
+        await c.step(first)
+    assert (a.end(), c.logs.ends()["forever"]) == (4, a.logs.ends()["forever"])
+    # The other one is elected. The first one has not read that record, so it does not know that it may cut its log.
+    second = await b.lead(record)
+    assert a.me not in b.member.seen.in_sync
+    for _ in range(4):
+        await c.step(second)
+    assert (c.replica.is_held_off, second.leadership.serves) == (True, False)
+    c.member.on_record(await record.read())
+    for _ in range(4):
+        await c.step(second)
+    assert (c.logs.ends()["forever"], second.leadership.serves) == (0, True)
+    for place in group:
+        await place.replica.aclose()
