@@ -123,7 +123,8 @@ class ReplicaProgress:
         """Whether neither the record nor some other member of the set was heard for so long that that one may lead.
 
         Nothing can be acknowledged then, and clients that reach this broker would wait here instead of going to that one,
-        and commit offsets that it never hears of.
+        and commit offsets that it never hears of. Where the leader acknowledges alone, it still acknowledges messages, and they
+        are lost once another one leads.
 
         Args:
             record_heard_ms: when the record answered last.
