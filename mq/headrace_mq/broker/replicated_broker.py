@@ -48,6 +48,7 @@ from headrace_mq.broker.replicas.conversation import Conversation
 from headrace_mq.broker.replicas.documents import DOCUMENTS_LOG, Documents, WatchedFiles
 from headrace_mq.broker.replicas.figures import GroupFigures
 from headrace_mq.broker.replicas.followers import Followers
+from headrace_mq.broker.replicas.progress.hand_over import drain, hand_over
 from headrace_mq.broker.replicas.progress.losses import NO_LOSS
 from headrace_mq.broker.replicas.record_watch import RecordWatch
 from headrace_mq.broker.replicas.repairs.scrub import Scrub
@@ -79,12 +80,10 @@ __all__ = ["ReplicatedBroker"]
 
 # How often a leader looks whether a replica lags behind, or may enter the set.
 _LOOK_MS = 200
-# How long a leader that is stopped lets its replicas confirm what producers wait for.
+# How long a leader that is stopped lets its replicas confirm what producers wait for, and get what it acknowledged alone.
 _DRAIN_MS = 5_000
 # How long a leader accepts nothing so that a replica has everything and is elected; then it goes on, or stops all the same.
 HAND_OVER_MS_MAX = 2_000
-# How often it looks meanwhile whether the record has the new leader.
-_HANDED_LOOK_MS = 20
 _CLOSE_GRACE_MS = 1_000
 
 _log = get_logger(__name__)
@@ -421,6 +420,7 @@ class ReplicatedBroker:
             listener=self._listener, sources=self._sources,
         )  # fmt: skip
         await self._broker.start()
+        keep_offsets = self._broker.keep_offsets
         while term.leads and not self._stopping:
             await self._until_changed(_LOOK_MS)
             if self._broker.read_only:
@@ -429,13 +429,13 @@ class ReplicatedBroker:
                 with suppress(InvalidArgument):  # none is in sync
                     term.hand_over("")
             if term.succession is not None:
-                await self._hand_over(term, self._broker)
+                await hand_over(term, self._watch, keep_offsets, HAND_OVER_MS_MAX)
             if term.progress.is_cut_off(self._watch.heard_ms):
                 self._member.resign()
         if term.leads and term.begin_to_leave():
-            await self._hand_over(term, self._broker)
+            await hand_over(term, self._watch, keep_offsets, HAND_OVER_MS_MAX)
         if term.leads:
-            await self._hand_offsets_over(term, self._broker)
+            await drain(term, keep_offsets, _DRAIN_MS)
             asyncio.get_running_loop().call_later(_DRAIN_MS / 1_000, term.gate.close)
         else:
             term.close()
@@ -444,26 +444,6 @@ class ReplicatedBroker:
         if not self._stopping:
             self._replica.open()
             await self._serve_as_standby()
-
-    async def _hand_over(self, term: Followers, broker: Broker) -> None:
-        """Accepts nothing until another broker leads, or the time is over."""
-        await broker.keep_offsets()
-        term.offer()
-        with suppress(TimeoutError, RecordUnavailable):
-            async with asyncio.timeout(HAND_OVER_MS_MAX / 1_000):
-                while term.leads:
-                    await asyncio.sleep(_HANDED_LOOK_MS / 1_000)
-                    if term.has_said_to_lead:
-                        await self._watch.refresh()
-        if term.leads:
-            _log.warning("no other broker led in time; this one goes on", epoch=term.epoch)
-        term.succession = None
-
-    async def _hand_offsets_over(self, term: Followers, broker: Broker) -> None:
-        """Waits until the replicas have what groups committed, so that a stop in order repeats no message."""
-        await broker.keep_offsets()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(term.confirmed(), _DRAIN_MS / 1_000)
 
     async def _keep_set(self, term: Followers) -> None:
         """Takes replicas that lag behind out of the set, and those that caught up into it; says where it has too few."""

@@ -326,8 +326,10 @@ async def test_a_leader_alone_acknowledges_without_its_replica_and_a_failover_ke
 
 
 async def test_a_planned_switch_of_a_leader_that_acknowledges_alone_loses_nothing(
-    group: Group,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("HAND_OVER_MS_MAX", "_DRAIN_MS"):
+        monkeypatch.setattr(replicated_broker, name, 60_000)
     first = await group.add("a")
     second = await group.add("b")
     await until(lambda: len(first.figures().in_sync) == 2)
