@@ -87,8 +87,8 @@ class StoreLogs:
             raise
 
     def common_ends(self, epoch: int) -> Mapping[str, int]:
-        """Returns for each log the position up to which it has what the leader of an epoch had; other bytes may follow."""
-        return {name: log.history.end_of(epoch, log.end)[1] for name, log in self.by_name.items()}
+        """Returns for each log the position up to which it has what the leader of an epoch had; see `EpochHistory.common_end`."""
+        return {name: log.history.common_end(epoch, log.end) for name, log in self.by_name.items()}
 
     def ends(self) -> Mapping[str, int]:
         """Returns for each log the position below which every byte is on the disk."""

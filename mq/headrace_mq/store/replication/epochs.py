@@ -103,6 +103,19 @@ class EpochHistory:
         behind = self._starts[at][1] if at < len(self._starts) else end
         return (self._starts[at - 1][0], min(behind, end))
 
+    def common_end(self, epoch: int, end: int) -> int:
+        """Returns up to where this log has what the leader of an epoch had; other bytes may follow.
+
+        0 if the epoch has no byte here. That leader may have parted from this log before, in the middle of an earlier
+        epoch: it began with loss, and then so did another one.
+
+        Args:
+            epoch: of any leader of this group.
+            end: where this log ends.
+        """
+        found, found_end = self.end_of(epoch, end)
+        return found_end if found == epoch else 0
+
     def parts_at(self, end: int, epoch: int, epoch_end: int) -> int:
         """Returns where this log must be cut, by the answer of another log's `end_of`; `end` if nowhere.
 

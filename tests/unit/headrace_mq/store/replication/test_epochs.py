@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace_mq.errors import DataCorrupt
@@ -54,24 +54,43 @@ def test_logs_agree_below_the_place_where_they_part_and_nowhere_above(seed: int)
     assert agreed(one, other) == common
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 9)), max_size=8))
-def test_a_log_keeps_what_a_reader_knows_up_to_where_its_epoch_ends_and_no_further(
-    terms: list[tuple[int, int, int]],
+LOGS = st.integers(0, 2)
+
+
+@given(
+    st.lists(
+        st.tuples(LOGS, st.integers(0, 3), st.dictionaries(LOGS, st.integers(0, 9), max_size=2)),
+        max_size=9,
+    )
+)
+# The leader of epoch 2 lacks the last one of epoch 1, and that of epoch 3 has it again.
+@example([(0, 1, {1: 1}), (0, 1, {}), (1, 1, {}), (0, 1, {})])
+def test_a_log_has_what_a_leader_had_up_to_where_its_epoch_ends_and_surely_no_further(
+    terms: list[tuple[int, int, dict[int, int]]],
 ) -> None:
-    log: list[tuple[int, int]] = []
-    known: list[tuple[int, list[tuple[int, int]]]] = []
-    for epoch, (written, lost, unread) in enumerate(terms, start=1):
-        # The next leader lacks the newest ones; most lack nothing.
-        del log[max(0, len(log) - max(0, lost - 3)) :]
-        log += [(epoch, number) for number in range(written)]
-        known.append((epoch, log[: max(0, len(log) - unread)]))
-    now = history([epoch for epoch, _ in log])
-    for epoch, read in known:
-        kept = min(len(read), now.end_of(epoch, len(log))[1])
-        same = 0
-        while same < min(len(read), len(log)) and read[same] == log[same]:
-            same += 1
-        assert kept == same
+    logs: list[list[tuple[int, int]]] = [[], [], []]
+    had: dict[int, list[tuple[int, int]]] = {}
+    for epoch, (leader, written, copied) in enumerate(terms, start=1):
+        # Any one may lead: of what it lacks, all is lost.
+        logs[leader] += [(epoch, number) for number in range(written)]
+        had[epoch] = list(logs[leader])
+        for to, count in copied.items():
+            same = common(logs[to], logs[leader])
+            logs[to] = logs[leader][: max(same, min(len(logs[leader]), same + count))]
+    for log in logs:
+        now = history([epoch for epoch, _ in log])
+        for epoch, read in had.items():
+            kept = now.common_end(epoch, len(log))
+            assert kept <= common(read, log)
+            if any(written == epoch for written, _ in log):
+                assert kept == common(read, log)
+
+
+def common(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> int:
+    at = 0
+    while at < min(len(one), len(other)) and one[at] == other[at]:
+        at += 1
+    return at
 
 
 def test_logs_that_end_alike_in_different_epochs_part() -> None:
