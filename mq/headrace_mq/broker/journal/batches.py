@@ -22,6 +22,7 @@ __all__ = [
     "JournalReader",
     "JournalSequences",
     "JournalStore",
+    "LogEnds",
     "NotYet",
     "open_queues_of",
     "own_columns",
@@ -47,8 +48,25 @@ class JournalReader(Protocol):
         ...
 
 
+class LogEnds(Protocol):
+    """How far a log is on the disks."""
+
+    def end(self, log: str) -> int:
+        """Below this position it is on this disk."""
+        ...
+
+    def kept_from(self, log: str) -> int:
+        """From this position on a broker in sync may lack it."""
+        ...
+
+
 class JournalStore(JournalReader, Protocol):
     """What a journal needs of the store."""
+
+    @property
+    def raw(self) -> LogEnds:
+        """Its logs, as replicas see them."""
+        ...
 
     def append(self, batch: bytearray | memoryview, *, retention: str) -> Appended:
         """Accepts one batch."""

@@ -101,6 +101,10 @@ class JournalWorker(ABC, Generic[T]):
         # The order to be carried out before there are others, and the note that the last one is.
         self._current: T | None = None
         self._closing: asyncio.Future[None] | None = None
+        # Below which offset no broker in sync needs the journal; and where the log ended when this one was found to need it
+        # from a later offset on, and that offset.
+        self._unneeded = 0
+        self._found: tuple[int, int] | None = None
         self._news = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -155,7 +159,9 @@ class JournalWorker(ABC, Generic[T]):
     def spare(self, segments: Sequence[SegmentFacts], before: int) -> int:
         """Lowers the log position before which segments go to what is still needed of the journal.
 
-        What is needed there is moved out of the way soon, so that the next pass can delete more.
+        What is needed there is moved out of the way soon, so that the next pass can delete more. Replicas delete the same
+        segments, and may get the end of the log later. So a segment goes once all in sync have the log as it ended when the
+        segment was no longer needed.
         """
         ends = [(segment, segment.next_offsets.get(self._log.queue, 0)) for segment in segments]
         wanted = max((end for segment, end in ends if segment.end <= before), default=0)
@@ -163,12 +169,26 @@ class JournalWorker(ABC, Generic[T]):
             return before
         lowest = self._orders.lowest_offset()
         needed = self._log.kept_to if lowest is None else min(lowest, self._log.kept_to)
+        if wanted > needed:
+            self._free_below(wanted)
+            self._log.keep_now = True
+            self._news.set()
+        needed = self._needed_by_all(needed)
         if wanted <= needed:
             return before
-        self._free_below(wanted)
-        self._log.keep_now = True
-        self._news.set()
         return next(segment.base for segment, end in ends if end > needed)
+
+    def _needed_by_all(self, needed: int) -> int:
+        """Returns the offset below which no broker in sync needs the journal, where this one needs it from an offset on."""
+        end, kept_from = self._store.raw.end(LOG), self._store.raw.kept_from(LOG)
+        if end <= kept_from:
+            self._found, self._unneeded = None, needed
+        elif self._found is None:
+            self._found = end, needed
+        elif self._found[0] <= kept_from:
+            self._unneeded = self._found[1]
+            self._found = end, needed
+        return self._unneeded
 
     def _follow(self) -> None:
         self._log.follow()

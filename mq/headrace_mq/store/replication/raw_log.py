@@ -119,6 +119,10 @@ class RawLog:
         """Keeps all of a log from a position on: it is neither deleted, compacted nor archived, though it may be committed."""
         self._logs[log].kept_from = position
 
+    def kept_from(self, log: str) -> int:
+        """Returns the position of a log from which on it is kept, because a broker in sync may lack it."""
+        return self._logs[log].kept_from
+
     def tail(self, log: str) -> int:
         """Returns where a log ends with what is staged: the next `append` goes on there."""
         return self._logs[log].tail

@@ -311,6 +311,37 @@ async def test_segments_go_up_to_what_is_still_needed_of_the_journal(
     assert copies.spare(segments, 0) == 0
 
 
+async def test_segments_go_once_all_in_sync_have_what_made_them_needless(
+    begin: Callable[[], Copies], until: Until
+) -> None:
+    copies = begin()
+    copies.start()
+    for number in range(4):
+        copies.order(number, T)
+        filler = Columns([], [], [], [b"x" * 40_000], [])
+        copies.store.append(encode_batch(T, filler, born_first_ms=1), retention="transient")
+        await copies.store.durable()
+    await until(lambda: copies.state.unfinished is None and not copies.orders)
+    await copies._log.keep(always=True)
+    segments, raw = copies.store.segments("transient"), copies.store.raw
+    first, before, found_at = segments[0].base, segments[-1].base, raw.end("transient")
+    # A leader acknowledges alone: the replicas lack what made the segments needless, then have that, and lack more.
+    raw.keep_from("transient", before)
+    assert copies.spare(segments, before) == first
+    copies.store.append(
+        encode_batch(T, Columns([], [], [], [b"x"], []), born_first_ms=1), retention="transient"
+    )
+    await copies.store.durable()
+    raw.keep_from("transient", found_at - 1)
+    assert copies.spare(segments, before) == first
+    raw.keep_from("transient", found_at)
+    assert copies.spare(segments, before) == before
+    # The next offset is believed in the same way.
+    copies.state.lowest = 0
+    raw.keep_from("transient", raw.end("transient"))
+    assert copies.spare(segments, before) == first
+
+
 async def test_a_stop_waits_for_the_order_under_way_and_keeps_the_state(
     begin: Callable[[], Copies],
 ) -> None:
