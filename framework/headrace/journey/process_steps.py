@@ -1,7 +1,7 @@
 """
 Which instances of a process have seen what a command did, found by the keys of their tables.
 
-    an event       the keys that the process gives it
+    an event       the keys that this version of the process gives it
     a rejection    the instance that sent the command; if that ended since, those that ended soon after
 
 The journal of a process has no index of its commands, which each of its writes would pay for, and a scan takes a second per
@@ -41,6 +41,7 @@ def seen_by(
         Exception: the process's function for keys raised it; DefinitionError: a key is no usable id.
     """
     if stream.rejection is None:
+        # A version that gave it other keys may have led it to instances that are not found.
         keys: Collection[str] = process.keys_of(stream)
     else:
         keys = find_senders(connection, process.name, [stream.command_id]).values()

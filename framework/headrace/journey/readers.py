@@ -200,8 +200,13 @@ class ReaderHops:
         else:
             told = await self._waiting(group)
         if told.get("state", "done") == "done" and isinstance(manager, Process):
-            told["detail"] = keyless or "no instance reacts to it"
+            told["detail"] = keyless or self._unseen()
         return [Reaction(name, "", self._add("reacted", name, page, group, **told))]
+
+    def _unseen(self) -> str:
+        """What to say where no instance has the stream; an earlier version's keys may have led to others."""
+        by_key = self._stream.rejection is None
+        return f"no instance reacts to it{', by the keys of this version' if by_key else ''}"
 
     async def _waiting(self, group: str) -> dict[str, Any]:
         """Where a group stands that has not said otherwise that it is done."""
@@ -255,7 +260,9 @@ class ReaderHops:
         except SQLAlchemyError:
             raise
         except Exception as error:  # noqa: BLE001 - what finds a key is code of the application
-            return [], f"its instances are not known: the function for keys raised {error!r}"
+            # Its text may hold what is in the event; who sees the journey may not see that.
+            why = f"the function for keys raised {type(error).__name__}"
+            return [], f"its instances are not known: {why}"
         parked = parked_instances(process.name)
         return [(key, outcome, parked.find(connection, key)) for key, outcome in rows], ""
 

@@ -139,10 +139,8 @@ async def test_no_search_for_instances_reads_a_whole_table(models, query: Select
         assert "(process=? AND instance=? AND aggregate_id=? AND command_id=?)" in told, told
 
 
-async def test_a_function_for_keys_that_raises_is_said_in_the_journey(models, admin) -> None:
-    def key(event: Ordered, context: EventContext) -> str:
-        raise KeyError("order")
-
+def keyed(key: Callable[..., str]) -> Process[Parcel]:
+    """The process after a release that changes its keys."""
     process = Process("parcels", state=Parcel)
     handler: Callable[..., Any] = process.on(key=key)
 
@@ -150,10 +148,37 @@ async def test_a_function_for_keys_that_raises_is_said_in_the_journey(models, ad
     def begin(state: Parcel | None, event: Ordered, context: EventContext) -> Parcel:
         return Parcel(order="ann")
 
-    hops = ReaderHops(
-        app=shop, models=models, admin=admin, journey=Journey(), stream=stream("ann", "c-1"),
-        record=None, after=1,
-    )  # fmt: skip
+    return process
+
+
+def hops_of(models: ReadModels, admin: Any, one: EventStream) -> ReaderHops:
+    return ReaderHops(
+        app=shop, models=models, admin=admin, journey=Journey(), stream=one, record=None, after=1
+    )
+
+
+async def test_a_function_for_keys_that_raises_is_said_in_the_journey_without_data(
+    models, admin
+) -> None:
+    def key(event: Ordered, context: EventContext) -> str:
+        raise KeyError(event.item)
+
+    hops = hops_of(models, admin, stream("ann", "c-1"))
     async with models.snapshot() as connection:
-        found, why = await connection.run_sync(hops._journal, process)
-    assert (found, "KeyError('order')" in why) == ([], True)
+        found, why = await connection.run_sync(hops._journal, keyed(key))
+    assert (found, why) == (
+        [],
+        "its instances are not known: the function for keys raised KeyError",
+    )
+
+
+async def test_an_event_of_other_keys_is_said_to_be_looked_for_by_those_of_this_version(
+    models, admin
+) -> None:
+    one = stream("ann", "c-1")
+    renamed = keyed(lambda event, context: f"order-{context.aggregate_id}")
+    assert await models.transact(partial(seen_by, process=renamed, stream=one)) == []
+    by_key = "no instance reacts to it, by the keys of this version"
+    assert hops_of(models, admin, one)._unseen() == by_key
+    of_sender = hops_of(models, admin, rejected("ann", "c-1"))
+    assert of_sender._unseen() == "no instance reacts to it"
