@@ -59,6 +59,10 @@ class LogEnds(Protocol):
         """From this position on a broker in sync may lack it."""
         ...
 
+    def shared(self) -> asyncio.Future[None]:
+        """Ends when all in sync have what is on this disk now, of every log."""
+        ...
+
 
 class JournalStore(JournalReader, Protocol):
     """What a journal needs of the store."""

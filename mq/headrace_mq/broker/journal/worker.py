@@ -6,10 +6,11 @@ transactions. One is under way at a time, and is carried out in three steps:
 
     1  append the order: which batches go where, with which sequences
     2  append these batches, under a producer id of the journal's own
-    3  wait until all of it is durable; only then begin with the next order
+    3  wait until all of it is durable, on each broker in sync; only then begin with the next order
 
 Where a batch goes to the other log, 1 is durable before 2 begins; within one log a crash keeps what
-stands first, so a batch is never there without its order. A start reads the journal. All but the last
+stands first, so a batch is never there without its order. Each log reaches a replica by itself, so both waits
+are for all in sync, also where the leader of a group acknowledges alone. A start reads the journal. All but the last
 order are carried out, because of 3. The last one is appended again, batch by batch, with the same
 sequences: the store drops what it has, and takes what it has not. A record that says `done` closes the
 last one when nothing follows, so that the store need not remember the sequences for longer than a moment.
@@ -238,12 +239,19 @@ class JournalWorker(ABC, Generic[T]):
     async def _attempt(self, order: T) -> None:
         if self._orders.unfinished != order:
             self._log.append(order)
-            if any(self._retention(part.topic) != LOG for part in order.parts):
+            if self._goes_elsewhere(order):
                 await self._store.durable()
+        if self._goes_elsewhere(order):
+            await self._store.raw.shared()
         for made in self._batches(order):
             if made.batch is not None:
                 self._append(made, made.batch)
         await self._store.durable()
+        await self._store.raw.shared()
+
+    def _goes_elsewhere(self, order: T) -> bool:
+        """Whether a batch goes to another log than the journal's."""
+        return any(self._retention(part.topic) != LOG for part in order.parts)
 
     def _append(self, made: OrderBatch, batch: bytearray) -> None:
         try:

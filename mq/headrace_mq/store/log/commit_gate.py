@@ -77,6 +77,7 @@ class CommitGate:
     Attributes:
         on_written: called when groups are in their files, before they are synced.
         on_held: called when groups were written and synced, before they wait.
+        on_closed: called when nothing is committed any more.
     """
 
     def __init__(self) -> None:
@@ -86,6 +87,7 @@ class CommitGate:
         self._closed = False
         self.on_written: Callable[[], None] | None = None
         self.on_held: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return sum(len(cycle.groups) for cycle in self._held)
@@ -137,6 +139,8 @@ class CommitGate:
         self._closed = True
         while self._held:
             self._fail(self._held.popleft().done)
+        if self.on_closed is not None:
+            _call(self.on_closed)
 
     def _step(self) -> None:
         while self._held and not self._closed:

@@ -141,6 +141,11 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self._run_cycle)
 
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Sets what is called when the gate is closed; without a gate, nothing is."""
+        if self._gate is not None:
+            self._gate.on_closed = call
+
     @property
     def is_full(self) -> bool:
         """Whether the disk had no room for the last groups."""

@@ -12,11 +12,13 @@ Used by `message_store`, which owns one; writes through the flusher, as an appen
 and no epochs: its owner makes sure that both logs are equal below the position.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace_mq._runtime.clock import Clock
 from headrace_mq.errors import (
+    BrokerStopping,
     CorruptBatch,
     DataCorrupt,
     InvalidArgument,
@@ -34,6 +36,7 @@ from headrace_mq.protocol.batch import (
 )
 from headrace_mq.store.index.page import IndexEntry
 from headrace_mq.store.log.clean_end import QueueEnd
+from headrace_mq.store.log.commit_gate import Durable
 from headrace_mq.store.log.commit_log import CommitLog
 from headrace_mq.store.log.flusher import STAGED_BYTES_MAX, Flusher
 from headrace_mq.store.log.queues import Queue, Queues
@@ -101,6 +104,10 @@ class RawLog:
         self._clock = clock
         self._planned: dict[str, int] = {}
         self._compacted: dict[str, tuple[tuple[int, int], CompactedState]] = {}
+        # Who waits until all in sync have the logs up to these ends; never, once the gate is closed.
+        self._waiting: list[tuple[dict[str, int], Durable]] = []
+        self._is_closed = False
+        flusher.when_closed(self._closed)
 
     @property
     def is_full(self) -> bool:
@@ -118,10 +125,36 @@ class RawLog:
     def keep_from(self, log: str, position: int) -> None:
         """Keeps all of a log from a position on: it is neither deleted, compacted nor archived, though it may be committed."""
         self._logs[log].kept_from = position
+        if self._waiting:
+            self._share()
 
     def kept_from(self, log: str) -> int:
         """Returns the position of a log from which on it is kept, because a broker in sync may lack it."""
         return self._logs[log].kept_from
+
+    def shared(self) -> Durable:
+        """Returns a future that ends when no log is kept from below where it ends on this disk now; see `keep_from`.
+
+        It fails with BrokerStopping if the store or the leader's term ends before.
+        """
+        done = Durable(loop=asyncio.get_running_loop())
+        self._waiting.append((self.ends(), done))
+        self._share()
+        return done
+
+    def _share(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for ends, done in waiting:
+            if all(self._logs[name].kept_from >= end for name, end in ends.items()):
+                done.settle(None)
+            elif self._is_closed:
+                done.settle(BrokerStopping("the broker ended before all in sync had the messages"))
+            else:
+                self._waiting.append((ends, done))
+
+    def _closed(self) -> None:
+        self._is_closed = True
+        self._share()
 
     def tail(self, log: str) -> int:
         """Returns where a log ends with what is staged: the next `append` goes on there."""

@@ -21,6 +21,7 @@ from headrace_mq.message import QueueRef
 from headrace_mq.protocol.batch import Columns, decode_records, encode_batch, read_header
 from headrace_mq.protocol.bodies import CreateTopic
 from headrace_mq.settings import StoreSettings
+from headrace_mq.store.log.commit_log import WHOLE_LOG
 from headrace_mq.store.message_store import MessageStore
 
 JOURNAL, T, KEPT, DEAD = (QueueRef(name, 0) for name in ("journal", "t", "kept", "dead"))
@@ -340,6 +341,33 @@ async def test_segments_go_once_all_in_sync_have_what_made_them_needless(
     copies.state.lowest = 0
     raw.keep_from("transient", raw.end("transient"))
     assert copies.spare(segments, before) == first
+
+
+async def test_an_order_waits_until_all_in_sync_have_the_one_before(
+    begin: Callable[[], Copies], until: Until
+) -> None:
+    copies = begin()
+    raw, logs = copies.store.raw, ("transient", "forever")
+
+    def have(*ends: int) -> None:
+        for log, end in zip(logs, ends, strict=True):
+            raw.keep_from(log, end)
+
+    # The leader of a group acknowledges alone, and its replica has nothing yet.
+    have(0, 0)
+    copies.start()
+    copies.order(0, KEPT)
+    copies.order(1, KEPT)
+    await until(lambda: raw._waiting)
+    assert (copies.bodies(KEPT), copies.state.read_to) == ([], 1)
+    # With the order, but without its message, another leader would carry it out again, with the same sequence.
+    have(raw.end("transient"), 0)
+    await until(lambda: copies.bodies(KEPT) == [b"0"] and raw._waiting)
+    assert copies.state.read_to == 1
+    have(raw.end("transient"), raw.end("forever"))
+    await until(lambda: copies.state.read_to == 2)
+    have(WHOLE_LOG, WHOLE_LOG)
+    await until(lambda: copies.bodies(KEPT) == [b"0", b"1"])
 
 
 async def test_a_stop_waits_for_the_order_under_way_and_keeps_the_state(

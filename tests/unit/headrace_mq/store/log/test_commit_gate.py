@@ -218,6 +218,27 @@ async def test_waiters_hear_at_the_close_that_the_outcome_is_unknown(
     await again.store.aclose()
 
 
+async def test_a_waiter_hears_when_all_in_sync_have_the_logs_or_the_term_ends(
+    held: Held, make_batch: Callable[..., bytearray]
+) -> None:
+    raw = held.store.raw
+    await raw.shared()
+    held.append(make_batch(b"one"))
+    await held.written()
+    held.gate.reached("forever", held.end())
+    raw.keep_from("forever", held.end() - 1)
+    first = raw.shared()
+    assert not first.done()
+    raw.keep_from("forever", held.end())
+    await first
+    raw.keep_from("forever", 0)
+    second = raw.shared()
+    held.gate.close()
+    for waits in (second, raw.shared()):
+        with pytest.raises(BrokerStopping, match="all in sync"):
+            await waits
+
+
 async def test_the_owner_hears_of_each_flush_that_is_held(
     held: Held, make_batch: Callable[..., bytearray]
 ) -> None:
