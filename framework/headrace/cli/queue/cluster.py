@@ -328,12 +328,18 @@ def ack(
     typer.echo(
         "all brokers in sync acknowledge; waiting until they have what the leader acknowledged alone"
     )
-    if not asyncio.run(_all_acknowledge(place)):
+    epoch = asyncio.run(_all_acknowledge(place))
+    if epoch is None:
         raise HeadraceError(
             f"the leader {found.leader} has not seen within {ACK_S_MAX} s that all brokers in sync have what it acknowledged alone, so"
             " a failover may still lose messages. It goes on by itself; see `headrace cluster status`, and its log"
         )
     typer.echo("done: all brokers in sync have everything, and a failover loses no message")
+    if epoch != found.epoch:
+        typer.echo(
+            f"another broker was elected meanwhile, in epoch {epoch:,}: what the leader before it has acknowledged alone in the last"
+            " seconds, and does so until it has read the record again, may be lost"
+        )
 
 
 def _acknowledge_alone(place: RecordPlace, *, yes: bool) -> None:
@@ -378,15 +384,16 @@ async def _change_ack(place: RecordPlace, wanted: str) -> "tuple[bool, GroupReco
     raise HeadraceError("the group's record changes all the time; repeat this in a moment")
 
 
-async def _all_acknowledge(place: RecordPlace) -> bool:
-    """Whether the leader ended the way back in time."""
+async def _all_acknowledge(place: RecordPlace) -> int | None:
+    """Returns the epoch in which a leader ended the way back; None: none did in time."""
     with suppress(TimeoutError):
         async with kept(place) as keeper, asyncio.timeout(ACK_S_MAX):
             while True:
-                if (await keeper.read()).ack == "in_sync":
-                    return True
+                found = await keeper.read()
+                if found.ack == "in_sync":
+                    return found.epoch
                 await asyncio.sleep(_LOOK_S)
-    return False
+    return None
 
 
 def _rows(record: "GroupRecord", known: "Sequence[Registration]") -> list[tuple[object, ...]]:

@@ -220,6 +220,24 @@ def test_an_operator_sees_the_price_before_a_leader_acknowledges_alone(
     assert "nothing to change" in ack(postgres_database, "in-sync").output
 
 
+@pytest.mark.parametrize(("epoch", "is_warned"), [(1, False), (2, True)])
+def test_an_operator_hears_of_a_leader_that_was_elected_on_the_way_back(
+    monkeypatch: pytest.MonkeyPatch, epoch: int, is_warned: bool
+) -> None:
+    async def changed(*_: object) -> tuple[bool, GroupRecord]:
+        return True, GroupRecord(3, 1, "h:1", frozenset(), ack="to_in_sync")
+
+    async def ended(_: object) -> int:
+        return epoch
+
+    monkeypatch.setattr(subject, "_change_ack", changed)
+    monkeypatch.setattr(subject, "_all_acknowledge", ended)
+    shown = ack("postgresql://h/d", "in-sync")
+    assert shown.exit_code == 0
+    assert "done: all brokers in sync have everything" in shown.output
+    assert ("another broker was elected meanwhile, in epoch 2" in shown.output) == is_warned
+
+
 async def end_way_back(url: str) -> None:
     """As the leader does."""
     record = keeper_of(url, cluster="default", group="g1")
