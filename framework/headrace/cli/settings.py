@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -33,7 +33,15 @@ if TYPE_CHECKING:  # the help text must not wait for the queue
 
     Kind = type[msgspec.Struct] | type[BaseModel]
 
-__all__ = ["ConfigFile", "SetPairs", "gather", "names_in", "parts_given"]
+__all__ = [
+    "ConfigFile",
+    "SetPairs",
+    "SettingsFile",
+    "gather",
+    "names_in",
+    "parts_given",
+    "settings_file",
+]
 
 ConfigFile = Annotated[
     Path | None,
@@ -56,10 +64,26 @@ REMOVED = {
 }
 
 
+class SettingsFile(NamedTuple):
+    """What a file of settings says, read once: a pipe, such as of `--config <(sops -d shop.toml)`, has nothing the second time."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """Its path, for messages."""
+        return str(self.path)
+
+
+def settings_file(path: Path | None) -> SettingsFile | None:
+    """Reads a file of settings, None without one; raises as `gather`."""
+    return None if path is None else SettingsFile(path, _read(path))
+
+
 def gather(
     kinds: Mapping[str, "Kind"],
     *,
-    file: Path | None,
+    file: Path | SettingsFile | None,
     environment: Mapping[str, str],
     pairs: Iterable[str] | None,
 ) -> dict[str, dict[str, Any]]:
@@ -68,7 +92,7 @@ def gather(
     Args:
         kinds: the settings of each part. Those of the first are named without a prefix; the others
             begin with the part and a dot.
-        file: in TOML, or None.
+        file: in TOML, or what was read of it, or None.
         environment: of the process.
         pairs: NAME=VALUE or PART.NAME=VALUE.
 
@@ -90,7 +114,10 @@ def gather(
 
 
 def parts_given(
-    *, file: Path | None, environment: Mapping[str, str], pairs: Iterable[str] | None
+    *,
+    file: Path | SettingsFile | None,
+    environment: Mapping[str, str],
+    pairs: Iterable[str] | None,
 ) -> set[str]:
     """Returns the parts of which the file, the environment or `--set` has a setting; raises as `gather`."""
     variables = (name.removeprefix("HEADRACE_") for name in environment if "__" in name)
@@ -114,7 +141,7 @@ def _types(kind: "Kind", parts: Iterable[type]) -> dict[str, Any]:
 
 
 def _of_file(
-    file: Path | None, known: Mapping[str, Mapping[str, Any]]
+    file: Path | SettingsFile | None, known: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[tuple[str, str, Any]]:
     for name, value in _read(file).items():
         if isinstance(value, dict) and name in known:
@@ -123,9 +150,11 @@ def _of_file(
             yield f"{file}", name, value
 
 
-def _read(file: Path | None) -> dict[str, Any]:
+def _read(file: Path | SettingsFile | None) -> Mapping[str, Any]:
     if file is None:
         return {}
+    if isinstance(file, SettingsFile):
+        return file.values
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.cli.settings import gather
+from headrace.cli.settings import SettingsFile, gather
 
 if TYPE_CHECKING:  # the help text must not wait for pydantic
     from pydantic import BaseModel
@@ -27,7 +27,7 @@ Layers = dict[str, dict[str, dict[str, Any]]]
 def layers_of(
     kinds: Mapping[str, Any],
     *,
-    file: Path | None,
+    file: Path | SettingsFile | None,
     environment: Mapping[str, str],
     pairs: Iterable[str] | None,
 ) -> Layers:
@@ -35,7 +35,7 @@ def layers_of(
 
     Args:
         kinds: the settings of each part.
-        file: in TOML, or None.
+        file: in TOML, or what was read of it, or None.
         environment: of the process.
         pairs: NAME=VALUE or PART.NAME=VALUE.
     """

@@ -20,7 +20,14 @@ from headrace.cli.options import (
     ReadModelsUrl,
     queue_address,
 )
-from headrace.cli.settings import ConfigFile, SetPairs, gather, parts_given
+from headrace.cli.settings import (
+    ConfigFile,
+    SetPairs,
+    SettingsFile,
+    gather,
+    parts_given,
+    settings_file,
+)
 from headrace.cli.sources import layers_of, told_settings
 from headrace.errors import HeadraceError
 
@@ -198,9 +205,10 @@ def run(
         "metrics": metrics,
         "tokens": tokens,
     }
-    settings, gateway = _settings(context, options, http, file=config, pairs=set_)
+    file = settings_file(config)
+    settings, gateway = _settings(context, options, http, file=file, pairs=set_)
     _require_near(settings, insecure=insecure or (gateway is not None and gateway.insecure))
-    told = _told(context, settings, gateway, file=config, pairs=set_)
+    told = _told(context, settings, gateway, file=file, pairs=set_)
     event_loop.run(_serve(_application(app_path, tracing=tracing), settings, gateway, told))
 
 
@@ -209,7 +217,7 @@ def _settings(
     options: Mapping[str, Any],
     http: str,
     *,
-    file: Path | None,
+    file: SettingsFile | None,
     pairs: list[str] | None,
 ) -> "tuple[Settings, GatewaySettings | None]":
     """Returns the settings, and those of HTTP, None without it.
@@ -253,7 +261,7 @@ def _told(
     settings: "Settings",
     gateway: "GatewaySettings | None",
     *,
-    file: Path | None,
+    file: SettingsFile | None,
     pairs: list[str] | None,
 ) -> bytes:
     """Returns the settings and what gave each as JSON, for those who ask; arguments as `_settings`."""

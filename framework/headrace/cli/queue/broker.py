@@ -21,7 +21,7 @@ from headrace.cli.options import BrokerAddress, LogFormat, LogLevel
 from headrace.cli.queue.administration import AsJson, ask, print_json
 from headrace.cli.queue.broker_options import OPTIONS, BrokerGroup, given_settings
 from headrace.cli.queue.quota import ClientQuota, TopicQuota, default_rates
-from headrace.cli.settings import ConfigFile, SetPairs, gather
+from headrace.cli.settings import ConfigFile, SetPairs, SettingsFile, gather, settings_file
 from headrace.cli.sources import layers_of, source_in
 from headrace.cli.tables import print_table
 from headrace.errors import HeadraceError
@@ -84,8 +84,9 @@ def broker(
     given = given_settings(context)
     stuck_after_ms = given.pop("supervise", {}).get("stuck_after_ms")
     given.setdefault("broker", {}).update(default_rates(client=client_quota, topic=topic_quota))
-    settings = _settings(config, set_, given)
-    sources = _sources(context, config, set_, given)
+    file = settings_file(config)
+    settings = _settings(file, set_, given)
+    sources = _sources(context, file, set_, given)
 
     from headrace.cli.logs import configure_logs
 
@@ -115,7 +116,7 @@ def _kinds() -> dict[str, Any]:
 
 def _sources(
     context: typer.Context,
-    file: Path | None,
+    file: SettingsFile | None,
     pairs: list[str] | None,
     given: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
@@ -146,7 +147,7 @@ def _sources(
 
 
 def _settings(
-    file: Path | None, pairs: list[str] | None, given: Mapping[str, Mapping[str, Any]]
+    file: SettingsFile | None, pairs: list[str] | None, given: Mapping[str, Mapping[str, Any]]
 ) -> "BrokerSettings":
     """Returns the settings from the file, the environment and `--set`; what is given is strongest."""
     from headrace_mq.settings import (

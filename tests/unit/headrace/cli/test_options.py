@@ -1,6 +1,8 @@
 """Options that several commands share: what is wrong in them is told before anything is done."""
 
 import json
+import os
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,16 @@ def test_an_option_of_run_is_stronger_than_any_other_setting(run: Any, served: l
     assert (served[0].after_parked, served[0].name, served[1]) == ("hold", "b", None)
 
 
+@pytest.fixture
+def pipe() -> Iterator[Path]:
+    """Settings as `--config <(sops -d shop.toml)` gives them: a second reader finds nothing."""
+    reading, writing = os.pipe()
+    os.write(writing, b"[run]\nretry_ms_min = 7\n[http]\npage_rows = 9\n")
+    os.close(writing)
+    yield Path(f"/dev/fd/{reading}")
+    os.close(reading)
+
+
 def test_an_application_tells_what_gave_each_of_its_settings(
     run: Any, served: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +190,16 @@ def test_an_application_tells_what_gave_each_of_its_settings(
     }
     assert {name: found[name] for name in expected} == expected
     assert b"hunter2" not in served[2]
+
+
+def test_a_pipe_with_settings_of_an_application_is_read_once(
+    run: Any, served: list[Any], pipe: Path
+) -> None:
+    assert run("run", "samples.bank:app", "--config", str(pipe)).status == 0
+    assert (served[0].retry_ms_min, served[1].page_rows) == (7, 9)
+    found = {one["name"]: (one["value"], one["source"]) for one in json.loads(served[2])}
+    assert found["retry_ms_min"] == ("7", str(pipe))
+    assert found["http.page_rows"] == ("9", str(pipe))
 
 
 @pytest.mark.parametrize(
