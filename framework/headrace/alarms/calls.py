@@ -3,8 +3,9 @@ Blocking calls in threads of their own: each has a bound, and none keeps the pro
 
     await calls.call("read a:9464", read, bound_s=10.0)  ─▶  its result, or TimeoutError
 
-Used by the watcher for processes and receivers. A thread cannot be stopped, so one that hangs is left alone, and the next call
-of its name is refused until it has ended: there is at most one thread of each name.
+Used by the watcher for processes and receivers, and by what asks processes for their settings. A thread cannot be stopped, so
+one that hangs is left alone. The next call of its name is refused until it has ended, or waits for it: there is at most one thread
+of each name.
 """
 
 import asyncio
@@ -38,6 +39,25 @@ class BoundedCalls:
         earlier = self._latest.get(name)
         if earlier is not None and not earlier.done():
             raise TimeoutError("no answer; an earlier attempt still waits for one")
+        return await _outcome(self._begin(name, action), bound_s)
+
+    async def share(self, name: str, action: Callable[[], T], *, bound_s: float) -> T:
+        """Runs a call, or waits for an earlier one of its name that has not ended; raises what it raises.
+
+        Args:
+            name: tells it from others; all calls of a name ask for the same.
+            action: blocks.
+            bound_s: how long to wait, in seconds.
+
+        Raises:
+            TimeoutError: it takes longer.
+        """
+        earlier = self._latest.get(name)
+        if earlier is None or earlier.done():
+            earlier = self._begin(name, action)
+        return await _outcome(earlier, bound_s)
+
+    def _begin(self, name: str, action: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         self._latest[name] = future
@@ -45,14 +65,18 @@ class BoundedCalls:
         threading.Thread(
             target=_run, args=(future, action), name=f"alarms: {name}", daemon=True
         ).start()
-        waiting = asyncio.wrap_future(future)
-        try:
-            done, _ = await asyncio.wait({waiting}, timeout=bound_s)
-            if not done:
-                raise TimeoutError(f"no answer within {bound_s:g} s")
-            return waiting.result()
-        finally:
-            waiting.cancel()
+        return future
+
+
+async def _outcome(future: Future[T], bound_s: float) -> T:
+    waiting = asyncio.wrap_future(future)
+    try:
+        done, _ = await asyncio.wait({waiting}, timeout=bound_s)
+        if not done:
+            raise TimeoutError(f"no answer within {bound_s:g} s")
+        return waiting.result()
+    finally:
+        waiting.cancel()
 
 
 def _run(future: Future[T], action: Callable[[], T]) -> None:

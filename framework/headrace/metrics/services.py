@@ -3,12 +3,15 @@ The settings of processes of an application next to each other, as each tells th
 
     http://a:9464/metrics  ─▶  GET http://a:9464/settings  ─▶  result_timeout_ms   5000 at a:9464 from shop.toml, 30000 at b:9464   differs
 
-Used by `headrace config services` and by the console. Blocking parts run in threads.
+Used by `headrace config services` and by the console. Blocking parts run in threads of their own, one of each address at most,
+which hold up nothing else and not the end of the process.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
@@ -19,12 +22,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace._runtime.web.opener import failure, opener
+from headrace.alarms.calls import BoundedCalls
 from headrace.figures.settings import SettingsOfBrokers, compared
 
 __all__ = ["ProcessAddress", "plain_services", "services_shown"]
 
 # A process that runs answers within milliseconds; so long a person waits for one that does not.
 _WITHIN_S: Final = 5.0
+# Processes that are asked at the same time: a thread for each, which only waits.
+ASKED_AT_ONCE_MAX: Final = 64
 # Of one answer: a hundred settings take 20 kB.
 ANSWER_BYTES_MAX: Final = 1 << 20
 _PIECE_BYTES: Final = 65_536
@@ -62,14 +68,30 @@ class _ToldSetting(msgspec.Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(list[_ToldSetting]).decode
 
 
-async def services_shown(services: Sequence[ProcessAddress]) -> SettingsOfBrokers:
-    """Returns the settings of processes of an application, all asked at the same time; those that do not answer say why.
+async def services_shown(
+    services: Sequence[ProcessAddress], calls: BoundedCalls | None = None
+) -> SettingsOfBrokers:
+    """Returns the settings of processes of an application, asked at the same time; those that do not answer say why.
 
     Args:
         services: where they are.
+        calls: shared by those who ask often, so that a process which hangs is not asked again; None: some of its own.
     """
-    answers = await asyncio.gather(*(asyncio.to_thread(_ask, one) for one in services))
-    found = {one.name: answer for one, answer in zip(services, answers, strict=True)}
+    calls, places = calls or BoundedCalls(), asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+
+    async def ask(one: ProcessAddress) -> list[_ToldSetting] | str:
+        async with places:
+            try:
+                # A server may send a piece now and then without end, which no limit of the socket bounds.
+                return await calls.share(one.url, partial(_ask, one), bound_s=_WITHIN_S)
+            except TimeoutError:
+                return "timed out"
+
+    services = list({one.url: one for one in services}.values())
+    answers = await asyncio.gather(*(ask(one) for one in services))
+    named = Counter(one.name for one in services)
+    names = [one.name if named[one.name] == 1 else one.url for one in services]
+    found = dict(zip(names, answers, strict=True))
     silent = {name: one for name, one in found.items() if isinstance(one, str)}
     told: Mapping[str, Any] = {name: one for name, one in found.items() if not isinstance(one, str)}
     return SettingsOfBrokers(list(told), silent, compared(told, _OWN))

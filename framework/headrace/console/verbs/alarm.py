@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.alarms.calls import BoundedCalls
 from headrace.alarms.folder import AlarmFolder
 from headrace.alarms.overview import overview, silence_rows
 from headrace.alarms.promql.parse import duration_s
@@ -43,6 +44,7 @@ class AlarmVerbs:
         self._folder = AlarmFolder(settings.folder)
         self._receivers = receivers_of(settings)
         self._services = [ProcessAddress(*each) for each in settings.services]
+        self._calls = BoundedCalls()
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
@@ -77,7 +79,7 @@ class AlarmVerbs:
 
     async def _config(self, admin: AdminClient, given: Given) -> Any:
         await admin.status()  # refused to those who may not read the cluster
-        found = await services_shown(self._services)
+        found = await services_shown(self._services, self._calls)
         return plain_services(
             chosen(
                 found, given=given["given"], differing=given["differing"], search=given["search"]

@@ -1,5 +1,7 @@
 """A call has a bound, and one that hangs keeps no process alive."""
 
+import asyncio
+import itertools
 import threading
 
 import pytest
@@ -32,3 +34,19 @@ async def test_a_call_that_hangs_is_given_up_and_refused_until_it_has_ended() ->
     finally:
         free.set()
     assert ended.wait(60)
+
+
+async def test_a_call_that_is_shared_joins_an_earlier_one_until_it_has_ended() -> None:
+    calls, free, runs = BoundedCalls(), threading.Event(), itertools.count(1)
+
+    def hang() -> int:
+        free.wait(60)
+        return next(runs)
+
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+        await calls.share("a", hang, bound_s=0.01)
+    both = asyncio.gather(*(calls.share("a", hang, bound_s=60) for _ in range(2)))
+    await asyncio.sleep(0)  # both wait for the first
+    free.set()
+    assert await both == [1, 1]
+    assert await calls.share("a", hang, bound_s=60) == 2

@@ -1,11 +1,14 @@
 """Processes of an application tell their settings next to their metrics, and differences are marked."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from headrace.alarms.calls import BoundedCalls
 from headrace.alarms.settings import AlarmSettings
 from headrace.metrics import services as subject
 from headrace.metrics.services import ProcessAddress, plain_services, services_shown
@@ -93,6 +96,56 @@ async def test_an_answer_without_an_end_is_given_up(
     monkeypatch.setattr(subject, "ANSWER_BYTES_MAX", 8)
     one = await start(told(("lag_ms_max", "1", "default")))
     assert (await services_shown([one])).silent[one.name].startswith("its answer is too large")
+
+
+async def test_processes_that_hang_are_given_up_together_and_hold_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = threading.Event()
+    every = [ProcessAddress(f"http://h:{port}/metrics") for port in range(1, 31)]
+    asked: set[ProcessAddress] = set()
+
+    def hang(one: ProcessAddress) -> str:
+        asked.add(one)
+        free.wait(60)
+        return "it is free"
+
+    monkeypatch.setattr(subject, "_ask", hang)
+    calls = BoundedCalls()
+    waiting = asyncio.create_task(services_shown(every, calls))
+    try:
+        async with asyncio.timeout(60):
+            while len(asked) < len(every):
+                await asyncio.sleep(0)
+        # The threads that all share are free.
+        assert await asyncio.to_thread(lambda: 7) == 7
+        own = [one for one in threading.enumerate() if "http://h:" in one.name]
+        assert (len(own), all(one.daemon for one in own)) == (30, True)
+        monkeypatch.setattr(subject, "_WITHIN_S", 0.01)
+        found = await services_shown(every, calls)
+        assert set(found.silent.values()) == {"timed out"}
+        own = [one for one in threading.enumerate() if "http://h:" in one.name]
+        assert len(own) == 30
+    finally:
+        free.set()
+    assert set((await waiting).silent.values()) == {"it is free"}
+
+
+async def test_more_processes_than_are_asked_at_once_are_all_asked(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "ASKED_AT_ONCE_MAX", 1)
+    both = [await start(told(("lag_ms_max", "1", "default"))) for _ in range(2)]
+    assert list((await services_shown(both)).brokers) == [one.name for one in both]
+
+
+async def test_two_processes_behind_one_host_and_port_are_told_by_their_addresses(
+    start: Start,
+) -> None:
+    one = await start(told(("lag_ms_max", "1", "default")))
+    two = ProcessAddress(f"http://{one.name}/b/metrics")
+    found = await services_shown([one, two, one])
+    assert (found.brokers, list(found.silent)) == ([one.url], [two.url])
 
 
 def test_settings_stand_next_to_the_metrics() -> None:
