@@ -17,7 +17,7 @@ __all__ = ["ForkedBroker"]
 _FORKS: Final = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["structlog", "uvloop", "headrace_mq.broker.process"])
 # A broker that takes longer hangs.
-_STOP_S_MAX: Final = 120
+_SECONDS_MAX: Final = 120
 
 
 class ForkedBroker:
@@ -37,6 +37,7 @@ class ForkedBroker:
         self._process.start()
         say.close()
         try:
+            assert said.poll(_SECONDS_MAX), "the broker did not start in time"
             self.address: str = said.recv()
         except EOFError:
             raise AssertionError("the broker did not start") from None
@@ -46,8 +47,10 @@ class ForkedBroker:
     def stop(self) -> None:
         """Returns when it has ended by itself."""
         self._process.terminate()
-        self._process.join(_STOP_S_MAX)
-        assert self._process.exitcode is not None, "the broker did not stop"
+        self._process.join(_SECONDS_MAX)
+        assert self._process.exitcode == 0, (
+            f"the broker did not stop well: {self._process.exitcode}"
+        )
         self._process.close()
 
 

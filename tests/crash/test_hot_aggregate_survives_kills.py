@@ -16,7 +16,7 @@ KILLS = 2
 # Each of these answers before a kill, and after it.
 ANSWERS = 2_000
 # Of a machine that does other things besides; without them it takes a quarter of a second.
-BACK_SECONDS_MAX = 20
+BACK_SECONDS_MAX = 100
 
 
 class Callers:

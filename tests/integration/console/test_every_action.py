@@ -25,6 +25,7 @@ playwright = pytest.importorskip(
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
 ]
 ORIGIN = '{"topic":"orders","queue_id":0,"offset":0,"born_at_ms":1,"attempt":3,"reason":"the till was shut","back_to":"orders"}'

@@ -42,6 +42,7 @@ playwright = pytest.importorskip(
 )
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
 ]
 # A browser on a busy machine.

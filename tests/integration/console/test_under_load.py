@@ -21,6 +21,7 @@ playwright = pytest.importorskip(
 )
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: make install-browser"),
 ]
 # Messages that are sent at once, and that may be on their way: what is handled lets more in, so a slow machine has less.

@@ -150,7 +150,7 @@ async def a_world(folder: Path, receiver: str = "http://127.0.0.1:1/") -> AsyncI
     store = StoreSettings(directory=folder / "broker", segment_bytes=1 << 20)
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(
-            Broker(BrokerSettings(store=store, port=0, login=True))
+            Broker(BrokerSettings(store=store, port=0, login=True, transaction_check_ms=3_600_000))
         )
         own = f"tcp://{broker.address}?user=root&password_file={file}"
         admin = await stack.enter_async_context(AdminClient(own, timeout_ms=WAIT_MS))

@@ -36,6 +36,8 @@ from headrace_mq.message import Message, QueueRef
 from headrace_mq.settings import BrokerSettings, GroupSettings, ProducerSettings, StoreSettings
 from headrace_mq.spark.source import SCHEMA, HeadraceDataSource
 
+pytestmark = pytest.mark.timeout(900)
+
 QUEUE = QueueRef("t", 0)
 PATIENT = ProducerSettings(send_timeout_ms=60_000, reconnect_ms_min=20, reconnect_ms_max=100)
 
@@ -330,18 +332,20 @@ async def test_a_planned_switch_of_a_leader_that_acknowledges_alone_loses_nothin
 ) -> None:
     for name in ("HAND_OVER_MS_MAX", "_DRAIN_MS"):
         monkeypatch.setattr(replicated_broker, name, 60_000)
+    # A slow disk takes no replica out of the set.
+    monkeypatch.setattr(progress, "REPLICA_LAG_MS_MAX", 600_000)
     first = await group.add("a")
     second = await group.add("b")
     await until(lambda: len(first.figures().in_sync) == 2)
     for broker in group.brokers.values():
         await until(lambda broker=broker: broker._reports.names is not None)  # type: ignore[misc]  # a broker of the group
     await group.acknowledge(ACK_LEADER)
-    bodies = [b"%d" % number for number in range(50)]
+    bodies = [b"%d" % number for number in range(10)]
     async with Producer(group.address, settings=PATIENT) as producer:
         await producer.create_topic("t", 1)
         for body in bodies:
             await producer.send(Message(topic="t", key="k", body=body))
-            if body == b"25":
+            if body == b"5":
                 await group.stop("a")
     await until(lambda: second.state is not None)
     assert await group.bodies() == bodies

@@ -31,6 +31,7 @@ from headrace_mq.admin.client import AdminClient
 from headrace_mq.admin.spread.division import spread_topic
 from headrace_mq.client.producer.producer import Producer
 from headrace_mq.message import Message
+from headrace_mq.settings import ProducerSettings
 from headrace_mq.spark.offsets import QueueSlice, plan_slices
 from headrace_mq.spark.reader import fetch_ranges, read_columns
 
@@ -188,7 +189,8 @@ async def test_a_rebuild_reads_a_topic_that_is_spread_over_two_groups_of_brokers
     """Each group has half of the queues; Spark's tasks read from both."""
     history = make_history(20, 3)
     await spread_topic(spread_address, TOPIC, 4, retention="forever")
-    async with Producer(spread_address) as producer:
+    patient = ProducerSettings(send_timeout_ms=120_000)
+    async with Producer(spread_address, settings=patient) as producer:
         await producer.send_many(
             Message(
                 topic=TOPIC, key=one.aggregate_id, tag=one.aggregate_type,

@@ -1,11 +1,13 @@
 """Consumers of an application that trace tell when they got a message and were done; the journey shows it."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from headrace.journey.command_trace import trace_application
-from headrace.journey.hop import Journey
+from headrace.journey.hop import Hop, Journey
 from headrace.journey.told_times import ToldTimes, add_delivered, told_times
 from headrace.journey.trace import TraceTarget
 from headrace.settings import Settings
@@ -69,18 +71,35 @@ def test_a_delivery_is_a_hop_only_where_a_consumer_told_it() -> None:
     assert (one.lane, one.page) == ("reader", "/group?group=g")
 
 
+def all_told(hops: Sequence[Hop]) -> bool:
+    """Whether the command and the three that react to its event have their times."""
+    fetched = [
+        one.took_ms for one in hops if one.name == "shop.commands" and one.step == "delivered"
+    ]
+    reacted = [one.at_ms for one in hops if one.step in {"applied", "reacted"}]
+    return len(reacted) == 3 and bool(fetched) and None not in {*fetched[:1], *reacted}
+
+
 async def follow(tmp_path: Any, trace_share: float) -> list[Any]:
     urls = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("event_store", "read_models")}
     for url in urls.values():
         await upgrade(url)
+    target = TraceTarget(command_id="c-ann")
     async with broker() as address:
-        settings = Settings(broker=address, trace_share=trace_share, **urls)
+        settings = Settings(
+            broker=address, trace_share=trace_share, result_timeout_ms=120_000, **urls
+        )
         async with shop.run(settings) as running:
             await running.bus.execute(
                 Order(order="ann", item="cup"), command_id="c-ann", wait_for="handled"
             )
+            async with AdminClient(address) as admin:
+                found = await trace_application(admin, shop, settings, target)
+                # Consumers tell that they were done after the command has its result.
+                while trace_share and not all_told(found.journey.hops):
+                    await asyncio.sleep(0)
+                    found = await trace_application(admin, shop, settings, target)
         async with AdminClient(address) as admin:
-            found = await trace_application(admin, shop, settings, TraceTarget(command_id="c-ann"))
             topics = {one.topic for one in await admin.topics()}
             assert ("%TRACE%" in topics) == bool(trace_share)
     return found.journey.hops
