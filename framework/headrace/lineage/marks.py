@@ -128,24 +128,32 @@ def reset_readers(connection: Connection, readers: Sequence[Reader]) -> None:
 
 
 def move_back(
-    connection: Connection, topic: str, readers: Mapping[Reader, Mapping[int, int]]
+    connection: Connection,
+    topic: str,
+    readers: Mapping[Reader, Mapping[int, int]],
+    *,
+    all_generations: bool = True,
 ) -> None:
     """Moves the offsets of readers back to where messages of a topic have changed; versions stay, as of `reset_readers`.
 
     Args:
         connection: in a transaction that can write.
         topic: its name.
-        readers: for each the lowest changed offset by queue; marks above them are deleted. Of a projection all generations.
+        readers: for each the lowest changed offset by queue; marks above them are deleted.
+        all_generations: of a projection; False: only the reader's own.
     """
     marks, offsets = reader_marks.c, projection_offsets.c
-    for (name, _), changed in sorted(readers.items()):
+    for (name, generation), changed in sorted(readers.items()):
         for number, lowest in sorted(changed.items()):
-            theirs = offsets.name == name, offsets.topic == topic, offsets.queue_id == number
+            theirs = [offsets.name == name, offsets.topic == topic, offsets.queue_id == number]
+            mine = [marks.name == name, marks.queue_id == number]
+            if not all_generations:
+                theirs.append(offsets.generation == generation)
+                mine.append(marks.generation == generation)
             above = offsets.next_offset > lowest
             connection.execute(
                 update(projection_offsets).where(*theirs, above).values(next_offset=lowest)
             )
-            mine = marks.name == name, marks.queue_id == number
             connection.execute(delete(reader_marks).where(*mine, marks.next_offset > lowest))
 
 

@@ -15,19 +15,24 @@ from collections.abc import (
     Sequence,
 )
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from headrace._runtime.backoff import Backoff
 from headrace._runtime.log import get_logger
 from headrace.domain.stream_body import MALFORMED, aggregate_of, body_reader
 from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
-from headrace.transports.base import DAMAGED, Incoming, QueueId
+from headrace.transports.base import DAMAGED, Incoming, QueueId, TopicLineage
 from headrace.transports.topic_reader import open_topic_reader
 from headrace_mq.errors import (
+    BrokerStopping,
+    ConnectionLost,
     CorruptBatch,
     DataCorrupt,
     MessageQueueError,
+    NotLeader,
     OffsetOutOfRange,
+    RequestTimeout,
     TopicNotFound,
 )
 from headrace_mq.message import QueueRef
@@ -42,6 +47,10 @@ ReadBatches = Callable[[str, QueueRef, int, int], Iterator[tuple[BatchHeader, Co
 
 _log = get_logger(__name__)
 
+# Questions to a broker that is away, with the pauses between them: about a minute, in which another one takes over.
+_ATTEMPTS_MAX: Final = 20
+# What a question fails with meanwhile.
+_PASSING: Final = (BrokerStopping, ConnectionLost, NotLeader, RequestTimeout)
 
 # Which version of what a message holds.
 _read_place = body_reader("aggregate_id", "version")
@@ -125,6 +134,37 @@ class EventTopic:
         if self._starts is None:
             await self.ranges()
         return self._starts or {}
+
+    async def lineage(self, known: Mapping[int, int], *, patient: bool) -> TopicLineage:
+        """Returns the epochs of the queues' brokers, and where messages have changed since known ones.
+
+        Of a topic that is not there yet it returns none.
+
+        Args:
+            known: epochs of queues, by number.
+            patient: while a broker is away, because another one takes over, ask again.
+
+        Raises:
+            ProjectionError: the broker is away.
+        """
+        epochs = {QueueRef(self._topic, number): epoch for number, epoch in known.items()}
+
+        def ask() -> list[QueueRange]:
+            with open_topic_reader(self._broker) as reader:
+                return reader.ranges([self._topic], epochs)
+
+        backoff, attempts_max = Backoff(ms_min=100, ms_max=4_000), _ATTEMPTS_MAX if patient else 1
+        for attempt in range(1, attempts_max + 1):
+            try:
+                return _lineage_of(await asyncio.to_thread(ask))
+            except TopicNotFound:
+                return _lineage_of([])
+            except MessageQueueError as error:
+                if attempt == attempts_max or not isinstance(error, _PASSING):
+                    raise ProjectionError(f"topic {self._topic}: {error}") from error
+                _log.warning("will ask the broker again", attempt=attempt, error=str(error))
+            await backoff.pause(attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     async def ends(self) -> dict[QueueId, int]:
         """Returns the next readable offset of every queue; none where there is no such topic yet.
@@ -270,6 +310,15 @@ class EventTopic:
                     headers=columns.headers[index] if columns.headers else {},
                     body=columns.bodies[index],
                 )
+
+
+def _lineage_of(held: Sequence[QueueRange]) -> TopicLineage:
+    return TopicLineage(
+        identity="",
+        ranges={one.queue_id: (one.first, one.end) for one in held},
+        epochs={one.queue_id: one.epoch for one in held if one.epoch},
+        changed={one.queue_id: one.changed_from for one in held if one.changed_from >= 0},
+    )
 
 
 def _read(

@@ -162,6 +162,8 @@ async def _bring_level(
     caught_up, surveyed = 0, None
     for _ in range(_ROUNDS_MAX):
         note = None if surveyed is None else surveyed.note
+        if switch and means.epochs is not None:
+            await means.epochs.settle(read_models, (name, shadow.generation))
         ends = await origin.ends() if switch else {}
         end = await origin.store.end()
         caught_up += (await advance(read_models, shadow, means, {STORE: end}, note)).messages

@@ -23,6 +23,7 @@ from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError, ProjectionNotFound, RebuildRunning
 from headrace.events.belief import Belief
 from headrace.events.seals import Seal
+from headrace.lineage.generation_epochs import GenerationEpochs, copy_epochs
 from headrace.projections.batch_transaction import MissingReader
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
@@ -70,6 +71,7 @@ class Building:
         adopt: bool | Literal["staged"] = False,
         keep_finished: bool = False,
         as_of: str | None = None,
+        epochs: GenerationEpochs | None = None,
     ) -> Shadow:
         """Takes a shadow to fill.
 
@@ -81,17 +83,24 @@ class Building:
             keep_finished: leave the table alone that an earlier rebuild has finished and not put in
                 place, until one comes that is to go live.
             as_of: the moment that it is filled up to, as a person wrote it; None: it may go live.
+            epochs: notes those of the topic's brokers, before anything is read; None: there is no topic.
 
         Raises:
             RebuildRunning: another rebuild of the projection is under way.
+            ProjectionError: the broker is away.
         """
         owner = new_owner(kind)
+        # What comes from the store goes live with epochs that are asked then.
+        epochs = None if kind == "store" else epochs
+        now = {} if epochs is None else await epochs.now()
         async with self._held(owner):
             generation = await self._clear(owner, kind, take_over=take_over, adopt=adopt)
             if generation is None:
                 generation = await self._read_models.begin_shadow(
                     self._projection, owner, keep_finished=keep_finished, as_of=as_of
                 )
+            if epochs is not None:
+                await epochs.begin(self._read_models, (self._projection.name, generation), now)
         return Shadow(projection=self._projection, generation=generation, owner=owner)
 
     async def reopen(self, *, take_over: bool) -> Shadow:
@@ -276,6 +285,9 @@ async def _copy(connection: AsyncConnection, source: Target[Any], copy: Target[A
         )
         into = ["generation", *(column.name for column in kept)]
         await connection.execute(insert(table).from_select(into, rows))
+    name = source.projection.name
+    live, new = (name, source.generation), (name, copy.generation)
+    await connection.run_sync(copy_epochs, live, new)
 
 
 @asynccontextmanager

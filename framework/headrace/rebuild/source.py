@@ -14,6 +14,7 @@ from headrace.app import App
 from headrace.errors import ProjectionError
 from headrace.events.publisher import event_topic
 from headrace.events.seals import Seal
+from headrace.lineage.generation_epochs import GenerationEpochs
 from headrace.rebuild.event_topic import EventTopic, ReadBatches
 from headrace.rebuild.level import Origin
 from headrace.rebuild.shadow import open_truth
@@ -118,6 +119,9 @@ async def open_events(
             live_wait_ms=live_wait_ms,
             starts=events.starts,
             belief=truth.belief,
+            epochs=None
+            if topic is None
+            else GenerationEpochs(topic=event_topic(application.name), ask=topic.lineage),
         )
         yield Opened(
             events=events,

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from headrace.errors import ProjectionError
 from headrace.events.belief import Belief
+from headrace.lineage.generation_epochs import GenerationEpochs
 from headrace.projections.batch_transaction import (
     Applied,
     Batch,
@@ -121,6 +122,7 @@ class Means:
         missing: reads streams that the topic lacks.
         live_wait_ms: how long to wait for a live generation that is behind.
         starts: asks where queues began; who stands there has read nothing.
+        epochs: notes those of the topic's brokers; None: there is no topic.
         belief: has counted what of the topic was not believed; None: all of it was.
         left_out: aggregates with a stream that does not decode, as folding has found them.
     """
@@ -130,6 +132,7 @@ class Means:
     missing: MissingReader
     live_wait_ms: int
     starts: Starts = _from_zero
+    epochs: GenerationEpochs | None = None
     belief: Belief | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
 
@@ -379,6 +382,8 @@ async def _catch_up(
     note: Callable[[Collection[str]], None] | None,
 ) -> int:
     name = shadow.projection.name
+    if means.epochs is not None:
+        await means.epochs.settle(read_models, (name, shadow.generation))
     live = await read_models.offsets(name, await read_models.generation(name))
     return (await advance(read_models, shadow, means, live, note)).messages
 

@@ -91,6 +91,7 @@ def reset(
     from headrace.app import load_app
     from headrace.cli.application.databases import existing_read_models
     from headrace.events.publisher import event_topic
+    from headrace.lineage.marks import note_epochs
     from headrace.rebuild.event_topic import EventTopic, versions_before
     from headrace.rebuild.owner import new_owner
     from headrace.rebuild.shadow import open_truth
@@ -103,13 +104,25 @@ def reset(
     async def run() -> int:
         async with existing_read_models(read_models) as models:
             await models.ensure(projection)
-            versions = {}
+            versions: dict[str, int] = {}
+            epochs: dict[int, int] = {}
             if offsets:
                 store = vouching_store(event_store, unsealed=unsealed)
                 async with open_truth(store, app.serializer_at(store)) as truth:
                     source = EventTopic(broker, topic, messages_max=10_000, belief=truth.belief)
+                    # Asked before it is read: a later loss is noticed.
+                    epochs = dict((await source.lineage({}, patient=False)).epochs)
                     versions = await versions_before(source, offsets)
-            return await models.reset(projection, new_owner(), offsets=offsets, versions=versions)
+
+            return await models.reset(
+                projection,
+                new_owner(),
+                offsets=offsets,
+                versions=versions,
+                note=lambda connection, generation: note_epochs(
+                    connection, (name, generation), epochs
+                ),
+            )
 
     generation = asyncio.run(run())
     typer.echo(f"projection {name} starts over as generation {generation}")

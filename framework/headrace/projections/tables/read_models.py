@@ -280,6 +280,7 @@ class ReadModels:
         *,
         offsets: Mapping[QueueId, int] | None = None,
         versions: Mapping[str, int] | None = None,
+        note: Callable[[Connection, int], object] | None = None,
     ) -> int:
         """Starts over with an empty table, which is live at once; returns its generation.
 
@@ -290,6 +291,7 @@ class ReadModels:
             owner: unique per reset, 64 characters at most.
             offsets: per queue the offset to go on from; the topic's beginning by default.
             versions: the last version of each aggregate before those offsets, all of them.
+            note: called in the transaction with the generation, for what else is noted of it.
 
         Raises:
             RebuildRunning: a rebuild is under way.
@@ -302,6 +304,8 @@ class ReadModels:
             await connection.run_sync(create_indexes, projection, target.table.name)
             await write_offsets(connection, target, offsets or {})
             await write_versions(connection, target, versions or {})
+            if note is not None:
+                await connection.run_sync(note, generation)
             await generations.switch(connection, projection, generation, owner)
             await generations.drop_leftovers(connection, projection.name)
         return generation

@@ -125,7 +125,7 @@ class Mending:
         """
         building = Building(self.read_models, self.projection)
         self.phases.begin("begin")
-        shadow = await building.begin("copy", take_over=take_over)
+        shadow = await building.begin("copy", take_over=take_over, epochs=self.means.epochs)
         async with building.given_up_on_failure(shadow):
             self.phases.begin("base")
             offsets = await building.copy_live(shadow)

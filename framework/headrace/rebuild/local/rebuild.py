@@ -34,7 +34,7 @@ from headrace.rebuild.phases import Phases, Progress
 from headrace.rebuild.report import RebuildReport
 from headrace.rebuild.shadow import Building, open_read_models
 from headrace.rebuild.source import Events, Opened, Source, open_events
-from headrace.rebuild.switch import Shadow
+from headrace.rebuild.switch import Means, Shadow
 from headrace.serialization import JsonSerializer
 from headrace.transports.base import QueueId
 
@@ -205,7 +205,9 @@ async def rebuild_together(
                 part_of = partial(
                     Part, read_models, means=found.means, phases=phases, origin=found.origin
                 )
-                parts.append(await _begin(read_models, projection, chosen, phases, part_of))
+                parts.append(
+                    await _begin(read_models, projection, chosen, phases, part_of, found.means)
+                )
             except Exception as error:  # noqa: BLE001 - it ends this one; the others go on
                 outcomes[projection.name] = error
         decoding = (application.serializer_at(found.event_store), found.means.left_out)
@@ -319,6 +321,7 @@ async def _begin(
     chosen: _Chosen,
     phases: Phases,
     part_of: "Callable[[Shadow], Part]",
+    means: Means,
 ) -> Part:
     phases.begin("begin")
     building = Building(read_models, projection)
@@ -328,6 +331,7 @@ async def _begin(
         adopt=True,
         keep_finished=not chosen.switch or chosen.as_of is not None,
         as_of=None if chosen.as_of is None else chosen.as_of.text,
+        epochs=means.epochs,
     )
     part = part_of(shadow)
     if chosen.kind == "copy":

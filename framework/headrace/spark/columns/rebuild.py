@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Table, insert
 from headrace.app import App, load_app
 from headrace.errors import HeadraceError, ProjectionError
 from headrace.events.publisher import event_topic
+from headrace.lineage.marks import note_epochs
 from headrace.projections.definition.declared import NotInColumns
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables.contents import Target, begin_at, store_offsets
@@ -215,6 +216,8 @@ def _write(connection: Connection, *, target: Target[Any], made: _Made) -> bool:
     versions = ((name, generation, *one) for one in made.versions.items())
     _insert(connection, projection_versions, versions)
     store_offsets(connection, target, made.offsets)
+    # Those in which the files were written, which may be older than the rebuild's.
+    note_epochs(connection, (name, generation), made.parts[-1].epochs)
     return True
 
 

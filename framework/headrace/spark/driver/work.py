@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -102,7 +102,9 @@ class RebuildWork:
         by_task = self.read_models.engine.dialect.name == "postgresql" and kind == "topic"
         by_task = by_task and self.exported is None and self.projection.keyed_by_aggregate
         by_task = by_task and self.shared is None
-        shadow = await self.building.begin(kind, adopt="staged" if by_task else False, **choices)
+        adopt: Literal["staged", False] = "staged" if by_task else False
+        epochs = self.events.means.epochs
+        shadow = await self.building.begin(kind, adopt=adopt, epochs=epochs, **choices)
         # Without Spark what was copied stays as it is.
         unless = (SparkUnreachable,) if by_task else ()
         async with self.building.given_up_on_failure(shadow, unless=unless):

@@ -8,9 +8,11 @@ import pytest
 
 from headrace.errors import HeadraceError, LineageError
 from headrace.lineage.check import LineageCheck, reader_names, topic_reader
+from headrace.lineage.generation_epochs import GenerationEpochs
 from headrace.lineage.marked_transport import TopicReplaced
 from headrace.projections.tables.contents import write_offsets
 from headrace.projections.tables.read_models import ReadModels
+from headrace.rebuild.shadow import Building
 from headrace.settings import Settings
 from headrace.stores.memory.store import MemoryEventStore
 from headrace.testing.history import FakeClock
@@ -213,6 +215,27 @@ async def test_readers_go_back_at_the_start_after_a_loss_while_no_service_ran(
     await once_more.begin()
     assert parts.fills == 2
     assert await parts.models.offsets("totals", 1) == {(TOPIC, 0): 1 + others + 2}
+
+
+async def test_a_rebuilt_projection_goes_back_at_the_start_after_a_loss(parts: Any) -> None:
+    parts.transport = Leaders()
+    check = await parts.check()
+    await check.begin()
+    await parts.read(check, 2)
+
+    async def ask(known: Mapping[int, int], *, patient: bool) -> TopicLineage:
+        assert not patient
+        return await parts.transport.topic_lineage(TOPIC, known)
+
+    epochs = GenerationEpochs(topic=TOPIC, ask=ask)
+    shadow = await Building(parts.models, parts.totals).begin(take_over=False, epochs=epochs)
+    async with parts.models.begin() as connection:
+        target = parts.models.target(parts.totals, shadow.generation)
+        await write_offsets(connection, target, {(TOPIC, 0): 2})
+    await parts.models.switch(parts.totals, shadow.generation, shadow.owner)
+    parts.transport = await lossy(parts, 1, 5)
+    await (await parts.check()).begin()
+    assert await parts.models.offsets("totals", shadow.generation) == {(TOPIC, 0): 1}
 
 
 async def test_the_topic_is_filled_after_a_loss_of_messages_that_no_reader_has_seen(

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from headrace.errors import ProjectionError
+from headrace.rebuild import event_topic
 from headrace.rebuild.event_topic import EventTopic, Portion, versions_before
 from headrace.rebuild.shadow import open_truth
 from headrace_mq.admin.client import AdminClient
-from headrace_mq.errors import DataCorrupt
+from headrace_mq.errors import ConnectionLost, DataCorrupt
 from headrace_mq.message import Message, QueueRef
 from headrace_mq.protocol.batch import Columns, encode_batch, read_header
+from headrace_mq.protocol.bodies import QueueRange
 
 
 async def test_ranges_and_messages_are_those_of_the_broker(event_broker: Any, ledger: Any) -> None:
@@ -231,3 +233,47 @@ async def test_what_does_not_decode_lies_before_an_offset_all_the_same(
     await event_broker.producer.send(message)
     assert await versions_before(topic, await topic.ends()) == {"a": 2}
     assert "a message that does not decode is passed over" in caplog.text
+
+
+async def test_a_broker_that_is_away_while_another_takes_over_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reader:
+        failures = 2
+
+        def __enter__(self) -> "Reader":
+            return self
+
+        def __exit__(self, *_of: object) -> None:
+            pass
+
+        def ranges(self, topics: list[str], known: dict[QueueRef, int]) -> list[QueueRange]:
+            if self.failures:
+                self.failures -= 1
+                raise ConnectionLost("away")
+            assert (topics, known) == (["t"], {QueueRef("t", 0): 3})
+            return [
+                QueueRange("t", 0, 0, 9, 0, 5, 4),
+                QueueRange("t", 1, 0, 9, 0, 5),
+                QueueRange("t", 2, 0, 9),
+            ]
+
+    async def at_once(*_of: object) -> None:
+        pass
+
+    reader = Reader()
+    monkeypatch.setattr(event_topic, "open_topic_reader", lambda _address: reader)
+    monkeypatch.setattr(event_topic.Backoff, "pause", at_once)
+    topic = EventTopic("127.0.0.1:1", "t", messages_max=1)
+    with pytest.raises(ProjectionError, match="topic t: away"):
+        await topic.lineage({0: 3}, patient=False)
+    found = await topic.lineage({0: 3}, patient=True)
+    assert (found.epochs, found.changed) == ({0: 5, 1: 5}, {0: 4})
+    reader.failures = 1_000
+    with pytest.raises(ProjectionError, match="topic t: away"):
+        await topic.lineage({0: 3}, patient=True)
+
+
+async def test_a_topic_that_is_not_there_yet_has_no_epochs(event_broker: Any) -> None:
+    topic = EventTopic(event_broker.address, "another", messages_max=1)
+    assert not (await topic.lineage({}, patient=True)).epochs

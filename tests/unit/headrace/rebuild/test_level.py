@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
+from headrace.lineage.generation_epochs import GenerationEpochs
+from headrace.lineage.marks import read_epochs
 from headrace.projections.batch_transaction import Applied, Batch, apply_batch
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.read_models import ReadModels
@@ -16,7 +19,7 @@ from headrace.rebuild.level import Origin, bring_shadow
 from headrace.rebuild.stored_events import STORE, StoredEvents, open_stored_events
 from headrace.rebuild.switch import Means, Shadow
 from headrace.stores.base import AppendOutcome, EventStore
-from headrace.transports.base import QueueId
+from headrace.transports.base import QueueId, TopicLineage
 from headrace_mq.testing.clock import ManualClock
 
 QUEUE = ("ledger.events", 0)
@@ -82,11 +85,17 @@ class World:
             serializer=self.ledger.serializer,
             missing=self._missing,
             live_wait_ms=wishes.pop("live_wait_ms", 0),
+            epochs=GenerationEpochs(topic=QUEUE[0], ask=self._ask),
         )
         origin = Origin(store=_Told(self), ends=ends)
         return await bring_shadow(
             self.models, self.shadow, means, origin, **{"verify": True, "switch": True, **wishes}
         )
+
+    @staticmethod
+    async def _ask(_known: Any, *, patient: bool) -> TopicLineage:
+        assert patient
+        return TopicLineage(identity="", ranges={}, epochs={0: 5})
 
     async def rows(self) -> dict[str, Any]:
         reader = self.models.reader(self.ledger.accounts)
@@ -133,6 +142,8 @@ async def test_a_level_shadow_is_compared_and_goes_live_with_the_topics_offsets(
     assert (outcome.caught_up, outcome.behind, outcome.ahead) == (3, 0, 0)
     assert await world.models.generation("accounts") == 2
     assert await world.models.offsets("accounts", 2) == ENDS
+    noted = partial(read_epochs, reader=("accounts", 2))
+    assert await world.models.transact(noted) == {0: 5}
     assert await world.rows() == before
 
 

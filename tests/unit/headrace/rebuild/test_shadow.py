@@ -1,12 +1,15 @@
 """The shadow of a rebuild: begun once, gone on with after a death, given up, finished."""
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.errors import ProjectionError, RebuildRunning, SchemaOutOfDate
+from headrace.lineage.generation_epochs import GenerationEpochs
+from headrace.lineage.marks import note_epochs, read_epochs
 from headrace.projections.definition.projection import Projection
 from headrace.projections.tables import generations
 from headrace.projections.tables.contents import write_offsets
@@ -16,6 +19,7 @@ from headrace.projections.tables.succession import take_own
 from headrace.rebuild.shadow import Building, open_read_models, open_truth
 from headrace.rebuild.switch import RebuildOutcome, Shadow
 from headrace.stores.open import open_event_store
+from headrace.transports.base import TopicLineage
 
 
 @pytest.fixture
@@ -70,6 +74,22 @@ async def test_what_may_hold_copied_rows_is_not_gone_on_with(
     assert (await read_models.state("accounts")).rebuild_owner == fresh.owner
     copied = await building.begin("copy", take_over=True)
     assert await building.copy_live(copied) == {}
+
+
+async def test_a_copy_of_the_live_rows_has_the_epochs_in_which_those_were_read(
+    building: Building, read_models: ReadModels
+) -> None:
+    async def ask(_known: Any, *, patient: bool) -> TopicLineage:
+        assert not patient
+        return TopicLineage(identity="", ranges={}, epochs={0: 5, 1: 5})
+
+    live = ("accounts", 1)
+    await read_models.transact(partial(note_epochs, reader=live, epochs={0: 3}))
+    epochs = GenerationEpochs(topic="ledger.events", ask=ask)
+    shadow = await building.begin("copy", take_over=True, epochs=epochs)
+    await building.copy_live(shadow)
+    noted = partial(read_epochs, reader=("accounts", shadow.generation))
+    assert await read_models.transact(noted) == {0: 3, 1: 5}
 
 
 @pytest.mark.parametrize("kind", ["topic", "store"])

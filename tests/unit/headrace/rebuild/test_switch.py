@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from sqlalchemy import update
 
 from headrace.domain.stream import EventStream
 from headrace.errors import ProjectionError
+from headrace.lineage.generation_epochs import GenerationEpochs
+from headrace.lineage.marks import note_epochs, read_epochs
 from headrace.projections.batch_transaction import Applied, apply_batch, decode_batch
 from headrace.projections.definition.fold import fold_streams
 from headrace.projections.tables.contents import write_offsets
@@ -26,7 +29,7 @@ from headrace.rebuild.switch import (
     release,
 )
 from headrace.stores.database.tables import projections
-from headrace.transports.base import Incoming, QueueId
+from headrace.transports.base import Incoming, QueueId, TopicLineage
 
 QUEUE = ("ledger.events", 0)
 
@@ -143,6 +146,25 @@ async def test_a_shadow_that_is_behind_catches_up_first(
     outcome = await bring_live(read_models, shadow, history.means, verify=True, switch=True)
     assert (outcome.switched, outcome.compared, outcome.caught_up) == (True, 2, 5)
     assert history.fed == [(1, 6)]
+
+
+async def test_a_shadow_whose_messages_were_lost_reads_those_in_their_place_before_the_switch(
+    read_models: ReadModels, history: History, shadow: Shadow
+) -> None:
+    async def ask(known: Any, *, patient: bool) -> TopicLineage:
+        assert patient
+        changed = {0: 4} if known.get(0) == 3 else {}
+        return TopicLineage(identity="", ranges={}, epochs={0: 5}, changed=changed)
+
+    for generation in (1, 2):
+        await history.apply(generation, 6)
+    reader = ("accounts", 2)
+    await read_models.transact(partial(note_epochs, reader=reader, epochs={0: 3}))
+    means = replace(history.means, epochs=GenerationEpochs(topic=QUEUE[0], ask=ask))
+    outcome = await bring_live(read_models, shadow, means, verify=True, switch=True)
+    assert history.fed == [(4, 6)]
+    assert (outcome.switched, outcome.compared, outcome.offsets) == (True, 2, {QUEUE: 6})
+    assert await read_models.transact(partial(read_epochs, reader=reader)) == {0: 5}
 
 
 async def test_live_may_go_on_while_the_shadow_catches_up(
