@@ -75,7 +75,10 @@ def _metrics(settings: BrokerSettings, broker: Broker | ReplicatedBroker) -> Met
         return None
     if isinstance(broker, ReplicatedBroker):
         collected = BrokerMetrics(
-            settings, lambda: broker.state, broker.figures, reads=lambda: broker.reads
+            settings,
+            lambda: broker.state,
+            broker.figures,
+            reads=lambda: None if broker.reads is None else broker.reads.counts,
         )
     else:
         collected = BrokerMetrics(settings, lambda: broker.state, lambda: None)

@@ -41,7 +41,6 @@ from headrace_mq.broker.metadata import (
     transactions_file,
     users_file,
 )
-from headrace_mq.broker.reads.read_counts import ReadCounts
 from headrace_mq.broker.reads.replica_reads import ReplicaReads
 from headrace_mq.broker.replicas.adoption import adopt
 from headrace_mq.broker.replicas.conversation import Conversation
@@ -143,7 +142,7 @@ class ReplicatedBroker:
         self._server: FrameServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address = ""
-        self.reads: ReadCounts | None = None
+        self.reads: ReplicaReads | None = None
         self.failure: asyncio.Future[None]
 
     async def start(self) -> None:
@@ -185,10 +184,9 @@ class ReplicatedBroker:
             keep=lambda newest: keep_seen(kept_file, me, newest, self._group), on_taken=self._taken,
             hindrance=self._no_administrator,
         )  # fmt: skip
-        reads = ReplicaReads(
+        reads = self.reads = ReplicaReads(
             self._replica, self._member, self._settings, self._clock, self._sources
         )
-        self.reads = reads.counts
         self._standby = Standby(self._leader, self._settings.frame_bytes_max, reads)
         await self._serve_as_standby()
         self._tasks = [
@@ -466,7 +464,7 @@ class ReplicatedBroker:
     # Listening without a broker.
 
     async def _serve_as_standby(self) -> None:
-        self._standby.address = self.address
+        self._standby.begin(self.address)
         self._server = FrameServer(server_limits(self._settings), self._standby, self._clock)
         await self._server.listen(
             self._settings.host, 0, certificates_of(self._settings), self._listener

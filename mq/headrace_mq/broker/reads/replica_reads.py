@@ -75,7 +75,7 @@ class ReplicaReads:
         sources: what gave the settings that are no defaults.
 
     Attributes:
-        counts: of what was read, for quotas and metrics.
+        counts: of what was read since it began as a replica, for quotas and metrics.
     """
 
     def __init__(
@@ -113,6 +113,10 @@ class ReplicaReads:
         self._news = asyncio.Event()
         replica.on_visible = self.look_again
         replica.on_document = self._replaced
+
+    def begin(self) -> None:
+        """Counts from zero: as a leader the process had other counts of the same names."""
+        self.counts = ReadCounts(self._settings, self._clock)
 
     @property
     def door(self) -> ReplicaDoor | None:

@@ -56,6 +56,10 @@ class Door(Protocol):
 class Reads(Protocol):
     """Serves those that only read; see `reads.replica_reads`."""
 
+    def begin(self) -> None:
+        """Counts from zero."""
+        ...
+
     @property
     def door(self) -> Door | None:
         """Lets users in; None: there is no login."""
@@ -115,6 +119,12 @@ class Standby:
         self.address = ""
         self.followers: Followers | None = None
         self.door: Door | None = None
+
+    def begin(self, address: str) -> None:
+        """Begins to answer at an address, at the start or after a term."""
+        self.address = address
+        if self._reads is not None:
+            self._reads.begin()
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         """Answers one frame."""

@@ -483,3 +483,18 @@ async def test_a_reader_logs_in_at_a_replica_of_a_running_group(
     finally:
         for broker in list(group.brokers):
             await group.stop(broker)
+
+
+async def test_a_replica_that_was_a_leader_counts_from_zero(served: Served) -> None:
+    served.leader.append(1, 2)
+    await served.leader.until(lambda: served.leader.end() == 2)
+    await served.copy()
+    served.ask(hello())
+    assert served.answered(fetch())[1] == 2
+    assert served.reads.counts.fetched.by_name()["orders"].messages == 2
+    served.standby.begin("h:1")
+    assert served.standby.address == "h:1"
+    assert served.reads.counts.fetched.by_name() == {}
+    assert sum(served.reads.counts.fetch_times.read()[0]) == 0
+    assert served.answered(fetch(1))[1] == 1
+    assert served.reads.counts.fetched.by_name()["orders"].messages == 1
