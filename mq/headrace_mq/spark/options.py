@@ -10,6 +10,7 @@ Used by `source`, which gets them from Spark as text. The readers and the writer
 | `topic` | one topic, or several separated by commas; for writing at most one |
 | `startingOffsets` | `earliest` (default), `latest`, or JSON `{"orders": {"0": 12}}` |
 | `endingOffsets` | `latest` (default), `earliest`, or the same JSON |
+| `startingEpochs` | with offsets: the epochs of the brokers in which these were right, as JSON `{"orders": {"0": 3}}` |
 | `startingTimestamp` | instead: from what was stored at that time on; milliseconds or ISO 8601 |
 | `endingTimestamp` | instead: to what was stored before that time |
 | `splitRecords` | the most records in one Spark partition; default: a queue is one partition |
@@ -23,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace_mq._net.address import BrokerAddress
-from headrace_mq.message import check_topic
+from headrace_mq.message import QueueRef, check_topic
 from headrace_mq.spark.offsets import Bound, parse_bound, parse_moment
 
 __all__ = ["Moment", "SourceOptions"]
@@ -31,10 +32,11 @@ __all__ = ["Moment", "SourceOptions"]
 _KNOWN = (
     "broker", "topic", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "splitRecords", "includeHeaders", "failOnDataLoss", "pushFilters", "maxRecordsPerBatch", "readFrom",
+    "startingEpochs",
 )  # fmt: skip
 _FOR_READING = frozenset(_KNOWN[2:])
 _FOR_BATCHES = frozenset({"endingOffsets", "endingTimestamp", "pushFilters"})
-_FOR_STREAMS = frozenset({"maxRecordsPerBatch"})
+_FOR_STREAMS = frozenset({"maxRecordsPerBatch", "startingEpochs"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     push_filters: bool
     records_per_batch: int | None
+    starting_epochs: Mapping[QueueRef, int]
     given: frozenset[str]
 
     @classmethod
@@ -95,6 +98,7 @@ class SourceOptions:
             fail_on_data_loss=_flag(values, "failOnDataLoss"),
             push_filters=_flag(values, "pushFilters"),
             records_per_batch=_count(values, "maxRecordsPerBatch"),
+            starting_epochs=_epochs(values),
             given=frozenset(values),
         )
 
@@ -148,6 +152,21 @@ def _bound(values: Mapping[str, str], side: str, word: str) -> Bound | Moment:
     if moment in values:
         return Moment(ms=parse_moment(moment, values[moment]))
     return parse_bound(offsets, values.get(offsets) or word)
+
+
+def _epochs(values: Mapping[str, str]) -> Mapping[QueueRef, int]:
+    text = values.get("startingEpochs")
+    if text is None:
+        return {}
+    try:
+        found = parse_bound("startingEpochs", text)
+    except ValueError:
+        found = "latest"
+    if "startingOffsets" not in values or isinstance(found, str):
+        raise ValueError(
+            'startingEpochs: use JSON such as {"orders": {"0": 3}}, together with startingOffsets'
+        )
+    return found
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:

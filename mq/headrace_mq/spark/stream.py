@@ -73,10 +73,18 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return connect(address, timeout_ms)
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's spelling
-        """Returns the start of a query without a checkpoint; Spark asks once and keeps the answer."""
-        held = self._held()
+        """Returns the start of a query without a checkpoint; Spark asks once and keeps the answer.
+
+        Raises:
+            OffsetOutOfRange: brokers lost messages in front of it since its epochs, and data loss is an error.
+        """
+        known, starting = self._options.starting_epochs, self._options.starting
+        held = self._held(known)
+        if known and isinstance(starting, Mapping):
+            _, losses = begin(held, starting)
+            self._tell([one for one in losses if one.changed_from >= 0])
         starts = starts_of(self._options, held)
-        return to_json(starts, epochs_after(held, {}, starts, {}))
+        return to_json(starts, {**epochs_after(held, {}, starts, {}), **known})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's spelling
         """Returns the limit of the option `maxRecordsPerBatch`."""

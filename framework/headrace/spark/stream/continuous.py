@@ -225,6 +225,8 @@ class _Job:
     batch_max: int
     report: Progress | None
     done: Followed = field(default_factory=Followed)
+    # Of the topic's brokers, in which the offsets are right.
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     async def run(self) -> Followed:
         settings = self.sink.settings
@@ -294,7 +296,7 @@ class _Job:
             return error
         self.done.offsets, back = _unchanged(held, offsets)
         check_begins(name, held, self.done.offsets)
-        now = {one.queue_id: one.epoch for one in held if one.epoch}
+        now = self.epochs = {one.queue_id: one.epoch for one in held if one.epoch}
         if back:
             _log.warning(
                 "brokers lost messages that were folded; going back to where they have changed",
@@ -357,6 +359,10 @@ class _Job:
         if queues:
             place = msgspec.json.encode({self.topic: queues}).decode()
             source = source.option("startingOffsets", place)
+            if self.epochs:
+                # A loss from then on is one that the query notices.
+                known = {self.topic: {str(number): one for number, one in self.epochs.items()}}
+                source = source.option("startingEpochs", msgspec.json.encode(known).decode())
         writer = source.load().writeStream.foreachBatch(take)
         writer = writer.option("checkpointLocation", folder.as_uri())
         if self.available_now:

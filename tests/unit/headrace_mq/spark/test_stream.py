@@ -148,6 +148,25 @@ def test_a_checkpoint_behind_other_messages_is_an_error_or_read_again_from_there
         assert stream.latestOffset(end, ReadAllAvailable()) == end
 
 
+def test_a_loss_before_the_first_question_is_an_error_or_read_again_from_there(
+    queues: Any, connected: Any, plain_columns: Any
+) -> None:
+    place = {
+        "startingOffsets": '{"orders": {"0": 10, "1": 30}}',
+        "startingEpochs": '{"orders": {"0": 3, "1": 3}}',
+    }
+    connected.epochs = (4, 0)
+    start = {"orders": {"0": 10, "1": 30}, "%epochs%orders": {"0": 3, "1": 3}}
+    assert make(**place).initialOffset() == start
+    lose(connected, plain_columns, queues)
+    with pytest.raises(OffsetOutOfRange, match="orders/1 was read up to offset 30, but brokers lo"):
+        make(**place).initialOffset()
+    stream = make(failOnDataLoss="false", **place)
+    assert stream.initialOffset() == start
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert rows(stream, start, end) == [(1, n) for n in range(15, 40)]
+
+
 def test_a_planned_batch_of_lost_messages_is_an_error_or_cut(
     queues: Any, connected: Any, plain_columns: Any
 ) -> None:

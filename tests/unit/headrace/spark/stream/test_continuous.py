@@ -336,5 +336,11 @@ async def test_a_job_goes_back_to_where_brokers_lost_messages_and_applies_none_t
     assert (done.restarts, done.offsets) == (1, {("ledger.events", 0): 5})
     queue = ("ledger.events", 0)
     assert asked == [{}, {queue: 3}, {queue: 5}]
+    # A query hears in which epochs its offsets are right; the first one begins where the topic does.
+    assert [each.get("startingEpochs") for each in bench.session.asked] == [
+        None,
+        '{"ledger.events":{"0":5}}',
+        '{"ledger.events":{"0":5}}',
+    ]
     # Versions 3 and 4 were there already.
     assert await bookings(bench) == 5
