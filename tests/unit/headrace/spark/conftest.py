@@ -288,7 +288,7 @@ async def live(
         ]
 
     monkeypatch.setattr(work_module, "fetch_ranges", ranges)
-    reader = SimpleNamespace(ranges=lambda topics: ranges(BROKER, topics))
+    reader = SimpleNamespace(ranges=lambda topics, _known=None: ranges(BROKER, topics))
     monkeypatch.setattr(event_topic, "open_topic_reader", lambda _broker: nullcontext(reader))
     url = f"sqlite:///{tmp_path / 'read.db'}"
     read_models = ReadModels(url)

@@ -17,6 +17,7 @@ from headrace.rebuild.event_topic import EventTopic
 from headrace.spark.columns import rebuild as module
 from headrace.spark.columns.rebuild import rebuild, rebuild_together, unsuited
 from headrace.stores.database.schema import upgrade
+from headrace.transports.base import TopicLineage
 
 BROKER = "127.0.0.1:1"
 
@@ -79,10 +80,14 @@ def reading_the_tail(topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ranges(self: EventTopic) -> dict[tuple[str, int], tuple[int, int]]:
         return {("ledger.events", q): (0, len(held)) for q, held in topic.bodies.items()}
 
+    async def lineage(self: EventTopic, known: Any, *, patient: bool) -> TopicLineage:
+        return TopicLineage(identity="", ranges={})
+
     def read(broker: str, queue: Any, start: int, end: int) -> Any:
         return topic.read(broker, type(topic.slices()[0])(queue=queue, start=start, end=end))
 
     monkeypatch.setattr(EventTopic, "ranges", ranges)
+    monkeypatch.setattr(EventTopic, "lineage", lineage)
     monkeypatch.setattr("headrace.rebuild.event_topic._read", read)
 
 
