@@ -92,7 +92,7 @@ class Consumer(AsyncBlock):
     Attributes:
         contract: what all members must do alike; sent when the member joins.
         rules: the operator's settings of the group.
-        epochs: by queue, what a `KeptOffset` needs, so that a loss of messages is noticed after a restart, too.
+        epochs: by queue, what a `KeptOffset` needs, so that a loss is noticed after a restart, too; take it when messages come.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ Reads queues that you choose, from the offsets that you choose.
 For applications that do not want a group to divide the queues. With a group it begins at the offsets
 of the group and may commit; without a group it stores nothing on the broker.
 
-    connection lost ─▶ queues stand still ─▶ has the group of brokers lost messages meanwhile?
+    connection lost ─▶ queues stand still ─▶ of each topic: has its group of brokers lost messages meanwhile?
                                              no: they go on · yes: from where other messages stand now
 """
 
@@ -29,8 +29,14 @@ from headrace_mq.client.fetch.start_offsets import (
 )
 from headrace_mq.client.group.locks import QueueLocks
 from headrace_mq.client.names import client_id_of
-from headrace_mq.client.spread.spread_link import link_to
-from headrace_mq.errors import Closed, MessageQueueError
+from headrace_mq.client.spread.spread_link import SpreadLink, link_to
+from headrace_mq.errors import (
+    Closed,
+    MessageQueueError,
+    NotLeader,
+    NotPermitted,
+    TopicNotFound,
+)
 from headrace_mq.filters.filter import filters_of
 from headrace_mq.message import QueueRef, Record
 from headrace_mq.protocol.bodies import CommitOffsets, CommittedOffset, encode
@@ -57,7 +63,8 @@ class PullConsumer(AsyncBlock):
         clock: the time.
 
     Attributes:
-        epochs: by queue, that of its brokers, if you keep positions yourself; see `assign`.
+        epochs: by queue, that of its brokers, if you keep positions yourself. Take it when `fetch` returns the records, not when you
+            are done with them; then `assign` can begin at a `KeptOffset`.
     """
 
     def __init__(
@@ -82,8 +89,10 @@ class PullConsumer(AsyncBlock):
             patient=True,
         )
         self._identities = TopicIdentities(self._link, timeout_ms=self._settings.request_timeout_ms)
-        self.epochs: Mapping[QueueRef, int] = self._identities.epochs
-        self._looking: asyncio.Task[None] | None = None
+        self._epochs: dict[QueueRef, int] = {}
+        self.epochs: Mapping[QueueRef, int] = self._epochs
+        # By topic: one that cannot be asked about holds back no other.
+        self._looking: dict[str, asyncio.Task[None]] = {}
         # How often a connection was lost.
         self._doubts = 0
         self._shares = AssignedQueues(limits_of(self._settings), urgency_of(self._settings))
@@ -113,10 +122,10 @@ class PullConsumer(AsyncBlock):
         self._delivering.close()
         if self._fetcher is not None:
             self._fetcher.stop()
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+        looking = list(self._looking.values())
+        for task in looking:
+            task.cancel()
+        await asyncio.gather(*looking, return_exceptions=True)
         await self._link.aclose()
 
     @property
@@ -158,6 +167,9 @@ class PullConsumer(AsyncBlock):
         if new:
             # Their messages will be of this epoch, or of a later one.
             await self._identities.ended(new)
+            for queue in new:
+                # What changed since it was assigned before says nothing of where it begins now.
+                self._identities.changed.pop(queue, None)
             starts = await find_starts(
                 self._link,
                 new,
@@ -169,6 +181,7 @@ class PullConsumer(AsyncBlock):
         self._shares.part_with(self._shares.assign(frozenset(queues)))
         for queue, start in starts.items():
             self._shares.start(queue, start.offset, known=start.known, committed=start.committed)
+            self._note_epoch(queue)
         self._pull_soon()
 
     async def fetch(self, records_max: int = 1_000, *, timeout_ms: int = 1_000) -> list[Record]:
@@ -277,28 +290,54 @@ class PullConsumer(AsyncBlock):
         """Lets all queues stand still until it is known what their brokers hold now."""
         self._shares.suspend()
         self._doubts += 1
-        if self._looking is None and self._fetcher is not None and self._delivering.is_open:
-            self._looking = asyncio.create_task(self._look(), name="pull consumer: look")
+        if self._fetcher is None or not self._delivering.is_open:
+            return
+        for topic in {queue.topic for queue in self._shares.to_start()}.difference(self._looking):
+            looking = self._look(topic)
+            self._looking[topic] = asyncio.create_task(looking, name=f"pull consumer: {topic}")
 
-    async def _look(self) -> None:
-        while queues := self._shares.to_start():
-            doubts, told = self._doubts, 0
+    async def _look(self, topic: str) -> None:
+        """Returns when no queue of a topic stands still."""
+        said = ""
+        while queues := [queue for queue in self._shares.to_start() if queue.topic == topic]:
+            doubts, known = self._doubts, queues
             try:
                 await self._identities.ended(queues)
+                told = self._identities.told
+                known = [queue for queue in queues if queue in told or self._is_gone(queue)]
             except Closed:
                 return
+            except (TopicNotFound, NotPermitted):
+                pass  # The next fetch says so.
             except MessageQueueError as error:
-                _log.warning("queues stand still until brokers answer", reason=str(error))
-            else:
-                # Of a connection that is lost again, the answer is an old one.
-                if doubts != self._doubts:
-                    continue
-                told = sum(map(self._go_on, self._identities.told.intersection(queues)))
-            if told < len(queues):
+                known = []
+                if said != str(error):
+                    said = str(error)
+                    _log.warning(
+                        "a topic stands still until brokers answer", topic=topic, reason=said
+                    )
+            # Of a connection that is lost again, the answer is an old one.
+            if doubts != self._doubts and known:
+                continue
+            if sum(map(self._go_on, known)) < len(queues):
                 await asyncio.sleep(LOOK_PAUSE_MS / 1_000)
             self._delivering.wake()
             self._pull_soon()
-        self._looking = None
+        del self._looking[topic]
+
+    def _is_gone(self, queue: QueueRef) -> bool:
+        """Whether an answer about its topic lacks a queue because no broker has it."""
+        if isinstance(self._link, SpreadLink):
+            try:
+                self._link.require_served(queue)
+            except NotLeader:
+                return False
+        return True
+
+    def _note_epoch(self, queue: QueueRef) -> None:
+        """Tells the epoch of a queue; not before its position is one of that epoch."""
+        if queue in self._identities.epochs:
+            self._epochs[queue] = self._identities.epochs[queue]
 
     def _go_on(self, queue: QueueRef) -> bool:
         """Resumes a queue that stands still."""
@@ -313,4 +352,5 @@ class PullConsumer(AsyncBlock):
             )  # fmt: skip
             self._shares.seek(queue, min(at, changed))
         self._shares.start(queue, at, known=False, committed=share.committed)
+        self._note_epoch(queue)
         return True

@@ -45,7 +45,7 @@ class KeptOffset(NamedTuple):
 
     Attributes:
         offset: the next one to read.
-        epoch: what `Consumer.epochs` said of the queue when these messages came; 0: not known.
+        epoch: what `Consumer.epochs` said of the queue when these messages came, not when you were done with them; 0: not known.
     """
 
     offset: int
@@ -83,7 +83,8 @@ async def find_starts(
         settings: say where a queue without an offset begins.
         first_seen: the queues that were there when the consumer first looked.
         load_offsets: the application's own offsets instead of the broker's.
-        changed: by queue, the offset from which on messages have changed since the consumer began to read it.
+        changed: by queue, the offset from which on messages have changed since the consumer began to read it; it counts for
+            offsets without an epoch.
 
     Raises:
         BrokerError, ConnectionLost, RequestTimeout: the broker could not be asked.
@@ -211,8 +212,9 @@ async def _unchanged(
     epochs = {queue: one.epoch for queue, one in kept.items() if one.epoch > 0}
     held = await _ranges(link, epochs, settings, epochs) if epochs else {}
     found: dict[QueueRef, int] = {}
-    for queue, (offset, _) in kept.items():
-        place = min(offset, changed.get(queue, offset))
+    for queue, (offset, epoch) in kept.items():
+        # Who names an epoch may know the changed messages already; the broker tells what has changed since then.
+        place = offset if epoch else min(offset, changed.get(queue, offset))
         found[queue] = held[queue].kept(place) if queue in held else place
         if found[queue] < offset:
             _log.error(

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
+from headrace_mq.client.consumer import pull_consumer as module
 from headrace_mq.client.consumer.pull_consumer import PullConsumer
 from headrace_mq.client.fetch.start_offsets import KeptOffset
-from headrace_mq.errors import Closed, ConnectionLost, QueueNotFound
+from headrace_mq.errors import Closed, ConnectionLost, NotLeader, QueueNotFound
 from headrace_mq.message import QueueRef, Record
-from headrace_mq.protocol.bodies import CommitOffsets, decode
+from headrace_mq.protocol.bodies import CommitOffsets, QueueRanges, decode
 from headrace_mq.protocol.codes import RequestCode
 from headrace_mq.settings import ConsumerSettings
 
-A, B = QueueRef("t", 0), QueueRef("t", 1)
+A, B, OTHER = QueueRef("t", 0), QueueRef("t", 1), QueueRef("other", 0)
 COMMIT = RequestCode.COMMIT_OFFSETS
 Until = Callable[[Callable[[], object]], Any]
 LONG_MS = 30_000
@@ -255,3 +256,101 @@ async def test_positions_that_an_application_keeps_begin_where_messages_have_cha
         # Kept in the epoch of the loss, or later; and by who does not know the epoch.
         await other.assign([A, B], offsets={A: KeptOffset(5, epoch=2), B: KeptOffset(1)})
         assert await all_of(other, 4) == [(0, 5), (0, 6), (0, 7), (1, 1)]
+
+
+async def test_a_topic_that_went_while_the_connection_was_lost_holds_back_no_other(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    broker.topics["other"] = 1
+    await reader.assign([A, B, OTHER])
+    await all_of(reader, 7)
+    broker.drop()
+    del broker.topics["other"]
+    broker.append(A, [b"5"])
+    assert await all_of(reader, 1) == [(0, 5)]
+    await until(lambda: not reader._looking)
+    # Its own fetch says what is wrong.
+    assert not reader._shares.is_suspended(OTHER)
+
+
+async def test_a_queue_that_its_topic_has_no_longer_does_not_stand_still(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    await all_of(reader, 7)
+    broker.drop()
+    broker.topics["t"] = 1
+    await until(lambda: reader._doubts and not reader._looking)
+    assert not reader._shares.is_suspended(B)
+
+
+async def test_a_topic_whose_brokers_are_away_holds_back_no_other(
+    broker: Any, reader: PullConsumer, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics["other"] = 1
+    await reader.assign([A, B, OTHER])
+    await all_of(reader, 7)
+    ranges = broker._queue_ranges
+
+    def of_one_group(request: Any) -> Any:
+        if "other" in decode(QueueRanges, request.body).topics:
+            raise NotLeader("its group does not answer")
+        return ranges(request)
+
+    monkeypatch.setattr(module, "LOOK_PAUSE_MS", 1)
+    monkeypatch.setattr(broker, "_queue_ranges", of_one_group)
+    broker.drop()
+    broker.append(A, [b"5"])
+    assert await all_of(reader, 1) == [(0, 5)]
+    assert reader._shares.is_suspended(OTHER)
+    monkeypatch.setattr(broker, "_queue_ranges", ranges)
+    await until(lambda: not reader._looking)
+    assert not reader._shares.is_suspended(OTHER)
+
+
+async def test_a_pull_consumer_tells_an_epoch_when_its_position_is_one_of_it(
+    broker: Any, reader: PullConsumer, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await all_of(reader, 7)
+    ended, asked = reader._identities.ended, 0
+
+    async def lost_again(queues: Any) -> Any:
+        nonlocal asked
+        found = await ended(queues)
+        asked += 1
+        if asked == 1:
+            reader._doubt()
+            assert (reader.position(A), reader.epochs[A]) == (5, 1)
+        return found
+
+    monkeypatch.setattr(reader._identities, "ended", lost_again)
+    lose(broker, A, 2, [b"new %d" % n for n in range(6)])
+    await until(lambda: asked and not reader._looking)
+    assert asked == 2
+    assert (reader.position(A), reader.epochs[A]) == (2, 3)
+
+
+async def test_a_queue_that_is_assigned_again_after_a_loss_is_not_moved_back_later(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    await all_of(reader, 7)
+    await reader.assign([B])
+    lose(broker, A, 2, [b"new %d" % n for n in range(6)])
+    await until(lambda: reader._doubts and not reader._looking)
+    # Chosen after the loss.
+    await reader.assign([A, B], offsets={A: 6})
+    assert await all_of(reader, 2) == [(0, 6), (0, 7)]
+    broker.drop()
+    broker.append(A, [b"8"])
+    assert await all_of(reader, 1) == [(0, 8)]
+
+
+async def test_a_loss_that_is_not_handled_yet_outlasts_another_assignment(
+    broker: Any, reader: PullConsumer, until: Until
+) -> None:
+    await all_of(reader, 7)
+    broker.topics["other"] = 1
+    reader._identities.changed[A] = 2
+    await reader.assign([A, B, OTHER])
+    broker.drop()
+    await until(lambda: reader._doubts and not reader._looking)
+    assert reader.position(A) == 2

@@ -120,7 +120,8 @@ async def test_the_applications_own_offsets_are_asked_instead_of_the_brokers(
         (4, 1, None, 4),  # just in front of what has changed
         (5, 0, None, 5),  # of a version that kept no epochs
         (5, 0, 3, 3),  # known by this consumer itself
-        (5, 1, 3, 3),
+        (5, 1, 3, 4),  # since its own epoch, less has changed
+        (5, 2, 3, 5),
         (5, 2, 6, 5),
     ],
 )
